@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: MIT
+# The face of the meson build. Everything is built into build/ and can be used in place.
+
+PREFIX ?= /usr/local
+BUILD := build
+JOBS ?= 2
+export PREFIX
+
+all: meson-found
+	@sh scripts/configure.sh $(BUILD)
+	@ninja -C $(BUILD)
+
+meson-found:
+	@for t in meson ninja pkg-config; do \
+		command -v $$t >/dev/null 2>&1 || { echo "$$t is missing: run make deps" >&2; exit 1; }; \
+	done
+	@pkg-config --exists liburcu-bp || { echo "liburcu is missing: run make deps" >&2; exit 1; }
+
+deps:
+	@sh scripts/install-deps.sh check
+
+build-deps:
+	@sh scripts/install-deps.sh build
+
+# Targets that install what they need do so before anything else, also with make -j.
+demo: build-deps
+	@$(MAKE) --no-print-directory all
+	@python3 scripts/demo.py
+
+bench: build-deps
+	@$(MAKE) --no-print-directory all
+	@$(BUILD)/pollux bench all --native $(BENCH)
+
+check: deps
+	@python3 scripts/run-tests.py --jobs $(JOBS) $(if $(ONLY),--only '$(ONLY)')
+
+check-long: deps
+	@python3 scripts/run-tests.py --long --jobs $(JOBS) $(if $(ONLY),--only '$(ONLY)')
+
+install: all
+	@DESTDIR='$(DESTDIR)' meson install -C $(BUILD) --no-rebuild --quiet
+	@if [ -z '$(DESTDIR)' ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
+
+format:
+	@sh scripts/format-check.sh --fix
+
+clean:
+	rm -rf build build-clang build-asan build-tsan
+
+help:
+	@echo 'make              build into build/'
+	@echo 'make deps         install what is missing (Debian, Ubuntu)'
+	@echo 'make demo         a stock epoll program on the kernel and on Pollux'
+	@echo 'make check        the whole test suite; ONLY=GLOB picks tests'
+	@echo 'make check-long   the long forms of the tests'
+	@echo 'make bench        measure against the kernel; BENCH="--quick --json=FILE" adds options'
+	@echo 'make install      DESTDIR and PREFIX are honoured'
+	@echo 'make format       lay out the C files with clang-format'
+	@echo 'make clean        remove the build folders'
+
+.PHONY: all meson-found deps build-deps demo bench check check-long install format clean help

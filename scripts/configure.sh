@@ -1,0 +1,47 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# configure.sh BUILDDIR [MESON-OPTION...]
+#
+# Makes BUILDDIR ready for ninja and does nothing when it already is. Meson reads the source lists
+# only when it configures, so it runs again whenever a file has come or gone, or when the options,
+# the compiler (CC) or the place of installation (PREFIX) differ from those of the last time.
+set -eu
+
+top=$(cd "$(dirname "$0")/.." && pwd)
+build=$1
+shift
+set -- --prefix="${PREFIX-/usr/local}" "$@"
+
+stamp=$build/.configured
+wanted=$(
+	printf 'compiler %s\n' "${CC-default}"
+	printf 'option %s\n' "$@"
+	sh "$top/scripts/list-sources.sh" tree "$top"
+)
+
+if [ -f "$build/build.ninja" ]; then
+	if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
+		exit 0
+	fi
+	# A compiler cannot be changed in a folder that is already set up.
+	if [ -f "$stamp" ] && [ "$(head -n 1 "$stamp")" = "compiler ${CC-default}" ]; then
+		mode=--reconfigure
+	else
+		mode=--wipe
+	fi
+elif [ -f "$build/meson-private/coredata.dat" ]; then
+	mode=--wipe
+else
+	mode=
+fi
+
+rm -f "$stamp"
+log=$build.configure.log
+if ! meson setup $mode "$@" "$build" "$top" >"$log" 2>&1; then
+	cat "$log" >&2
+	rm -f "$log"
+	exit 1
+fi
+mv "$log" "$build/configure.log"
+printf '%s\n' "$wanted" >"$stamp"
