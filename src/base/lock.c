@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/lock.h"
+
+#include <linux/futex.h>
+#include <stddef.h>
+
+#include "base/bug.h"
+#include "base/sys.h"
+
+/*
+ * Spinning pays only while the holder runs; the holder never sleeps for long, so
+ * a short spin covers the usual case and the futex covers a preempted holder.
+ */
+#define LOCK_SPINS 100
+
+void plx_lock_slow(plx_lock_t *l)
+{
+	for (int i = 0; i < LOCK_SPINS; i++) {
+		uint32_t free = 0;
+
+		if (plx_load(l) == 0 &&
+		    __atomic_compare_exchange_n(l, &free, 1, false, __ATOMIC_ACQUIRE,
+						__ATOMIC_RELAXED))
+			return;
+		plx_cpu_relax();
+	}
+	while (__atomic_exchange_n(l, 2, __ATOMIC_ACQUIRE) != 0)
+		plx_sys4(SYS_futex, l, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 2, NULL);
+}
+
+void plx_lock_wake(plx_lock_t *l)
+{
+	plx_sys3(SYS_futex, l, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1);
+}
+
+#if PLX_LOCKDEP
+#define LOCKDEP_MAX 1024
+
+static __thread struct {
+	const plx_lock_t *lock;
+	enum plx_rank rank;
+} held[LOCKDEP_MAX];
+static __thread int nheld;
+
+void plx_lockdep_acquire(const plx_lock_t *l, enum plx_rank rank)
+{
+	for (int i = 0; i < nheld; i++) {
+		PLX_INVARIANT(held[i].lock != l, "a lock is not taken twice by one thread");
+		PLX_INVARIANT(held[i].rank < rank ||
+				      (held[i].rank == rank && rank == PLX_RANK_EP),
+			      "locks are taken in rising rank");
+	}
+	PLX_INVARIANT(nheld < LOCKDEP_MAX, "lock nesting stays bounded");
+	held[nheld].lock = l;
+	held[nheld].rank = rank;
+	nheld++;
+}
+
+void plx_lockdep_release(const plx_lock_t *l, enum plx_rank rank)
+{
+	(void)rank;
+	for (int i = nheld - 1; i >= 0; i--) {
+		if (held[i].lock != l)
+			continue;
+		for (; i < nheld - 1; i++)
+			held[i] = held[i + 1];
+		nheld--;
+		return;
+	}
+	PLX_BUG("a lock is released by its holder");
+}
+
+void plx_lockdep_held(const plx_lock_t *l)
+{
+	for (int i = 0; i < nheld; i++)
+		if (held[i].lock == l)
+			return;
+	PLX_BUG("the caller holds the lock that protects what it touches");
+}
+
+void plx_lockdep_none(void)
+{
+	PLX_INVARIANT(nheld == 0, "no engine lock is held across a wait");
+}
+#endif

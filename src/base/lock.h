@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The engine's mutex: four bytes, sleeping, not recursive.
+ *
+ * Every lock has a rank. A thread takes locks in rising rank only (equal ranks
+ * are allowed for PLX_RANK_EP alone: the mutexes of nested epolls are taken
+ * from the outside in, and the loop check keeps that order free of cycles).
+ * Builds with PLX_LOCKDEP check this at every acquisition.
+ *
+ *   rank               lock                      protects
+ *   PLX_RANK_TABLE     descriptor table's lock   number -> file changes, spilling
+ *   PLX_RANK_FRONT     plx_front.lock            setting up and taking down its doorbell
+ *   PLX_RANK_TOPOLOGY  the one global mutex      shape of nested epolls while one is added
+ *   PLX_RANK_EP        eventpoll.mtx             ordered ready list, items, harvest
+ *   PLX_RANK_FILE      file.lock                 the file's list of watches, its primary flag
+ *   PLX_RANK_RETIRE    orphaned retire batches   batches left behind by threads that ended
+ */
+#ifndef PLX_BASE_LOCK_H
+#define PLX_BASE_LOCK_H
+
+#include "base/atomic.h"
+
+enum plx_rank {
+	PLX_RANK_TABLE = 1,
+	PLX_RANK_FRONT,
+	PLX_RANK_TOPOLOGY,
+	PLX_RANK_EP,
+	PLX_RANK_FILE,
+	PLX_RANK_RETIRE,
+};
+
+/* 0 free, 1 held, 2 held and somebody may sleep. */
+typedef uint32_t plx_lock_t;
+
+void plx_lock_slow(plx_lock_t *l);
+void plx_lock_wake(plx_lock_t *l);
+
+#if PLX_LOCKDEP
+void plx_lockdep_acquire(const plx_lock_t *l, enum plx_rank rank);
+void plx_lockdep_release(const plx_lock_t *l, enum plx_rank rank);
+/* Aborts unless the calling thread holds l. */
+void plx_lockdep_held(const plx_lock_t *l);
+/* Aborts if the calling thread holds any engine lock. */
+void plx_lockdep_none(void);
+#else
+#define plx_lockdep_acquire(l, r) ((void)0)
+#define plx_lockdep_release(l, r) ((void)0)
+#define plx_lockdep_held(l) ((void)0)
+#define plx_lockdep_none() ((void)0)
+#endif
+
+static inline void plx_lock(plx_lock_t *l, enum plx_rank rank)
+{
+	uint32_t free = 0;
+
+	(void)rank;
+	plx_lockdep_acquire(l, rank);
+	if (plx_unlikely(!__atomic_compare_exchange_n(l, &free, 1, false, __ATOMIC_ACQUIRE,
+						      __ATOMIC_RELAXED)))
+		plx_lock_slow(l);
+}
+
+static inline void plx_unlock(plx_lock_t *l, enum plx_rank rank)
+{
+	(void)rank;
+	plx_lockdep_release(l, rank);
+	if (plx_unlikely(__atomic_exchange_n(l, 0, __ATOMIC_RELEASE) == 2))
+		plx_lock_wake(l);
+}
+
+#endif

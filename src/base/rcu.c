@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/rcu.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/bug.h"
+#include "base/lock.h"
+
+#define RETIRE_BATCH 128
+
+struct retire_entry {
+	void *obj;
+	void (*fn)(void *obj);
+};
+
+struct retire_batch {
+	struct retire_batch *next;
+	uint32_t n;
+	struct retire_entry e[RETIRE_BATCH];
+};
+
+#if PLX_TSAN
+char plx_rcu_token_reader, plx_rcu_token_writer;
+#endif
+
+static __thread struct retire_batch *batch;
+static pthread_key_t retire_key;
+static pthread_once_t retire_once = PTHREAD_ONCE_INIT;
+
+/* Batches of threads that ended, under orphan_lock. */
+static plx_lock_t orphan_lock;
+static struct retire_batch *orphans;
+
+static void retire_thread_exit(void *p)
+{
+	struct retire_batch *b = p, *last = b;
+
+	batch = NULL;
+	while (last->next)
+		last = last->next;
+	plx_lock(&orphan_lock, PLX_RANK_RETIRE);
+	last->next = orphans;
+	plx_store(&orphans, b);
+	plx_unlock(&orphan_lock, PLX_RANK_RETIRE);
+}
+
+static void retire_init(void)
+{
+	PLX_INVARIANT(pthread_key_create(&retire_key, retire_thread_exit) == 0,
+		      "a thread key for retire batches can be had");
+}
+
+void plx_rcu_synchronize(void)
+{
+#if PLX_TSAN
+	__tsan_release(&plx_rcu_token_writer);
+#endif
+	urcu_bp_synchronize_rcu();
+#if PLX_TSAN
+	__tsan_acquire(&plx_rcu_token_reader);
+#endif
+}
+
+static struct retire_batch *retire_batch_new(void)
+{
+	struct retire_batch *b = malloc(sizeof(*b));
+
+	if (!b)
+		return NULL;
+	b->n = 0;
+	b->next = batch;
+	pthread_once(&retire_once, retire_init);
+	if (pthread_setspecific(retire_key, b)) {
+		free(b);
+		return NULL;
+	}
+	batch = b;
+	return b;
+}
+
+void plx_retire(void *obj, void (*fn)(void *obj))
+{
+	struct retire_batch *b = batch;
+
+	if (plx_unlikely(!b || b->n == RETIRE_BATCH)) {
+		b = retire_batch_new();
+		/* Without memory for a note the object is lost, which is safe. */
+		if (!b)
+			return;
+	}
+	b->e[b->n].obj = obj;
+	b->e[b->n].fn = fn;
+	b->n++;
+}
+
+bool plx_retire_full(void)
+{
+	return batch && batch->n == RETIRE_BATCH;
+}
+
+static void retire_run(struct retire_batch *b)
+{
+	while (b) {
+		struct retire_batch *next = b->next;
+
+		for (uint32_t i = 0; i < b->n; i++)
+			b->e[i].fn(b->e[i].obj);
+		free(b);
+		b = next;
+	}
+}
+
+static struct retire_batch *orphans_take(void)
+{
+	struct retire_batch *list;
+
+	if (!plx_load(&orphans))
+		return NULL;
+	plx_lock(&orphan_lock, PLX_RANK_RETIRE);
+	list = orphans;
+	plx_store(&orphans, NULL);
+	plx_unlock(&orphan_lock, PLX_RANK_RETIRE);
+	return list;
+}
+
+void plx_retire_flush(void)
+{
+	struct retire_batch *mine = batch;
+	struct retire_batch *left = orphans_take();
+
+	plx_lockdep_none();
+	if (!mine && !left)
+		return;
+	/* What the callbacks retire goes to a fresh batch. */
+	if (mine) {
+		batch = NULL;
+		pthread_setspecific(retire_key, NULL);
+	}
+	plx_rcu_synchronize();
+	retire_run(mine);
+	retire_run(left);
+}
+
+void plx_retire_drain(void)
+{
+	while (batch || plx_load(&orphans))
+		plx_retire_flush();
+}
+
+void plx_retire_after_fork_child(void)
+{
+	orphan_lock = 0;
+}
+
+void plx_rcu_before_fork(void)
+{
+	urcu_bp_before_fork();
+}
+
+void plx_rcu_after_fork_parent(void)
+{
+	urcu_bp_after_fork_parent();
+}
+
+void plx_rcu_after_fork_child(void)
+{
+	urcu_bp_after_fork_child();
+}

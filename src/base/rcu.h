@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * RCU over liburcu's bulletproof flavour: readers need no registration and cost
+ * about a nanosecond where the kernel offers membarrier.
+ *
+ * Retired objects wait in a batch of the retiring thread; a full batch is
+ * released after one grace period for all of it. plx_retire only stores; the
+ * waiting is done by plx_retire_flush_if_full, which callers place where no
+ * lock is held and no reader section is open. No thread of our own is ever
+ * needed.
+ */
+#ifndef PLX_BASE_RCU_H
+#define PLX_BASE_RCU_H
+
+#ifndef _LGPL_SOURCE
+#define _LGPL_SOURCE
+#endif
+#include <urcu/urcu-bp.h>
+
+#include "base/atomic.h"
+
+#if PLX_TSAN
+/*
+ * liburcu is not instrumented, so ThreadSanitizer is told what a grace period
+ * means: all that was done before it happens before what follows it, for every
+ * reader, and readers that ended happen before its end.
+ */
+void __tsan_acquire(void *addr);
+void __tsan_release(void *addr);
+extern char plx_rcu_token_reader, plx_rcu_token_writer;
+#endif
+
+static inline void plx_rcu_read_lock(void)
+{
+	urcu_bp_read_lock();
+#if PLX_TSAN
+	__tsan_acquire(&plx_rcu_token_writer);
+#endif
+}
+
+static inline void plx_rcu_read_unlock(void)
+{
+#if PLX_TSAN
+	__tsan_release(&plx_rcu_token_reader);
+#endif
+	urcu_bp_read_unlock();
+}
+
+/* Waits until every reader section that is open now has ended. */
+void plx_rcu_synchronize(void);
+
+/* Calls fn(obj) after a grace period; may be called inside a reader section. */
+void plx_retire(void *obj, void (*fn)(void *obj));
+
+/* True when the calling thread's batch is full enough to be released. */
+bool plx_retire_full(void);
+
+/* Waits for a grace period and releases the calling thread's batch. */
+void plx_retire_flush(void);
+
+static inline void plx_retire_flush_if_full(void)
+{
+	if (plx_unlikely(plx_retire_full()))
+		plx_retire_flush();
+}
+
+/* Releases everything of the calling thread and of ended threads (tests). */
+void plx_retire_drain(void);
+
+/* The child of a fork: batches that other threads were handing over are lost. */
+void plx_retire_after_fork_child(void);
+
+/* To be called around fork, in this order. */
+void plx_rcu_before_fork(void);
+void plx_rcu_after_fork_parent(void);
+void plx_rcu_after_fork_child(void);
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * System calls without libc. The drop-in replaces libc's names, `syscall` among
+ * them, so code that must reach the kernel itself cannot go through libc.
+ * Results are the kernel's: a negative errno on failure. None of these is a
+ * cancellation point.
+ */
+#ifndef PLX_BASE_SYS_H
+#define PLX_BASE_SYS_H
+
+#include <sys/syscall.h>
+
+static inline long plx_sys6(long nr, long a, long b, long c, long d, long e, long f)
+{
+#if defined(__x86_64__)
+	long ret;
+	register long r10 __asm__("r10") = d;
+	register long r8 __asm__("r8") = e;
+	register long r9 __asm__("r9") = f;
+
+	__asm__ __volatile__("syscall"
+			     : "=a"(ret)
+			     : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+			     : "rcx", "r11", "memory");
+	return ret;
+#elif defined(__aarch64__)
+	register long x8 __asm__("x8") = nr;
+	register long x0 __asm__("x0") = a;
+	register long x1 __asm__("x1") = b;
+	register long x2 __asm__("x2") = c;
+	register long x3 __asm__("x3") = d;
+	register long x4 __asm__("x4") = e;
+	register long x5 __asm__("x5") = f;
+
+	__asm__ __volatile__("svc 0"
+			     : "+r"(x0)
+			     : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
+			     : "memory");
+	return x0;
+#else
+#error "pollux runs on x86-64 and aarch64"
+#endif
+}
+
+#define plx_sys0(nr) plx_sys6((nr), 0, 0, 0, 0, 0, 0)
+#define plx_sys1(nr, a) plx_sys6((nr), (long)(a), 0, 0, 0, 0, 0)
+#define plx_sys2(nr, a, b) plx_sys6((nr), (long)(a), (long)(b), 0, 0, 0, 0)
+#define plx_sys3(nr, a, b, c) plx_sys6((nr), (long)(a), (long)(b), (long)(c), 0, 0, 0)
+#define plx_sys4(nr, a, b, c, d)                                                                   \
+	plx_sys6((nr), (long)(a), (long)(b), (long)(c), (long)(d), 0, 0)
+
+#endif
