@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Making epolls, and ADD, MOD, DEL.
+ */
+#include "epoll/engine.h"
+
+static long max_watches = -1;
+static long watches;
+
+static const struct pollux_file_ops ep_file_ops = {
+	.poll = plx_ep_poll,
+	.release = plx_ep_release,
+};
+
+_Static_assert(sizeof(struct pollux_ep) >= PLX_MEM_LINES, "an epoll is aligned to cache lines");
+
+int pollux_ep_new(struct pollux_ep **out, const struct pollux_host_ops *ops, void *host)
+{
+	struct pollux_ep *ep = plx_zalloc(sizeof(*ep));
+
+	if (!ep)
+		return -ENOMEM;
+	pollux_file_init(&ep->file, &ep_file_ops);
+	ep->file.kind = PLX_KIND_EPOLL;
+	ep->host = ops ? ops : &plx_futex_host;
+	ep->host_arg = host;
+	ep->refs = 1;
+	plx_list_init(&ep->ready);
+	plx_list_init(&ep->items);
+	*out = ep;
+	return 0;
+}
+
+struct pollux_file *pollux_ep_file(struct pollux_ep *ep)
+{
+	return &ep->file;
+}
+
+void pollux_ep_set_max_watches(long max)
+{
+	plx_store(&max_watches, max);
+}
+
+long pollux_ep_watches(void)
+{
+	return plx_load(&watches);
+}
+
+void pollux_quiesce(void)
+{
+	plx_retire_drain();
+}
+
+static bool watches_charge(void)
+{
+	long max = plx_load(&max_watches);
+
+	if (plx_xadd(&watches, 1) < max || max < 0)
+		return true;
+	plx_watches_uncharge(1);
+	return false;
+}
+
+void plx_watches_uncharge(long n)
+{
+	plx_xadd(&watches, -n);
+}
+
+/*
+ * An object has few watches, whatever the number of items in the epoll, so the
+ * file's own list is the index: a lookup costs the same in an epoll of ten items
+ * and of a million. Reading the list without file.lock is safe for items of this
+ * ep: only holders of ep.mtx link and unlink those, and RCU covers the others.
+ */
+struct plx_epitem *plx_item_find(struct pollux_ep *ep, struct pollux_file *f, int key)
+{
+	struct plx_epitem *found = NULL;
+
+	plx_lockdep_held(&ep->mtx);
+	plx_rcu_read_lock();
+	for (struct plx_watch *w = plx_load_acq(&f->watches); w; w = plx_load_acq(&w->next)) {
+		struct plx_epitem *item = plx_watch_item(w);
+
+		if (!w->fn && item->ep == ep && item->key == key && !plx_load(&w->dead)) {
+			found = item;
+			break;
+		}
+	}
+	plx_rcu_read_unlock();
+	return found;
+}
+
+/* After an item was queued by ctl: one waiter, and the pollers of the epoll. */
+static void ctl_tell(struct pollux_ep *ep)
+{
+	plx_mb();
+	plx_ep_wake_one(ep);
+	if (plx_load(&ep->file.watches)) {
+		plx_rcu_read_lock();
+		plx_file_wake_rcu(&ep->file, EPOLLIN, false);
+		plx_rcu_read_unlock();
+	}
+}
+
+static struct plx_epitem *item_new(struct pollux_ep *ep, struct pollux_file *f, int key,
+				   uint32_t events, uint64_t data)
+{
+	struct plx_epitem *item = plx_zalloc(sizeof(*item));
+
+	if (!item)
+		return NULL;
+	item->w.events = events;
+	item->w.exclusive = events & EPOLLEXCLUSIVE ? PLX_WATCH_EXCLUSIVE : PLX_WATCH_PLAIN;
+	item->ep = ep;
+	item->file = f;
+	item->key = key;
+	item->data = data;
+	item->pushed = (uint32_t)-1;
+	item->seen = ep->harvests;
+	item->mark = plx_or(&f->flags, PLX_FILE_HAS_PRIMARY) & PLX_FILE_HAS_PRIMARY ?
+			     &item->own_mark :
+			     &f->word;
+	return item;
+}
+
+/* ep.mtx held (and the topology lock if paths). *tell: somebody must be told after unlocking. */
+static int ep_insert(struct pollux_ep *ep, struct pollux_file *f, int key, uint32_t events,
+		     uint64_t data, bool paths, bool *tell)
+{
+	struct plx_epitem *item;
+
+	if (!watches_charge())
+		return -ENOSPC;
+	item = item_new(ep, f, key, events, data);
+	if (!item) {
+		plx_watches_uncharge(1);
+		return -ENOMEM;
+	}
+	plx_list_add_tail(&item->all, &ep->items);
+	ep->nitems++;
+	plx_ep_get(ep);
+	plx_watch_link(f, &item->w);
+	if (paths && plx_topology_paths(f) < 0) {
+		plx_item_remove(item);
+		return -EINVAL;
+	}
+	/* Linked first, sampled second: a change that races with ADD is not lost. */
+	PLX_DELAY(add_before_sample);
+	plx_mb();
+	if (f->ops->poll(f) & events)
+		*tell = plx_item_queue(item);
+	return 0;
+}
+
+static int ep_modify(struct plx_epitem *item, uint32_t events, uint64_t data, bool *tell)
+{
+	if (item->w.exclusive == PLX_WATCH_EXCLUSIVE)
+		return -EINVAL;
+	plx_store(&item->w.events, events);
+	item->data = data;
+	/* The new mask is public before the state is sampled (EP-MOD-07). */
+	plx_mb();
+	PLX_DELAY(mod_before_sample);
+	if (item->file->ops->poll(item->file) & events)
+		*tell = plx_item_queue(item);
+	return 0;
+}
+
+/*
+ * The shape of nested epolls changes only under the topology lock. It is needed
+ * when an epoll is added, or when ep is itself watched, so that the new file lies
+ * below others; visit_gen tells that a check running in another thread has passed
+ * ep already and counts on its set (EP-NEST-08, EP-PATH-03).
+ */
+static int ctl_add(struct pollux_ep *ep, struct pollux_file *f, int key, uint32_t events,
+		   uint64_t data, bool *tell)
+{
+	bool is_ep = f->kind == PLX_KIND_EPOLL;
+	bool full = is_ep;
+	int r = 0;
+
+	if (!full) {
+		plx_lock(&ep->mtx, PLX_RANK_EP);
+		full = plx_load(&ep->file.watches) ||
+		       plx_load(&ep->visit_gen) == plx_load(&plx_topology_gen);
+	}
+	if (full) {
+		if (!is_ep)
+			plx_unlock(&ep->mtx, PLX_RANK_EP);
+		plx_lock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
+		plx_store(&plx_topology_gen, plx_topology_gen + 1);
+		if (is_ep)
+			r = plx_topology_check(ep, plx_file_ep(f));
+		if (!r)
+			plx_lock(&ep->mtx, PLX_RANK_EP);
+	}
+	if (!r) {
+		if (plx_item_find(ep, f, key))
+			r = -EEXIST;
+		else
+			r = ep_insert(ep, f, key, events, data, full, tell);
+		plx_unlock(&ep->mtx, PLX_RANK_EP);
+	}
+	if (full) {
+		plx_store(&plx_topology_gen, plx_topology_gen + 1);
+		plx_unlock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
+	}
+	return r;
+}
+
+int pollux_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
+		  const struct epoll_event *ev)
+{
+	uint32_t events = op == EPOLL_CTL_DEL ? 0 : ev->events;
+	uint64_t data = op == EPOLL_CTL_DEL ? 0 : ev->data.u64;
+	bool tell = false;
+	int r;
+
+	if (f == &ep->file)
+		return -EINVAL;
+	if (events & EPOLLEXCLUSIVE) {
+		if (op == EPOLL_CTL_MOD)
+			return -EINVAL;
+		if (op == EPOLL_CTL_ADD &&
+		    (f->kind == PLX_KIND_EPOLL || (events & ~PLX_EXCLUSIVE_OK)))
+			return -EINVAL;
+	}
+	/* System suspend is the kernel's business (EP-WKU-02). */
+	events = (events & ~EPOLLWAKEUP) | EPOLLERR | EPOLLHUP;
+	if (op == EPOLL_CTL_ADD) {
+		r = ctl_add(ep, f, key, events, data, &tell);
+	} else {
+		struct plx_epitem *item;
+
+		plx_lock(&ep->mtx, PLX_RANK_EP);
+		item = plx_item_find(ep, f, key);
+		if (op == EPOLL_CTL_DEL) {
+			r = item ? 0 : -ENOENT;
+			if (item)
+				plx_item_remove(item);
+		} else if (op == EPOLL_CTL_MOD) {
+			r = item ? ep_modify(item, events, data, &tell) : -ENOENT;
+		} else {
+			r = -EINVAL;
+		}
+		plx_unlock(&ep->mtx, PLX_RANK_EP);
+	}
+	if (tell)
+		ctl_tell(ep);
+	plx_retire_flush_if_full();
+	return r;
+}

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The engine's objects and what its files offer each other.
+ *
+ *   pollux_file --watches--> plx_watch (in plx_epitem, or a poller's own)
+ *        ^                        |
+ *        |                        v
+ *   plx_epitem.file          plx_epitem --ep--> pollux_ep (itself a pollux_file)
+ *
+ * Which lock protects which field
+ *
+ *   pollux_file.word       atomic; layout below
+ *   pollux_file.watches    changed under file.lock, read under RCU
+ *   pollux_file.refs       atomic; 0 is final
+ *   pollux_file.flags      file.lock
+ *   plx_watch.next         changed under file.lock, read under RCU
+ *   plx_watch.pprev        file.lock
+ *   plx_watch.events       changed under ep.mtx, read by wakers without it
+ *   plx_epitem.mark        set before the item is linked, constant
+ *   plx_epitem.pops        written under ep.mtx, read by wakers
+ *   plx_epitem.pushed      written by the producer that queued the item
+ *   plx_epitem.next        belongs to the producer that set QUEUED, then, from the
+ *                          moment the stack is taken, to the holder of ep.mtx
+ *   plx_epitem.rd_*        ep.mtx; so are linked, data and the ep_* links
+ *   pollux_ep.incoming     atomic; any producer pushes, the holder of ep.mtx takes all
+ *   pollux_ep.help         atomic; like incoming
+ *   pollux_ep.sleepers     atomic, waiters announce themselves
+ *   pollux_ep.bell         atomic; see ready.c
+ *   pollux_ep.has_ready    written under ep.mtx, read by anybody: `ready` may hold something
+ *   pollux_ep.ready, items ep.mtx
+ *   pollux_ep.refs         atomic: one for the open file, one for each item
+ *
+ * The ranks of the locks are in base/lock.h.
+ *
+ * The word of a file, and the own mark word of a secondary item:
+ *
+ *   bits 39..63  EPOCH   generation: moves whenever something that a producer
+ *                        may have looked at before a compare-and-swap has changed
+ *   bit  38      QUEUED  the item whose mark this is sits on its epoll's ready list,
+ *                        or its producer is about to put it there
+ *   bit  37      QUIET   a wake of the file has nobody to tell anything new
+ *   bit  36      SLOW    the source keeps its state elsewhere
+ *   bits 0..35   payload of the source
+ */
+#ifndef PLX_EPOLL_ENGINE_H
+#define PLX_EPOLL_ENGINE_H
+
+#include <errno.h>
+#include <stddef.h>
+
+#include <pollux/epoll.h>
+
+#include "base/atomic.h"
+#include "base/bug.h"
+#include "base/delay.h"
+#include "base/lock.h"
+#include "base/mem.h"
+#include "base/rcu.h"
+
+#define PLX_EPOCH_ONE (1ull << 39)
+#define PLX_QUEUED (1ull << 38)
+#define PLX_QUIET (1ull << 37)
+#define PLX_SLOW (1ull << 36)
+#define PLX_PAYLOAD (PLX_SLOW - 1)
+
+/* pollux_file.flags */
+#define PLX_FILE_HAS_PRIMARY 1u
+
+/* pollux_file.kind: lets a layer above recognise its own objects. */
+enum plx_file_kind {
+	PLX_KIND_OTHER,
+	PLX_KIND_EPOLL,
+	PLX_KIND_EVENTFD,
+	PLX_KIND_HIDDEN,
+};
+
+/* Interest bits that are not events (EP-RDY-14). */
+#define PLX_EP_FLAGS (EPOLLWAKEUP | EPOLLONESHOT | EPOLLET | EPOLLEXCLUSIVE)
+#define PLX_EXCLUSIVE_OK                                                                           \
+	(EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE)
+
+#define PLX_EP_MAX_DEPTH 5
+
+/*
+ * Entry of a file's list of watches. fn NULL: it is the head of a plx_epitem.
+ * Otherwise fn is called with the key of each wake, under the same rules as
+ * pollux_file_wake itself, and returns whether it counts as a successful wake
+ * of an exclusive watch (EP-EXC-04).
+ */
+enum plx_watch_place {
+	/* In front of all others, newest first. */
+	PLX_WATCH_PLAIN,
+	/* At the end, oldest first; a success of one ends the wake. */
+	PLX_WATCH_EXCLUSIVE,
+	/* At the end, but called with everybody: a thread blocked in read or write. */
+	PLX_WATCH_TAIL,
+};
+
+struct plx_watch {
+	struct plx_watch *next;
+	struct plx_watch **pprev;
+	bool (*fn)(struct plx_watch *w, uint32_t key);
+	uint32_t events;
+	uint8_t exclusive;
+	uint8_t dead;
+	uint8_t helped;
+	uint8_t linked;
+};
+
+struct plx_list {
+	struct plx_list *next, *prev;
+};
+
+struct plx_epitem {
+	/* What a wake touches. */
+	struct plx_watch w;
+	struct pollux_ep *ep;
+	uint64_t *mark;
+	struct plx_epitem *next;
+	uint32_t pushed;
+	uint32_t pops;
+	/* What only ctl and harvest touch. */
+	struct plx_list rd;
+	struct plx_list all;
+	struct pollux_file *file;
+	uint64_t data;
+	uint64_t own_mark;
+	int key;
+	uint32_t seen;
+};
+
+_Static_assert(sizeof(struct plx_epitem) == 128, "an item fills two cache lines");
+
+/* ep.help: every item has to be looked at. */
+#define PLX_HELP_ALL ((struct plx_epitem *)1)
+
+/* plx_watch.helped of an item: it has been in the help slot; it is to be looked at. */
+#define PLX_HELP_EVER 1
+#define PLX_HELP_WANTED 2
+
+struct pollux_ep {
+	struct pollux_file file;
+	/* Written by producers. */
+	struct plx_epitem *incoming __attribute__((aligned(64)));
+	struct plx_epitem *help;
+	uint32_t sleepers;
+	uint32_t bell;
+	const struct pollux_host_ops *host;
+	void *host_arg;
+	/* Written by consumers. */
+	plx_lock_t mtx __attribute__((aligned(64)));
+	uint32_t refs;
+	struct plx_list ready;
+	struct plx_list items;
+	uint32_t has_ready;
+	uint32_t harvests;
+	uint32_t nitems;
+	uint32_t spin_state;
+	int visit_depth;
+	uint64_t visit_gen;
+	/* The layer above: freed with the epoll, by owner_free. */
+	void *owner;
+	void (*owner_free)(void *owner);
+};
+
+/* --- file.c: files and their lists of watches ------------------------------------ */
+
+/* pollux_file_put for a caller that holds locks: leaves the waiting for grace periods. */
+void plx_file_put_locked(struct pollux_file *f);
+/* Adds w to f's list, at the place that w->exclusive names. */
+void plx_watch_link(struct pollux_file *f, struct plx_watch *w);
+/* Takes w off. After a grace period no waker can still be calling it. */
+void plx_watch_unlink(struct pollux_file *f, struct plx_watch *w);
+/* Invalidates what producers may have concluded about f: EPOCH moves, QUIET goes. */
+void plx_file_bump(struct pollux_file *f);
+/* pollux_file_wake for a caller inside an RCU section whose last access was a full barrier. */
+void plx_file_wake_rcu(struct pollux_file *f, uint32_t key, bool all);
+/*
+ * Adds v to the payload of f's word and wakes with EPOLLIN. Returns the word as it
+ * was before; if that had SLOW, nobody has been told.
+ */
+uint64_t plx_file_add(struct pollux_file *f, uint64_t v);
+/* True if the last reference has gone. */
+static inline bool plx_file_dying(struct pollux_file *f)
+{
+	return plx_load(&f->refs) == 0;
+}
+
+/* --- ready.c: the ready list ------------------------------------------------------- */
+
+/*
+ * Queues item unless it is queued already; true if this call did it. Any thread,
+ * any context, under RCU or with ep.mtx held.
+ */
+bool plx_item_queue(struct plx_epitem *item);
+/* Pushes an item whose QUEUED bit the caller has set; pops as read before that. */
+void plx_item_push(struct plx_epitem *item, uint32_t pops);
+/* ep.mtx held: what producers have pushed goes to the tail of the ordered list. */
+void plx_ready_splice(struct pollux_ep *ep);
+/* ep.mtx held: takes the item off the ordered list, if it is on it. */
+void plx_ready_unlink(struct plx_epitem *item);
+/* After a wake that found the item queued: the next ones need not look, if nobody else has to know. */
+void plx_item_try_quiet(struct plx_epitem *item);
+/* Makes the harvest look at an item whose producer is between its mark and its push. */
+void plx_ep_help(struct plx_epitem *item);
+/* ep.mtx held, item off the list: QUEUED goes; the next wake queues it again. */
+void plx_item_unmark(struct plx_epitem *item);
+/* ep.mtx held: sets QUEUED again; false if a producer was faster. */
+bool plx_item_remark(struct plx_epitem *item);
+/* True if producers, too, have left nothing on the list. Any context. */
+bool plx_ready_empty(struct pollux_ep *ep);
+/* Wakes one sleeper if there is one and no ring is on its way. Returns whether a
+ * thread slept that no earlier ring was meant for. Full barrier first is the caller's. */
+bool plx_ep_wake_one(struct pollux_ep *ep);
+/* A ring has arrived, or its sleeper is up anyway; a harvest must follow. */
+void plx_bell_collect(struct pollux_ep *ep);
+
+/* --- harvest.c ----------------------------------------------------------------------- */
+
+/* Stores one event for the caller of a wait: 0, or -EFAULT. */
+typedef int (*plx_sink_t)(void *arg, int index, uint32_t events, uint64_t data);
+
+/* Collects up to max events; the number stored, or -EFAULT if the first failed. */
+int plx_ep_harvest(struct pollux_ep *ep, plx_sink_t sink, void *arg, int max);
+/* IN|RDNORM if an item is ready now; consumes nothing (EP-POLL-01..03). */
+uint32_t plx_ep_poll(struct pollux_file *f);
+
+/* --- wait.c -------------------------------------------------------------------------- */
+
+/* Announces the caller as a sleeper: true if it may sleep, false if there is work. */
+bool plx_ep_announce(struct pollux_ep *ep);
+/* The sleep is over, for whatever reason; consumes a ring. */
+void plx_ep_retract(struct pollux_ep *ep);
+/* A short spin for something to harvest, if recent spins paid: true if there is. */
+bool plx_ep_spin(struct pollux_ep *ep);
+extern const struct pollux_host_ops plx_futex_host;
+
+/* --- ctl.c --------------------------------------------------------------------------- */
+
+int plx_ep_add(struct pollux_ep *ep, struct pollux_file *f, int key, uint32_t events,
+	       uint64_t data);
+/* ep.mtx held. */
+struct plx_epitem *plx_item_find(struct pollux_ep *ep, struct pollux_file *f, int key);
+
+/* --- remove.c ------------------------------------------------------------------------ */
+
+/* ep.mtx held, the caller owns the removal: the item is gone for everyone. */
+void plx_item_remove(struct plx_epitem *item);
+/* The last reference of f has gone: removes it from all epolls. */
+void plx_file_remove_watches(struct pollux_file *f);
+/* release operation of an epoll's file. */
+void plx_ep_release(struct pollux_file *f);
+void plx_ep_get(struct pollux_ep *ep);
+void plx_ep_put(struct pollux_ep *ep);
+void plx_watches_uncharge(long n);
+
+/* --- topology.c ---------------------------------------------------------------------- */
+
+extern plx_lock_t plx_topology_lock;
+extern uint64_t plx_topology_gen;
+/* Topology lock held: 0 or -ELOOP if ep -> target may not be added. */
+int plx_topology_check(struct pollux_ep *ep, struct pollux_ep *target);
+/* Topology lock held, the new item linked: 0 or -EINVAL (EP-PATH). */
+int plx_topology_paths(struct pollux_file *f);
+
+/* --- lists --------------------------------------------------------------------------- */
+
+static inline void plx_list_init(struct plx_list *l)
+{
+	l->next = l->prev = l;
+}
+
+static inline bool plx_list_empty(const struct plx_list *l)
+{
+	return l->next == l;
+}
+
+static inline void plx_list_add_tail(struct plx_list *n, struct plx_list *head)
+{
+	n->prev = head->prev;
+	n->next = head;
+	head->prev->next = n;
+	head->prev = n;
+}
+
+static inline void plx_list_add(struct plx_list *n, struct plx_list *head)
+{
+	plx_list_add_tail(n, head->next);
+}
+
+static inline void plx_list_del(struct plx_list *n)
+{
+	n->prev->next = n->next;
+	n->next->prev = n->prev;
+}
+
+/* Moves all of from to the front of to; from becomes empty. */
+static inline void plx_list_splice_front(struct plx_list *from, struct plx_list *to)
+{
+	if (plx_list_empty(from))
+		return;
+	from->prev->next = to->next;
+	to->next->prev = from->prev;
+	to->next = from->next;
+	from->next->prev = to;
+	plx_list_init(from);
+}
+
+static inline void plx_list_splice_tail(struct plx_list *from, struct plx_list *to)
+{
+	plx_list_splice_front(from, to->prev);
+}
+
+static inline struct plx_epitem *plx_rd_item(struct plx_list *l)
+{
+	return plx_container_of(l, struct plx_epitem, rd);
+}
+
+static inline struct plx_epitem *plx_all_item(struct plx_list *l)
+{
+	return plx_container_of(l, struct plx_epitem, all);
+}
+
+static inline struct plx_epitem *plx_watch_item(struct plx_watch *w)
+{
+	return plx_container_of(w, struct plx_epitem, w);
+}
+
+static inline struct pollux_ep *plx_file_ep(struct pollux_file *f)
+{
+	return plx_container_of(f, struct pollux_ep, file);
+}
+
+#endif

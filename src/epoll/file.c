@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Files: references, lists of watches, and the wake that walks them.
+ *
+ * A wake runs in three steps: the source changes its state; a full barrier; the
+ * watches are looked at. Whoever changes what a wake looks at (interest, the
+ * QUEUED mark, the list itself) publishes the change, has a full barrier, and
+ * then samples the state. One of the two therefore sees the other.
+ */
+#include "epoll/engine.h"
+
+#include "base/sys.h"
+
+void pollux_file_init(struct pollux_file *f, const struct pollux_file_ops *ops)
+{
+	PLX_INVARIANT(ops && ops->poll, "a file has a poll operation");
+	memset(f, 0, sizeof(*f));
+	f->ops = ops;
+	f->refs = 1;
+}
+
+void pollux_file_get(struct pollux_file *f)
+{
+	uint32_t old = __atomic_fetch_add(&f->refs, 1, __ATOMIC_RELAXED);
+
+	PLX_INVARIANT(old != 0, "a reference is taken by somebody who holds one");
+}
+
+int pollux_file_tryget(struct pollux_file *f)
+{
+	uint32_t n = plx_load(&f->refs);
+
+	do {
+		if (n == 0)
+			return 0;
+	} while (!plx_cas(&f->refs, &n, n + 1));
+	return 1;
+}
+
+static void file_free(void *p)
+{
+	struct pollux_file *f = p;
+
+	f->ops->free(f);
+}
+
+void plx_file_put_locked(struct pollux_file *f)
+{
+	const struct pollux_file_ops *ops = f->ops;
+	uint32_t old = plx_xadd(&f->refs, (uint32_t)-1);
+
+	PLX_INVARIANT(old != 0, "a reference is dropped by somebody who holds one");
+	if (old != 1)
+		return;
+	PLX_DELAY(file_last_put);
+	plx_file_remove_watches(f);
+	/* Without a free of its own, f may be gone when release returns. */
+	if (ops->release)
+		ops->release(f);
+	if (ops->free)
+		plx_retire(f, file_free);
+}
+
+void pollux_file_put(struct pollux_file *f)
+{
+	plx_file_put_locked(f);
+	plx_retire_flush_if_full();
+}
+
+uint32_t pollux_file_poll(struct pollux_file *f)
+{
+	return f->ops->poll(f);
+}
+
+/*
+ * A producer that wants to set QUIET has read the word, then looked at the list;
+ * moving EPOCH after the list has changed makes its compare-and-swap fail.
+ */
+void plx_file_bump(struct pollux_file *f)
+{
+	uint64_t w = plx_load(&f->word);
+
+	while (!plx_cas(&f->word, &w, (w & ~PLX_QUIET) + PLX_EPOCH_ONE))
+		;
+}
+
+/* An epoll that is watched must hear of every wake of its items: none may be quiet. */
+static void ep_unquiet(struct pollux_ep *ep)
+{
+	plx_lock(&ep->mtx, PLX_RANK_EP);
+	for (struct plx_list *l = ep->items.next; l != &ep->items; l = l->next) {
+		struct plx_epitem *item = plx_all_item(l);
+
+		if (item->mark == &item->file->word)
+			plx_file_bump(item->file);
+	}
+	plx_unlock(&ep->mtx, PLX_RANK_EP);
+}
+
+void plx_watch_link(struct pollux_file *f, struct plx_watch *w)
+{
+	struct plx_watch **at = &f->watches;
+
+	plx_lock(&f->lock, PLX_RANK_FILE);
+	if (w->exclusive != PLX_WATCH_PLAIN)
+		while (*at)
+			at = &(*at)->next;
+	w->next = *at;
+	w->pprev = at;
+	if (w->next)
+		w->next->pprev = &w->next;
+	plx_store_rel(at, w);
+	plx_unlock(&f->lock, PLX_RANK_FILE);
+	plx_file_bump(f);
+	if (plx_unlikely(f->kind == PLX_KIND_EPOLL))
+		ep_unquiet(plx_file_ep(f));
+}
+
+void plx_watch_unlink(struct pollux_file *f, struct plx_watch *w)
+{
+	plx_lock(&f->lock, PLX_RANK_FILE);
+	/* w->next stays: a waker that stands on w walks on from it. */
+	plx_store_rel(w->pprev, w->next);
+	if (w->next)
+		w->next->pprev = w->pprev;
+	w->pprev = NULL;
+	plx_unlock(&f->lock, PLX_RANK_FILE);
+	plx_file_bump(f);
+}
+
+/*
+ * The epoll's part of a wake. Returns whether it counts as the one successful
+ * wake of an exclusive watch (EP-EXC-04).
+ */
+static bool item_wake(struct plx_epitem *item, uint32_t key)
+{
+	struct pollux_ep *ep = item->ep;
+	uint32_t events = plx_load(&item->w.events);
+	bool slept, queued;
+
+	if (!(events & ~PLX_EP_FLAGS) || (key && !(key & events)))
+		return false;
+	queued = plx_item_queue(item);
+	plx_mb();
+	slept = plx_ep_wake_one(ep);
+	if (plx_unlikely(plx_load(&ep->file.watches) != NULL))
+		plx_file_wake_rcu(&ep->file, EPOLLIN, false);
+	else if (!queued)
+		plx_item_try_quiet(item);
+	if (!slept)
+		return false;
+	switch (key & (EPOLLIN | EPOLLOUT)) {
+	case EPOLLIN:
+		return events & EPOLLIN;
+	case EPOLLOUT:
+		return events & EPOLLOUT;
+	case 0:
+		return true;
+	default:
+		return false;
+	}
+}
+
+void plx_file_wake_rcu(struct pollux_file *f, uint32_t key, bool all)
+{
+	for (struct plx_watch *w = plx_load_acq(&f->watches); w; w = plx_load_acq(&w->next)) {
+		bool success = w->fn ? w->fn(w, key) : item_wake(plx_watch_item(w), key);
+
+		if (success && w->exclusive == PLX_WATCH_EXCLUSIVE && !all)
+			break;
+	}
+}
+
+void pollux_file_wake(struct pollux_file *f, uint32_t key)
+{
+	plx_mb();
+	if (plx_load(&f->word) & PLX_QUIET)
+		return;
+	plx_rcu_read_lock();
+	plx_file_wake_rcu(f, key, false);
+	plx_rcu_read_unlock();
+}
+
+void pollux_file_wake_all(struct pollux_file *f, uint32_t key)
+{
+	plx_mb();
+	plx_rcu_read_lock();
+	plx_file_wake_rcu(f, key, true);
+	plx_rcu_read_unlock();
+}
+
+/*
+ * The common shape, one watch and that the primary item, sets the mark together
+ * with the payload: one locked instruction instead of two. If the item has been
+ * removed since it was looked at, or anything else has changed, EPOCH differs
+ * and the general way is taken.
+ */
+uint64_t plx_file_add(struct pollux_file *f, uint64_t v)
+{
+	uint64_t w = plx_load_acq(&f->word);
+	struct plx_watch *first;
+
+	plx_rcu_read_lock();
+	first = plx_load_acq(&f->watches);
+	if (first && !(w & (PLX_QUEUED | PLX_SLOW)) && !first->fn && !plx_load(&first->next)) {
+		struct plx_epitem *item = plx_watch_item(first);
+		uint32_t pops = plx_load(&item->pops);
+
+		PLX_DELAY(add_before_cas);
+		if (item->mark == &f->word && (plx_load(&item->w.events) & EPOLLIN) &&
+		    !plx_load(&first->dead) && plx_cas(&f->word, &w, (w + v) | PLX_QUEUED)) {
+			struct pollux_ep *ep = item->ep;
+
+			plx_item_push(item, pops);
+			plx_mb();
+			plx_ep_wake_one(ep);
+			if (plx_unlikely(plx_load(&ep->file.watches) != NULL))
+				plx_file_wake_rcu(&ep->file, EPOLLIN, false);
+			plx_rcu_read_unlock();
+			return w;
+		}
+	}
+	w = plx_xadd(&f->word, v);
+	plx_mb_after_rmw();
+	if (!(w & (PLX_QUIET | PLX_SLOW)))
+		plx_file_wake_rcu(f, EPOLLIN, false);
+	plx_rcu_read_unlock();
+	return w;
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Collecting events.
+ *
+ * The whole of a collection runs under ep.mtx, as in the kernel (EP-WAIT-02): two
+ * threads never get the same edge, and DEL waits for a collection in progress
+ * (EP-DEL-02). Producers are not held up: they push to `incoming`.
+ *
+ * After a collection the list is (EP-ORD-05): what was not reached, then what
+ * arrived meanwhile, then the delivered level-triggered items.
+ */
+#include "epoll/engine.h"
+
+struct harvest {
+	plx_sink_t sink;
+	void *arg;
+	int max;
+	int n;
+	int err;
+};
+
+/* What the item reports now; a file that is being closed reports nothing (EP-KEY-12). */
+static uint32_t item_poll(struct plx_epitem *item, uint32_t events)
+{
+	if (plx_file_dying(item->file))
+		return 0;
+	return item->file->ops->poll(item->file) & events & ~PLX_EP_FLAGS;
+}
+
+static bool item_level(uint32_t events)
+{
+	return !(events & (EPOLLET | EPOLLONESHOT));
+}
+
+/* Stores the event. ONESHOT is disarmed by delivery alone (EP-RDY-15). */
+static bool harvest_deliver(struct harvest *h, struct plx_epitem *item, uint32_t events,
+			    uint32_t revents)
+{
+	h->err = h->sink(h->arg, h->n, revents, item->data);
+	if (h->err)
+		return false;
+	h->n++;
+	if (events & EPOLLONESHOT)
+		plx_store(&item->w.events, events & PLX_EP_FLAGS);
+	return true;
+}
+
+/*
+ * One item off the private list. It goes back to the front of `rest` if its event
+ * could not be stored (EP-ARG-03), to `level` if it stays queued.
+ */
+static void harvest_one(struct harvest *h, struct plx_epitem *item, struct plx_list *rest,
+			struct plx_list *level)
+{
+	uint32_t events = plx_load(&item->w.events);
+	bool lt = item_level(events);
+	uint32_t revents = lt ? item_poll(item, events) : 0;
+
+	if (!revents) {
+		plx_item_unmark(item);
+		plx_mb_after_rmw();
+		revents = item_poll(item, events);
+		if (!revents)
+			return;
+		/*
+		 * Became ready in between. A producer may have marked it already and
+		 * not pushed it yet, while the write that made it ready has returned:
+		 * the event is this collection's, and the next one has to look again.
+		 */
+		if (lt && !plx_item_remark(item)) {
+			harvest_deliver(h, item, events, revents);
+			plx_ep_help(item);
+			return;
+		}
+	}
+	if (harvest_deliver(h, item, events, revents)) {
+		if (lt) {
+			item->w.linked = 1;
+			plx_list_add_tail(&item->rd, level);
+		}
+		return;
+	}
+	if (lt || plx_item_remark(item)) {
+		item->w.linked = 1;
+		plx_list_add(&item->rd, rest);
+	} else {
+		plx_ep_help(item);
+	}
+}
+
+/*
+ * An item whose producer has set QUEUED and not yet pushed, while another
+ * producer's write has already returned. The mark stays: the push will come.
+ */
+static void harvest_helped(struct harvest *h, struct plx_epitem *item)
+{
+	uint32_t events = plx_load(&item->w.events);
+	uint32_t revents;
+
+	/*
+	 * An item on the list needs no help. One that this collection has taken off
+	 * the list has been polled after the slot was taken; who has asked since
+	 * then puts it into the slot again.
+	 */
+	if (item->w.linked || item->seen == item->ep->harvests ||
+	    !(plx_load(&item->w.helped) & PLX_HELP_WANTED))
+		return;
+	if (h->err || h->n == h->max) {
+		plx_ep_help(item);
+		return;
+	}
+	item->seen = item->ep->harvests;
+	(void)plx_and(&item->w.helped, (uint8_t)~PLX_HELP_WANTED);
+	plx_mb_after_rmw();
+	/* Taken off the list since it was asked for: that has been the answer. */
+	if (!(plx_load(item->mark) & PLX_QUEUED))
+		return;
+	revents = item_poll(item, events);
+	if (!revents)
+		return;
+	if (!harvest_deliver(h, item, events, revents) || item_level(events))
+		plx_ep_help(item);
+}
+
+/*
+ * Empties the help slot. It may name an item that has been removed: RCU keeps its
+ * memory readable. One that is not dead stays so while ep.mtx is held.
+ */
+static struct plx_epitem *harvest_take_help(struct pollux_ep *ep)
+{
+	struct plx_epitem *item;
+
+	if (plx_likely(!plx_load(&ep->help)))
+		return NULL;
+	plx_rcu_read_lock();
+	item = plx_xchg(&ep->help, NULL);
+	if (item && item != PLX_HELP_ALL && plx_load(&item->w.dead))
+		item = NULL;
+	plx_rcu_read_unlock();
+	return item;
+}
+
+static void harvest_help(struct harvest *h, struct pollux_ep *ep, struct plx_epitem *item)
+{
+	if (item != PLX_HELP_ALL) {
+		harvest_helped(h, item);
+	} else {
+		for (struct plx_list *l = ep->items.next; l != &ep->items; l = l->next)
+			harvest_helped(h, plx_all_item(l));
+	}
+}
+
+int plx_ep_harvest(struct pollux_ep *ep, plx_sink_t sink, void *arg, int max)
+{
+	struct harvest h = { .sink = sink, .arg = arg, .max = max };
+	struct plx_epitem *help;
+	struct plx_list rest, level;
+	bool more;
+
+	/* Zero-timeout polls of an idle epoll take no lock. */
+	if (plx_ready_empty(ep))
+		return 0;
+	plx_list_init(&rest);
+	plx_list_init(&level);
+	plx_lock(&ep->mtx, PLX_RANK_EP);
+	plx_store(&ep->has_ready, 1);
+	/*
+	 * The slot is emptied before the stack is: an item that somebody asked for
+	 * is then either among those that the splice has linked, or its producer has
+	 * not pushed it yet and harvest_help delivers it.
+	 */
+	help = harvest_take_help(ep);
+	plx_ready_splice(ep);
+	plx_list_splice_front(&ep->ready, &rest);
+	ep->harvests++;
+	while (h.n < max && !h.err && !plx_list_empty(&rest)) {
+		struct plx_epitem *item = plx_rd_item(rest.next);
+
+		plx_ready_unlink(item);
+		item->seen = ep->harvests;
+		harvest_one(&h, item, &rest, &level);
+	}
+	if (plx_unlikely(help != NULL))
+		harvest_help(&h, ep, help);
+	plx_list_splice_front(&rest, &ep->ready);
+	plx_ready_splice(ep);
+	plx_list_splice_tail(&level, &ep->ready);
+	more = !plx_list_empty(&ep->ready);
+	plx_store(&ep->has_ready, more);
+	more |= plx_load(&ep->help) != NULL;
+	plx_unlock(&ep->mtx, PLX_RANK_EP);
+	if (more) {
+		/* Pairs with the barrier in ep_announce. */
+		plx_mb();
+		plx_ep_wake_one(ep);
+	}
+	return h.n ? h.n : h.err;
+}
+
+uint32_t plx_ep_poll(struct pollux_file *f)
+{
+	struct pollux_ep *ep = plx_file_ep(f);
+	uint32_t ready = 0;
+	struct plx_epitem *item;
+
+	if (plx_ready_empty(ep))
+		return 0;
+	plx_lock(&ep->mtx, PLX_RANK_EP);
+	plx_store(&ep->has_ready, 1);
+	plx_ready_splice(ep);
+	while (!ready && !plx_list_empty(&ep->ready)) {
+		uint32_t events;
+
+		item = plx_rd_item(ep->ready.next);
+		events = plx_load(&item->w.events);
+		ready = item_poll(item, events);
+		if (ready)
+			break;
+		plx_ready_unlink(item);
+		plx_item_unmark(item);
+		plx_mb_after_rmw();
+		ready = item_poll(item, events);
+		if (ready && plx_item_remark(item)) {
+			item->w.linked = 1;
+			plx_list_add(&item->rd, &ep->ready);
+		} else if (ready) {
+			plx_ep_help(item);
+		}
+	}
+	plx_store(&ep->has_ready, !plx_list_empty(&ep->ready));
+	if (!ready && plx_load(&ep->help)) {
+		for (struct plx_list *l = ep->items.next; !ready && l != &ep->items; l = l->next) {
+			item = plx_all_item(l);
+			if (!item->w.linked && (plx_load(&item->w.helped) & PLX_HELP_WANTED) &&
+			    (plx_load(item->mark) & PLX_QUEUED))
+				ready = item_poll(item, plx_load(&item->w.events));
+		}
+	}
+	plx_unlock(&ep->mtx, PLX_RANK_EP);
+	return ready ? EPOLLIN | EPOLLRDNORM : 0;
+}

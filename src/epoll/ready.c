@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The ready list in two halves, and the one sleeper who is told.
+ *
+ *   operation        who                    needs           lock-free
+ *   item_queue       any producer           RCU or ep.mtx   yes, bounded by contention
+ *   item_push        owner of QUEUED        RCU or ep.mtx   yes
+ *   ep_help          any producer           RCU or ep.mtx   yes, wait-free
+ *   ep_wake_one      anybody                valid ep        yes
+ *   ready_splice     consumer               ep.mtx          waits for nobody
+ *   item_unmark      consumer               ep.mtx          yes
+ *
+ * Argument
+ *
+ * 1. An item is pushed by the producer whose compare-and-swap set QUEUED, and by
+ *    nobody else until a consumer clears QUEUED. A node is therefore never pushed
+ *    while it is on a list.
+ * 2. No event is lost. A producer changes the state, then looks at the mark; a
+ *    consumer clears the mark, then samples the state. Each pair is separated by a
+ *    full barrier (for the primary item the two are in one word and every access
+ *    is a read-modify-write of it), so either the producer finds the mark clear and
+ *    queues, or the consumer's sample comes after the producer's change.
+ * 3. A returned write is visible (EP-RDY-18). A producer that finds QUEUED set must
+ *    know that the item can be found. It can if pushed == pops: pops counts the
+ *    times the item has been taken off, pushed is stored after the push with the
+ *    value of pops at the mark. Otherwise some other producer stands between its
+ *    mark and its push, perhaps preempted; the item is then marked as wanted and
+ *    left in the help slot, where the next harvest finds it. There is one slot: a
+ *    second item turns it into "all", and the harvest looks at every item that is
+ *    wanted, and at no other, since an item whose producer is merely slow would be
+ *    reported twice for one event. So no consumer and no producer ever waits for
+ *    a preempted producer. A store of pushed that comes very late (after the item
+ *    has been taken off and queued again) overwrites a newer value with an older
+ *    one; that only makes others help needlessly. 32 bits of pops make a false
+ *    match need 2^32 removals within one such delay.
+ * 4. Order. The stack is taken whole and reversed: the order of arrival is the order
+ *    of the successful pushes. Consumers never see a half-done push, since a node
+ *    becomes reachable by the swap of the head alone.
+ * 5. QUIET is set by a producer that found the item queued and pushed and has made its
+ *    own wake, if the file has exactly this watch and the epoll is not itself watched:
+ *    then a wake has nothing to do, whatever its key, until the item is taken off, the
+ *    list changes, or the epoll becomes watched. (Its own wake first: the producer that
+ *    pushed may be stopped before its own, and later ones look no further than QUIET.) Each of these moves EPOCH and clears QUIET after
+ *    it has happened; the producer read the word before it looked. Either its
+ *    compare-and-swap fails, or it saw the change, or its QUIET is cleared.
+ * 6. No wake is lost. Producer: push, barrier, look for sleepers. Consumer: announce,
+ *    barrier, look at the list (ep_announce in wait.c). Bell states: 0 idle, 1 a ring
+ *    is being made, 2 it has been made. Whoever finds 1 rings too, so nobody depends
+ *    on a preempted ringer; whoever stops sleeping sets idle and then harvests, and a
+ *    harvest that leaves something rings for the next. The upper bits of the bell
+ *    count collections, so that a late "has been made" cannot mark a later ring.
+ */
+#include "epoll/engine.h"
+
+#define BELL_STATE POLLUX_BELL_MASK
+#define BELL_COLLECTION 4u
+#define BELL_IDLE 0u
+#define BELL_RINGING 1u
+#define BELL_RUNG 2u
+
+void plx_item_try_quiet(struct plx_epitem *item)
+{
+	struct pollux_file *f = item->file;
+	uint64_t w = plx_load_acq(&f->word);
+	struct plx_watch *first;
+
+	if (item->mark != &f->word || (w & (PLX_QUEUED | PLX_QUIET | PLX_SLOW)) != PLX_QUEUED)
+		return;
+	if (plx_load_acq(&item->w.dead) || plx_load_acq(&item->pushed) != plx_load(&item->pops))
+		return;
+	first = plx_load_acq(&f->watches);
+	if (first != &item->w || plx_load(&first->next))
+		return;
+	if (plx_load(&item->ep->file.watches))
+		return;
+	PLX_DELAY(quiet_before_cas);
+	plx_cas(&f->word, &w, w | PLX_QUIET);
+}
+
+void plx_ep_help(struct plx_epitem *item)
+{
+	struct pollux_ep *ep = item->ep;
+	struct plx_epitem *none = NULL;
+
+	(void)plx_or(&item->w.helped, PLX_HELP_EVER | PLX_HELP_WANTED);
+	PLX_DELAY(help_before_slot);
+	if (plx_cas(&ep->help, &none, item))
+		return;
+	if (none != item && none != PLX_HELP_ALL)
+		(void)plx_xchg(&ep->help, PLX_HELP_ALL);
+}
+
+void plx_item_push(struct plx_epitem *item, uint32_t pops)
+{
+	struct pollux_ep *ep = item->ep;
+	struct plx_epitem *head = plx_load(&ep->incoming);
+
+	PLX_DELAY(push_before_link);
+	do {
+		plx_store(&item->next, head);
+	} while (!plx_cas(&ep->incoming, &head, item));
+	PLX_DELAY(push_before_pushed);
+	plx_store_rel(&item->pushed, pops);
+}
+
+bool plx_item_queue(struct plx_epitem *item)
+{
+	uint64_t w = plx_load_acq(item->mark);
+
+	for (;;) {
+		uint32_t pops;
+
+		/*
+		 * Looked at after the mark: the remover of an item sets dead
+		 * before it moves EPOCH (item_remove in remove.c).
+		 */
+		if (plx_load_acq(&item->w.dead))
+			return false;
+		pops = plx_load(&item->pops);
+		if (w & PLX_QUEUED) {
+			PLX_DELAY(queue_found_marked);
+			if (plx_load_acq(&item->pushed) != pops)
+				plx_ep_help(item);
+			return false;
+		}
+		PLX_DELAY(queue_before_mark);
+		if (plx_cas(item->mark, &w, w | PLX_QUEUED)) {
+			plx_item_push(item, pops);
+			return true;
+		}
+	}
+}
+
+void plx_ready_splice(struct pollux_ep *ep)
+{
+	struct plx_epitem *item, *batch = NULL;
+
+	plx_lockdep_held(&ep->mtx);
+	if (!plx_load(&ep->incoming))
+		return;
+	/* Before the stack is empty: plx_ready_empty must never see nothing. */
+	plx_store(&ep->has_ready, 1);
+	item = plx_xchg(&ep->incoming, NULL);
+	while (item) {
+		struct plx_epitem *next = plx_load(&item->next);
+
+		plx_store(&item->next, batch);
+		batch = item;
+		item = next;
+	}
+	for (; batch; batch = plx_load(&batch->next)) {
+		PLX_INVARIANT(!batch->w.linked, "an item is on the ready list once");
+		batch->w.linked = 1;
+		plx_list_add_tail(&batch->rd, &ep->ready);
+	}
+}
+
+void plx_ready_unlink(struct plx_epitem *item)
+{
+	plx_lockdep_held(&item->ep->mtx);
+	if (!item->w.linked)
+		return;
+	item->w.linked = 0;
+	plx_list_del(&item->rd);
+}
+
+void plx_item_unmark(struct plx_epitem *item)
+{
+	uint64_t w;
+
+	plx_store(&item->pops, item->pops + 1);
+	w = plx_load(item->mark);
+	while (!plx_cas(item->mark, &w, (w & ~(PLX_QUEUED | PLX_QUIET)) + PLX_EPOCH_ONE))
+		;
+	/* The poll that follows answers those who have asked for help, too. */
+	if (plx_unlikely(plx_load(&item->w.helped) & PLX_HELP_WANTED))
+		(void)plx_and(&item->w.helped, (uint8_t)~PLX_HELP_WANTED);
+	PLX_DELAY(unmark_before_sample);
+}
+
+bool plx_item_remark(struct plx_epitem *item)
+{
+	uint64_t w = plx_load(item->mark);
+
+	do {
+		if (w & PLX_QUEUED)
+			return false;
+	} while (!plx_cas(item->mark, &w, w | PLX_QUEUED));
+	plx_store_rel(&item->pushed, item->pops);
+	return true;
+}
+
+bool plx_ready_empty(struct pollux_ep *ep)
+{
+	return !plx_load_acq(&ep->incoming) && !plx_load_acq(&ep->help) &&
+	       !plx_load(&ep->has_ready);
+}
+
+bool plx_ep_wake_one(struct pollux_ep *ep)
+{
+	uint32_t sleepers = plx_load(&ep->sleepers);
+	uint32_t bell, ringing;
+
+	if (plx_likely(!sleepers))
+		return false;
+	bell = plx_load(&ep->bell);
+	do {
+		if ((bell & BELL_STATE) == BELL_RUNG)
+			return sleepers > 1;
+		ringing = (bell & ~BELL_STATE) | BELL_RINGING;
+	} while (bell != ringing && !plx_cas(&ep->bell, &bell, ringing));
+	PLX_DELAY(bell_before_unpark);
+	ep->host->unpark_one(ep->host_arg, &ep->bell);
+	plx_cas(&ep->bell, &ringing, (ringing & ~BELL_STATE) | BELL_RUNG);
+	return true;
+}
+
+void plx_bell_collect(struct pollux_ep *ep)
+{
+	uint32_t bell = plx_load(&ep->bell);
+
+	do {
+		if ((bell & BELL_STATE) == BELL_IDLE)
+			return;
+	} while (!plx_cas(&ep->bell, &bell, (bell & ~BELL_STATE) + BELL_COLLECTION));
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Waiting: announce, look again, sleep.
+ *
+ * A waiter that is about to sleep counts itself as a sleeper, has a full barrier,
+ * and looks at the list once more; a producer pushes, has a full barrier, and
+ * looks for sleepers. One of them sees the other.
+ */
+#include "epoll/engine.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <time.h>
+
+#include "base/spin.h"
+#include "base/sys.h"
+
+bool plx_ep_announce(struct pollux_ep *ep)
+{
+	plx_xadd(&ep->sleepers, 1);
+	plx_mb_after_rmw();
+	PLX_DELAY(announce_before_look);
+	return plx_ready_empty(ep);
+}
+
+void plx_ep_retract(struct pollux_ep *ep)
+{
+	plx_xadd(&ep->sleepers, (uint32_t)-1);
+	plx_bell_collect(ep);
+}
+
+static bool ep_has_work(void *arg)
+{
+	return !plx_ready_empty(arg);
+}
+
+bool plx_ep_spin(struct pollux_ep *ep)
+{
+	return plx_spin(&ep->spin_state, ep_has_work, ep);
+}
+
+static int64_t futex_now(void *host)
+{
+	struct timespec ts;
+
+	(void)host;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000000000ll + ts.tv_nsec;
+}
+
+/*
+ * A time-out is always given: a futex wait without one is restarted after a
+ * handler with SA_RESTART, and an epoll wait never is (EP-SIG-02).
+ */
+static int futex_park(void *host, uint32_t *bell, int64_t deadline)
+{
+	struct timespec ts = { .tv_sec = LONG_MAX / 2000000000l };
+	uint32_t seen = plx_load_acq(bell);
+	long r;
+
+	(void)host;
+	if (deadline >= 0) {
+		ts.tv_sec = deadline / 1000000000;
+		ts.tv_nsec = deadline % 1000000000;
+	}
+	while (!(seen & POLLUX_BELL_MASK)) {
+		r = plx_sys6(SYS_futex, (long)bell, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, seen,
+			     (long)&ts, 0, FUTEX_BITSET_MATCH_ANY);
+		if (r == -ETIMEDOUT || r == -EINTR)
+			return (int)r;
+		seen = plx_load_acq(bell);
+	}
+	return 0;
+}
+
+static void futex_unpark_one(void *host, uint32_t *bell)
+{
+	(void)host;
+	plx_sys3(SYS_futex, bell, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1);
+}
+
+const struct pollux_host_ops plx_futex_host = {
+	.park = futex_park,
+	.unpark_one = futex_unpark_one,
+	.now = futex_now,
+};
+
+static int sink_array(void *arg, int index, uint32_t events, uint64_t data)
+{
+	struct epoll_event *ev = (struct epoll_event *)arg + index;
+
+	ev->events = events;
+	ev->data.u64 = data;
+	return 0;
+}
+
+int pollux_ep_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t timeout_ns)
+{
+	int64_t deadline = -1;
+	bool over = timeout_ns == 0;
+
+	if (max <= 0)
+		return -EINVAL;
+	if (timeout_ns > 0) {
+		deadline = ep->host->now(ep->host_arg);
+		deadline = timeout_ns > INT64_MAX - deadline ? INT64_MAX : deadline + timeout_ns;
+	}
+	for (;;) {
+		int n = plx_ep_harvest(ep, sink_array, ev, max);
+		int r = 0;
+
+		/* A wake that met the deadline is not wasted (EP-TMO-08). */
+		if (n || over)
+			return n;
+		if (plx_ep_spin(ep))
+			continue;
+		if (plx_ep_announce(ep))
+			r = ep->host->park(ep->host_arg, &ep->bell, deadline);
+		plx_ep_retract(ep);
+		over = r == -ETIMEDOUT;
+		if (r == -EINTR) {
+			/*
+			 * There was nothing when the signal came; what the handler
+			 * made stays for the next call (EP-SIG-08). A ring that was
+			 * meant for this thread goes on to another (EP-WAKE-09).
+			 */
+			plx_mb();
+			if (!plx_ready_empty(ep))
+				plx_ep_wake_one(ep);
+			return -EINTR;
+		}
+	}
+}
