@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * eventfd: a counter that can be waited for.
+ *
+ * The count is the payload of the file's word, so a write is one addition to the
+ * word, which tells at the same time whether anybody has to be told. A count that
+ * does not fit (2^34 and more) moves to `big` for the rest of the object's life;
+ * SLOW in the word says so. An addition that was under way while SLOW appeared has
+ * landed in a payload that nobody reads any more: its author sees SLOW in the old
+ * word and adds to `big` instead.
+ *
+ *   word    atomic; EPOCH, QUEUED, QUIET are the engine's, payload and SLOW ours
+ *   big     atomic, meaningful from big_ready on
+ *   gone    atomic, set once (after SLOW)
+ */
+#include "source/eventfd.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <signal.h>
+
+#include "base/spin.h"
+
+#define EFD_MAX (UINT64_MAX - 1)
+/* Below this a payload has room for an addition by every thread there can be. */
+#define PAYLOAD_SAFE (1ull << 34)
+#define SMALL_ADD (1ull << 16)
+#define MEDIUM_ADD (1ull << 33)
+
+static uint32_t efd_poll(struct pollux_file *f)
+{
+	struct pollux_eventfd *e = plx_file_efd(f);
+	uint64_t w = plx_load_acq(&f->word);
+	uint64_t count;
+	uint32_t mask = 0;
+
+	if (plx_likely(!(w & PLX_SLOW)))
+		return (w & PLX_PAYLOAD ? EPOLLIN : 0) | EPOLLOUT;
+	if (plx_load_acq(&e->gone))
+		return 0;
+	count = plx_load_acq(&e->big_ready) ? plx_load_acq(&e->big) : w & PLX_PAYLOAD;
+	if (count > 0)
+		mask |= EPOLLIN;
+	if (count == UINT64_MAX)
+		mask |= EPOLLERR;
+	if (count < EFD_MAX)
+		mask |= EPOLLOUT;
+	return mask;
+}
+
+static void efd_free(struct pollux_file *f)
+{
+	plx_free(plx_file_efd(f));
+}
+
+static const struct pollux_file_ops efd_ops = {
+	.poll = efd_poll,
+	.free = efd_free,
+};
+
+/*
+ * Moves the count to `big`. Signals are blocked meanwhile, so that a handler of
+ * this thread cannot meet the half-way state; others wait for the few instructions
+ * that it lasts.
+ */
+static void efd_slow_down(struct pollux_eventfd *e)
+{
+	sigset_t all, old;
+	uint64_t w;
+
+	if (plx_load_acq(&e->big_ready))
+		return;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	w = plx_or(&e->file.word, PLX_SLOW);
+	if (!(w & PLX_SLOW)) {
+		plx_store(&e->big, w & PLX_PAYLOAD);
+		plx_file_bump(&e->file);
+		plx_store_rel(&e->big_ready, 1);
+	}
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	while (!plx_load_acq(&e->big_ready))
+		sched_yield();
+}
+
+int pollux_efd_new(struct pollux_eventfd **out, uint64_t initial, int flags)
+{
+	struct pollux_eventfd *e;
+
+	if (flags & ~POLLUX_EFD_SEMAPHORE)
+		return -EINVAL;
+	e = plx_zalloc(sizeof(*e));
+	if (!e)
+		return -ENOMEM;
+	pollux_file_init(&e->file, &efd_ops);
+	e->file.kind = PLX_KIND_EVENTFD;
+	e->semaphore = flags & POLLUX_EFD_SEMAPHORE;
+	if (initial < PAYLOAD_SAFE) {
+		e->file.word = initial;
+	} else {
+		e->file.word = PLX_SLOW;
+		e->big = initial;
+		e->big_ready = 1;
+	}
+	*out = e;
+	return 0;
+}
+
+struct pollux_file *pollux_efd_file(struct pollux_eventfd *e)
+{
+	return &e->file;
+}
+
+uint64_t pollux_efd_count(struct pollux_eventfd *e)
+{
+	uint64_t w = plx_load_acq(&e->file.word);
+
+	if (w & PLX_SLOW)
+		return plx_load_acq(&e->big_ready) ? plx_load_acq(&e->big) : w & PLX_PAYLOAD;
+	return w & PLX_PAYLOAD;
+}
+
+/* Every successful read tells with OUT, every successful write with IN (EFD-13). */
+static void efd_tell_readers_left(struct pollux_eventfd *e)
+{
+	if (plx_load_acq(&e->file.watches))
+		pollux_file_wake(&e->file, EPOLLOUT);
+}
+
+static int efd_read_slow(struct pollux_eventfd *e, uint64_t *value)
+{
+	uint64_t count;
+
+	efd_slow_down(e);
+	if (plx_load_acq(&e->gone))
+		return -ESTALE;
+	count = plx_load_acq(&e->big);
+	do {
+		if (plx_load_acq(&e->gone))
+			return -ESTALE;
+		if (!count)
+			return -EAGAIN;
+		*value = e->semaphore ? 1 : count;
+	} while (!plx_cas(&e->big, &count, count - *value));
+	efd_tell_readers_left(e);
+	return 0;
+}
+
+static int efd_try_read(struct pollux_eventfd *e, uint64_t *value)
+{
+	uint64_t w = plx_load_acq(&e->file.word);
+
+	do {
+		if (plx_unlikely(w & PLX_SLOW))
+			return efd_read_slow(e, value);
+		if (!(w & PLX_PAYLOAD))
+			return -EAGAIN;
+		*value = e->semaphore ? 1 : w & PLX_PAYLOAD;
+	} while (!plx_cas(&e->file.word, &w, w - *value));
+	if (!(w & PLX_QUIET))
+		efd_tell_readers_left(e);
+	return 0;
+}
+
+static int efd_write_slow(struct pollux_eventfd *e, uint64_t value)
+{
+	uint64_t count;
+
+	efd_slow_down(e);
+	count = plx_load_acq(&e->big);
+	do {
+		if (plx_load_acq(&e->gone))
+			return -ESTALE;
+		if (count > EFD_MAX || EFD_MAX - count < value)
+			return -EAGAIN;
+	} while (!plx_cas(&e->big, &count, count + value));
+	pollux_file_wake(&e->file, EPOLLIN);
+	return 0;
+}
+
+static int efd_write_medium(struct pollux_eventfd *e, uint64_t value)
+{
+	uint64_t w = plx_load_acq(&e->file.word);
+
+	do {
+		if ((w & PLX_SLOW) || (w & PLX_PAYLOAD) + value >= PAYLOAD_SAFE)
+			return efd_write_slow(e, value);
+	} while (!plx_cas(&e->file.word, &w, w + value));
+	pollux_file_wake(&e->file, EPOLLIN);
+	return 0;
+}
+
+static int efd_try_write(struct pollux_eventfd *e, uint64_t value)
+{
+	uint64_t w = plx_load(&e->file.word);
+
+	if (plx_unlikely((w & PLX_SLOW) || (w & PLX_PAYLOAD) >= PAYLOAD_SAFE ||
+			 value >= SMALL_ADD))
+		return value < MEDIUM_ADD ? efd_write_medium(e, value) : efd_write_slow(e, value);
+	if (plx_likely(w & PLX_QUIET)) {
+		w = plx_xadd(&e->file.word, value);
+		if (plx_likely((w & (PLX_QUIET | PLX_SLOW)) == PLX_QUIET))
+			return 0;
+		plx_mb_after_rmw();
+		if (!(w & PLX_SLOW)) {
+			pollux_file_wake(&e->file, EPOLLIN);
+			return 0;
+		}
+	} else {
+		w = plx_file_add(&e->file, value);
+		if (plx_likely(!(w & PLX_SLOW)))
+			return 0;
+	}
+	return efd_write_slow(e, value);
+}
+
+/*
+ * A blocked reader or writer stands at the end of the file's list and is called
+ * with everybody (EFD-16); who comes first gets the count, the others sleep again.
+ * The semaphore is libc's, because its wait is a cancellation point and restarts
+ * after a handler exactly as a blocked read does. The sleeper is retired, not
+ * freed: a waker may still stand on it when the thread is up already.
+ */
+struct efd_sleeper {
+	struct plx_watch w;
+	struct pollux_eventfd *e;
+	sem_t sem;
+};
+
+static bool sleeper_wake(struct plx_watch *w, uint32_t key)
+{
+	struct efd_sleeper *s = plx_container_of(w, struct efd_sleeper, w);
+
+	if (!key || (key & w->events))
+		sem_post(&s->sem);
+	return false;
+}
+
+static void sleeper_free(void *p)
+{
+	struct efd_sleeper *s = p;
+
+	sem_destroy(&s->sem);
+	plx_free(s);
+}
+
+static void sleeper_done(void *p)
+{
+	struct efd_sleeper *s = p;
+	struct pollux_eventfd *e = s->e;
+
+	plx_watch_unlink(&e->file, &s->w);
+	plx_retire(s, sleeper_free);
+	pollux_file_put(&e->file);
+	plx_retire_flush_if_full();
+}
+
+static bool efd_readable(void *arg)
+{
+	return efd_poll(arg) & EPOLLIN;
+}
+
+static int efd_sleep(struct pollux_eventfd *e, uint32_t events,
+		     int (*try)(struct pollux_eventfd *, uint64_t *), uint64_t *value)
+{
+	struct efd_sleeper *s;
+	int r;
+
+	if (events & EPOLLIN && plx_spin(&e->spin_state, efd_readable, &e->file)) {
+		r = try(e, value);
+		if (r != -EAGAIN)
+			return r;
+	}
+	s = plx_zalloc(sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	s->w.fn = sleeper_wake;
+	s->w.events = events;
+	s->w.exclusive = PLX_WATCH_TAIL;
+	s->e = e;
+	sem_init(&s->sem, 0, 0);
+	pollux_file_get(&e->file);
+	plx_watch_link(&e->file, &s->w);
+	pthread_cleanup_push(sleeper_done, s);
+	plx_mb();
+	for (;;) {
+		r = try(e, value);
+		if (r != -EAGAIN)
+			break;
+		if (sem_wait(&s->sem) != 0) {
+			r = -EINTR;
+			break;
+		}
+	}
+	pthread_cleanup_pop(1);
+	return r;
+}
+
+static int try_write_at(struct pollux_eventfd *e, uint64_t *value)
+{
+	return efd_try_write(e, *value);
+}
+
+int pollux_efd_read(struct pollux_eventfd *e, uint64_t *value, int block)
+{
+	int r = efd_try_read(e, value);
+
+	if (r == -EAGAIN && block)
+		r = efd_sleep(e, EPOLLIN | EPOLLHUP | EPOLLERR, efd_try_read, value);
+	return r;
+}
+
+int pollux_efd_write(struct pollux_eventfd *e, uint64_t value, int block)
+{
+	int r;
+
+	if (plx_unlikely(value == UINT64_MAX))
+		return -EINVAL;
+	r = efd_try_write(e, value);
+	if (r == -EAGAIN && block)
+		r = efd_sleep(e, EPOLLOUT | EPOLLHUP | EPOLLERR, try_write_at, &value);
+	return r;
+}
+
+void pollux_efd_signal(struct pollux_eventfd *e)
+{
+	uint64_t count;
+
+	if (!(plx_load(&e->file.word) & PLX_SLOW)) {
+		if (efd_try_write(e, 1) == 0)
+			return;
+	}
+	efd_slow_down(e);
+	count = plx_load_acq(&e->big);
+	while (count != UINT64_MAX && !plx_cas(&e->big, &count, count + 1))
+		;
+	pollux_file_wake(&e->file, EPOLLIN);
+}
+
+uint64_t plx_efd_freeze(struct pollux_eventfd *e)
+{
+	uint64_t count;
+
+	efd_slow_down(e);
+	/*
+	 * gone, then one more change of big: a compare-and-swap that was under way
+	 * fails and looks at gone again. Whoever succeeded before is counted.
+	 */
+	plx_store_rel(&e->gone, 1);
+	plx_mb();
+	count = plx_load_acq(&e->big);
+	while (!plx_cas(&e->big, &count, ~count))
+		;
+	return count;
+}
