@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The public face of the POSIX layer: errno exists here and not below.
+ */
+#include <pollux/posix.h>
+
+#include <fcntl.h>
+
+#include "base/sys.h"
+#include "posix/posix.h"
+#include "posix/uaccess.h"
+
+static struct sigaction guard_old[NSIG];
+
+__attribute__((constructor)) static void api_init(void)
+{
+	plx_px_init();
+}
+
+static long api_result(long r)
+{
+	if (r >= 0)
+		return r;
+	errno = (int)-r;
+	return -1;
+}
+
+/* r, unless the call is not ours: then what libc makes of it. */
+#define API_RETURN(r, libc_call)                                                                   \
+	do {                                                                                       \
+		long r_ = (r);                                                                     \
+		return r_ == PLX_PASS ? (libc_call) : api_result(r_);                              \
+	} while (0)
+
+int pollux_epoll_create1(int flags)
+{
+	return api_result(plx_px_epoll_create1(flags));
+}
+
+int pollux_epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
+{
+	API_RETURN(plx_px_epoll_ctl(epfd, op, fd, event), epoll_ctl(epfd, op, fd, event));
+}
+
+int pollux_epoll_pwait(int epfd, struct epoll_event *events, int maxevents, int timeout,
+		       const sigset_t *sigmask)
+{
+	struct timespec ts = { .tv_sec = timeout / 1000, .tv_nsec = timeout % 1000 * 1000000l };
+
+	API_RETURN(plx_px_epoll_wait(epfd, events, maxevents, timeout < 0 ? NULL : &ts, sigmask),
+		   epoll_pwait(epfd, events, maxevents, timeout, sigmask));
+}
+
+int pollux_epoll_wait(int epfd, struct epoll_event *events, int maxevents, int timeout)
+{
+	return pollux_epoll_pwait(epfd, events, maxevents, timeout, NULL);
+}
+
+int pollux_epoll_pwait2(int epfd, struct epoll_event *events, int maxevents,
+			const struct timespec *timeout, const sigset_t *sigmask)
+{
+	struct timespec ts;
+
+	if (timeout) {
+		if (plx_copy_in(&ts, timeout, sizeof(ts)))
+			return api_result(-EFAULT);
+		if (ts.tv_sec < 0 || ts.tv_nsec < 0 || ts.tv_nsec >= 1000000000)
+			return api_result(-EINVAL);
+	}
+	API_RETURN(plx_px_epoll_wait(epfd, events, maxevents, timeout ? &ts : NULL, sigmask),
+		   epoll_pwait2(epfd, events, maxevents, timeout, sigmask));
+}
+
+int pollux_eventfd(unsigned int initval, int flags)
+{
+	long r = plx_px_eventfd(initval, flags);
+
+	return api_result(r == PLX_PASS ? plx_sys2(SYS_eventfd2, initval, flags) : r);
+}
+
+ssize_t pollux_read(int fd, void *buf, size_t count)
+{
+	API_RETURN(plx_px_read(fd, buf, count), read(fd, buf, count));
+}
+
+ssize_t pollux_write(int fd, const void *buf, size_t count)
+{
+	API_RETURN(plx_px_write(fd, buf, count), write(fd, buf, count));
+}
+
+int pollux_close(int fd)
+{
+	API_RETURN(plx_px_close(fd), close(fd));
+}
+
+int pollux_dup(int fd)
+{
+	API_RETURN(plx_px_dup(fd), dup(fd));
+}
+
+int pollux_dup2(int oldfd, int newfd)
+{
+	API_RETURN(plx_px_dup3(oldfd, newfd, -1), dup2(oldfd, newfd));
+}
+
+int pollux_dup3(int oldfd, int newfd, int flags)
+{
+	API_RETURN(plx_px_dup3(oldfd, newfd, flags), dup3(oldfd, newfd, flags));
+}
+
+int pollux_fcntl(int fd, int cmd, long arg)
+{
+	API_RETURN(plx_px_fcntl(fd, cmd, arg), fcntl(fd, cmd, arg));
+}
+
+int pollux_poll(struct pollfd *fds, nfds_t nfds, int timeout)
+{
+	struct timespec ts = { .tv_sec = timeout / 1000, .tv_nsec = timeout % 1000 * 1000000l };
+
+	API_RETURN(plx_px_ppoll(fds, nfds, timeout < 0 ? NULL : &ts, NULL),
+		   poll(fds, nfds, timeout));
+}
+
+int pollux_select(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds,
+		  struct timeval *timeout)
+{
+	struct timespec start, end, ts, *tp = NULL;
+	int64_t left;
+	long r;
+
+	if (timeout) {
+		if (timeout->tv_sec < 0 || timeout->tv_usec < 0)
+			return api_result(-EINVAL);
+		ts.tv_sec = timeout->tv_sec + timeout->tv_usec / 1000000;
+		ts.tv_nsec = timeout->tv_usec % 1000000 * 1000;
+		tp = &ts;
+	}
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	r = plx_px_pselect(nfds, readfds, writefds, exceptfds, tp, NULL);
+	if (r == PLX_PASS)
+		return select(nfds, readfds, writefds, exceptfds, timeout);
+	/* select tells what is left of the time. */
+	if (timeout) {
+		clock_gettime(CLOCK_MONOTONIC, &end);
+		left = (ts.tv_sec - (end.tv_sec - start.tv_sec)) * 1000000ll +
+		       (ts.tv_nsec - (end.tv_nsec - start.tv_nsec)) / 1000;
+		if (left < 0)
+			left = 0;
+		timeout->tv_sec = left / 1000000;
+		timeout->tv_usec = left % 1000000;
+	}
+	return api_result(r);
+}
+
+pid_t pollux_fork(void)
+{
+	pid_t pid;
+
+	plx_px_fork_prepare();
+	pid = fork();
+	if (pid)
+		plx_px_fork_parent();
+	else
+		plx_px_fork_child();
+	return pid;
+}
+
+void pollux_escape(int fd)
+{
+	if (fd < 0)
+		plx_px_escape_all(PLX_OUT_SYSCALL);
+	else
+		plx_px_escape(fd, PLX_OUT_SYSCALL);
+}
+
+int pollux_fd_served(int fd)
+{
+	return plx_px_fd_served(fd);
+}
+
+static void guard_handler(int sig, siginfo_t *info, void *context)
+{
+	const struct sigaction *old = &guard_old[sig];
+
+	if (plx_uaccess_fixup(context))
+		return;
+	if (old->sa_flags & SA_SIGINFO) {
+		old->sa_sigaction(sig, info, context);
+	} else if (old->sa_handler == SIG_DFL || old->sa_handler == SIG_IGN) {
+		/* The fault repeats on return, with nobody in its way. */
+		sigaction(sig, old, NULL);
+		if (info->si_code <= 0)
+			raise(sig);
+	} else {
+		old->sa_handler(sig);
+	}
+}
+
+int pollux_guard_faults(void)
+{
+	struct sigaction sa = { .sa_sigaction = guard_handler,
+				.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER };
+	static const int signals[] = { SIGSEGV, SIGBUS };
+
+	sigemptyset(&sa.sa_mask);
+	for (int i = 0; i < 2; i++) {
+		struct sigaction old;
+
+		if (sigaction(signals[i], NULL, &old) < 0)
+			return -1;
+		if ((old.sa_flags & SA_SIGINFO) && old.sa_sigaction == guard_handler)
+			continue;
+		guard_old[signals[i]] = old;
+		if (sigaction(signals[i], &sa, NULL) < 0)
+			return -1;
+	}
+	return 0;
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * epoll_create and epoll_ctl.
+ */
+#include "posix/front.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+
+#include "base/sys.h"
+#include "posix/uaccess.h"
+#include "source/eventfd.h"
+
+static void front_unpark(void *host, uint32_t *bell)
+{
+	struct plx_front *fr = host;
+	uint64_t one = 1;
+	int fd = plx_load(&fr->doorbell);
+
+	(void)bell;
+	if (fd >= 0)
+		plx_sys3(SYS_write, fd, &one, sizeof(one));
+}
+
+/* Waiting is plx_px_epoll_wait; the engine only ever wakes through these. */
+static const struct pollux_host_ops front_host = { .unpark_one = front_unpark };
+
+static void front_free(void *p)
+{
+	struct plx_front *fr = p;
+
+	plx_fd_unhide(&fr->doorbell);
+	plx_free(fr);
+}
+
+/* The kernel epoll must die with its last descriptor, so this cannot wait (EP-KEY-11). */
+static void front_release(struct pollux_file *f)
+{
+	plx_fd_unhide(&plx_file_front(f)->kfd);
+	plx_ep_release(f);
+}
+
+static const struct pollux_file_ops front_ops = {
+	.poll = plx_ep_poll,
+	.release = front_release,
+};
+
+long plx_px_epoll_create1(int flags)
+{
+	struct plx_front *fr;
+	struct pollux_ep *ep;
+	long fd = plx_sys1(SYS_epoll_create1, flags);
+
+	if (fd < 0 || (plx_px_no_adopt & PLX_ADOPT_EPOLL))
+		return fd;
+	/* Without memory for a front the program still has a kernel epoll. */
+	if (plx_table_reserve(fd) < 0)
+		return fd;
+	fr = plx_zalloc(sizeof(*fr));
+	if (!fr)
+		return fd;
+	if (pollux_ep_new(&ep, &front_host, fr) < 0) {
+		plx_free(fr);
+		return fd;
+	}
+	fr->ep = ep;
+	fr->kfd = fr->doorbell = -1;
+	ep->file.ops = &front_ops;
+	ep->owner = fr;
+	ep->owner_free = front_free;
+	plx_px_count(PLX_COUNT_EPOLLS);
+	plx_px_table_install(fd, &ep->file);
+	return fd;
+}
+
+static uint64_t marker_new(void)
+{
+	static uint64_t seed;
+	uint64_t r;
+
+	if (plx_sys3(SYS_getrandom, &r, sizeof(r), 0) != sizeof(r))
+		r = (uint64_t)&seed * 0x9e3779b97f4a7c15ull + plx_xadd(&seed, 0x632be59bd9b4e019ull);
+	return r;
+}
+
+/* Registers the doorbell, once. 0, or a negative errno: the set stays with the kernel. */
+static int front_setup(struct plx_front *fr, int epfd)
+{
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLET };
+	long r;
+
+	if (plx_load_acq(&fr->inproc))
+		return 0;
+	plx_lock(&fr->lock, PLX_RANK_FRONT);
+	r = 0;
+	if (fr->inproc)
+		goto out;
+	if (fr->spilled) {
+		r = -ESTALE;
+		goto out;
+	}
+	r = plx_sys3(SYS_fcntl, epfd, F_DUPFD_CLOEXEC, 0);
+	if (r < 0)
+		goto out;
+	r = plx_fd_hide(r, &fr->kfd);
+	if (r < 0)
+		goto out;
+	r = plx_sys2(SYS_eventfd2, 0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (r >= 0)
+		r = plx_fd_hide(r, &fr->doorbell);
+	if (r < 0) {
+		plx_fd_unhide(&fr->kfd);
+		goto out;
+	}
+	fr->marker = marker_new();
+	ev.data.u64 = fr->marker;
+	r = plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_ADD, fr->doorbell, &ev);
+	if (r < 0) {
+		plx_fd_unhide(&fr->doorbell);
+		plx_fd_unhide(&fr->kfd);
+		goto out;
+	}
+	plx_store_rel(&fr->inproc, 1);
+out:
+	plx_unlock(&fr->lock, PLX_RANK_FRONT);
+	return r < 0 ? (int)r : 0;
+}
+
+/* The program has chosen the doorbell's marker as its own data: take another one. */
+static void marker_change(struct plx_front *fr)
+{
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLET };
+
+	plx_lock(&fr->lock, PLX_RANK_FRONT);
+	ev.data.u64 = marker_new();
+	plx_store(&fr->marker, ev.data.u64);
+	plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_MOD, fr->doorbell, &ev);
+	plx_unlock(&fr->lock, PLX_RANK_FRONT);
+}
+
+/* epfd is a front, fd belongs to the kernel. */
+static long ctl_kernel(struct plx_front *fr, int op, struct epoll_event *ev)
+{
+	struct epoll_event copy;
+
+	if (op == EPOLL_CTL_ADD && !plx_load(&fr->nkernel))
+		plx_xchg(&fr->nkernel, 1);
+	if (plx_unlikely(plx_load(&fr->inproc)) && op != EPOLL_CTL_DEL &&
+	    plx_copy_in(&copy, ev, sizeof(copy)) == 0 && copy.data.u64 == plx_load(&fr->marker))
+		marker_change(fr);
+	return PLX_PASS;
+}
+
+/* epfd is a front that may hold in-process items, f an in-process eventfd. */
+static long ctl_inproc(struct plx_front *fr, int epfd, int op, struct pollux_file *f, int fd,
+		       struct epoll_event *ev)
+{
+	struct pollux_eventfd *e = plx_file_efd(f);
+	struct epoll_event copy;
+	long r;
+
+	if (op != EPOLL_CTL_DEL && plx_copy_in(&copy, ev, sizeof(copy)))
+		return -EFAULT;
+	if (plx_unlikely(plx_load_acq(&fr->spilled)) ||
+	    (op == EPOLL_CTL_ADD && front_setup(fr, epfd) < 0)) {
+		plx_px_escape(fd, PLX_OUT_NO_FD);
+		return PLX_PASS;
+	}
+	r = pollux_ep_ctl(fr->ep, op, f, fd, &copy);
+	plx_mb();
+	if (plx_likely(!plx_load_acq(&e->gone) && !plx_load_acq(&fr->spilled)))
+		return r;
+	/*
+	 * The object has become a kernel object meanwhile. What ctl did before that
+	 * has moved along with it; an item added too late has not.
+	 */
+	if (op == EPOLL_CTL_ADD && r == 0) {
+		if (pollux_ep_ctl(fr->ep, EPOLL_CTL_DEL, f, fd, NULL) < 0)
+			return 0;
+	} else if (r == 0) {
+		return 0;
+	}
+	if (plx_load_acq(&e->gone))
+		plx_spill_wait(e);
+	else
+		plx_px_escape(fd, PLX_OUT_FORK);
+	return PLX_PASS;
+}
+
+long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
+{
+	struct pollux_file *ef, *f;
+	long r = PLX_PASS;
+
+	if (plx_unlikely(plx_fd_hidden(epfd) || plx_fd_hidden(fd)))
+		return op != EPOLL_CTL_DEL && plx_copy_in(&(struct epoll_event){ 0 }, ev,
+							   sizeof(*ev)) ?
+			       -EFAULT :
+			       -EBADF;
+	f = plx_table_get(fd);
+	ef = plx_table_get(epfd);
+	if (ef && ef->kind == PLX_KIND_EPOLL) {
+		struct plx_front *fr = plx_file_front(ef);
+
+		if (!f) {
+			r = ctl_kernel(fr, op, ev);
+		} else if (f->kind == PLX_KIND_EVENTFD) {
+			r = ctl_inproc(fr, epfd, op, f, fd, ev);
+		} else if (op == EPOLL_CTL_ADD && f != ef) {
+			plx_px_escape(fd, PLX_OUT_NESTED);
+			plx_px_escape(epfd, PLX_OUT_NESTED);
+			r = ctl_kernel(fr, op, ev);
+		}
+	} else if (!ef && f && op == EPOLL_CTL_ADD &&
+		   plx_sys2(SYS_fcntl, epfd, F_GETFD) >= 0) {
+		plx_px_escape(fd, PLX_OUT_FOREIGN_EPOLL);
+	}
+	if (ef)
+		pollux_file_put(ef);
+	if (f)
+		pollux_file_put(f);
+	return r;
+}

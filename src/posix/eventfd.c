@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * eventfd descriptors: adopted at creation, served in process.
+ *
+ * The number is a duplicate of one prototype eventfd, so that it is taken in the
+ * kernel's table and looks right in /proc; its state lives here.
+ */
+#include "posix/front.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+
+#include "base/sys.h"
+#include "posix/uaccess.h"
+
+static int prototype = -1;
+static plx_lock_t prototype_lock;
+
+static int prototype_get(void)
+{
+	int fd = plx_load_acq(&prototype);
+
+	if (plx_likely(fd >= 0))
+		return fd;
+	plx_lock(&prototype_lock, PLX_RANK_TABLE);
+	fd = prototype;
+	if (fd < 0) {
+		fd = plx_sys2(SYS_eventfd2, 0, EFD_NONBLOCK | EFD_CLOEXEC);
+		if (fd >= 0)
+			fd = plx_fd_hide(fd, &prototype);
+	}
+	plx_unlock(&prototype_lock, PLX_RANK_TABLE);
+	return fd;
+}
+
+long plx_px_eventfd(unsigned int init, int flags)
+{
+	struct pollux_eventfd *e;
+	int proto;
+	long fd;
+
+	if (flags & ~(EFD_SEMAPHORE | EFD_NONBLOCK | EFD_CLOEXEC))
+		return -EINVAL;
+	if (plx_px_no_adopt & PLX_ADOPT_EVENTFD)
+		return PLX_PASS;
+	proto = prototype_get();
+	if (proto < 0)
+		return PLX_PASS;
+	fd = plx_sys3(SYS_fcntl, proto, flags & EFD_CLOEXEC ? F_DUPFD_CLOEXEC : F_DUPFD, 0);
+	if (fd < 0)
+		return fd == -EMFILE ? fd : PLX_PASS;
+	if (plx_table_reserve(fd) < 0 ||
+	    pollux_efd_new(&e, init, flags & EFD_SEMAPHORE ? POLLUX_EFD_SEMAPHORE : 0) < 0) {
+		plx_sys1(SYS_close, fd);
+		return PLX_PASS;
+	}
+	e->status = flags & EFD_NONBLOCK ? O_NONBLOCK : 0;
+	plx_px_count(PLX_COUNT_EVENTFDS);
+	plx_px_table_install(fd, &e->file);
+	return fd;
+}
+
+void plx_spill_wait(struct pollux_eventfd *e)
+{
+	while (!plx_load_acq(&e->spilled))
+		sched_yield();
+}
+
+/* Leaves the RCU section with what a call on a number that is not an eventfd returns. */
+static long not_ours(struct pollux_file *f)
+{
+	long r = f && f->kind == PLX_KIND_HIDDEN ? -EBADF : PLX_PASS;
+
+	plx_rcu_read_unlock();
+	return r;
+}
+
+/* The call has to sleep, or the object has left: outside the RCU section, with a reference. */
+static long efd_slow(struct pollux_eventfd *e, int r, uint64_t *value, bool write, bool nonblock)
+{
+	bool got = pollux_file_tryget(&e->file);
+
+	plx_rcu_read_unlock();
+	if (!got)
+		return -EBADF;
+	if (r == -EAGAIN && !nonblock)
+		r = write ? pollux_efd_write(e, *value, 1) : pollux_efd_read(e, value, 1);
+	if (r == -ESTALE)
+		plx_spill_wait(e);
+	pollux_file_put(&e->file);
+	return r == -ESTALE ? PLX_PASS : r;
+}
+
+static long efd_read(int fd, void *buf, size_t n, bool nonblock)
+{
+	struct pollux_eventfd *e;
+	struct pollux_file *f;
+	uint64_t value;
+	long r;
+
+	plx_rcu_read_lock();
+	f = plx_table_peek(fd);
+	if (!f || f->kind != PLX_KIND_EVENTFD)
+		return not_ours(f);
+	if (n < sizeof(value)) {
+		plx_rcu_read_unlock();
+		return -EINVAL;
+	}
+	e = plx_file_efd(f);
+	r = pollux_efd_read(e, &value, 0);
+	if (plx_unlikely(r)) {
+		r = efd_slow(e, r, &value, false, nonblock || (plx_load(&e->status) & O_NONBLOCK));
+		if (r)
+			return r;
+	} else {
+		plx_rcu_read_unlock();
+	}
+	/* The value is gone even if it cannot be stored (EFD-06). */
+	return plx_copy_out(buf, &value, sizeof(value)) ? -EFAULT : (long)sizeof(value);
+}
+
+long plx_px_read(int fd, void *buf, size_t n)
+{
+	return efd_read(fd, buf, n, false);
+}
+
+long plx_px_write(int fd, const void *buf, size_t n)
+{
+	struct pollux_eventfd *e;
+	struct pollux_file *f;
+	uint64_t value;
+	long r;
+
+	plx_rcu_read_lock();
+	f = plx_table_peek(fd);
+	if (plx_unlikely(!f || f->kind != PLX_KIND_EVENTFD))
+		return not_ours(f);
+	e = plx_file_efd(f);
+	if (plx_unlikely(n != sizeof(value)))
+		r = -EINVAL;
+	else if (plx_unlikely(plx_load_user64(&value, buf)))
+		r = -EFAULT;
+	else
+		r = pollux_efd_write(e, value, 0);
+	if (plx_likely(r == 0)) {
+		plx_rcu_read_unlock();
+		return sizeof(value);
+	}
+	if (r == -EAGAIN || r == -ESTALE) {
+		r = efd_slow(e, r, &value, true, plx_load(&e->status) & O_NONBLOCK);
+		return r ? r : (long)sizeof(value);
+	}
+	plx_rcu_read_unlock();
+	return r;
+}
+
+/*
+ * One piece is a plain read or write. Anything else is too rare to be worth a second
+ * implementation of the kernel's rules for pieces: the object goes to the kernel.
+ */
+static long vector_way(int fd, const struct iovec *iov, int cnt, int flags, struct iovec *one)
+{
+	if (cnt != 1 || (flags & ~RWF_NOWAIT)) {
+		plx_px_escape(fd, PLX_OUT_VECTOR);
+		return PLX_PASS;
+	}
+	if (plx_copy_in(one, iov, sizeof(*one)))
+		return -EFAULT;
+	if ((ssize_t)one->iov_len < 0)
+		return -EINVAL;
+	return one->iov_len ? 0 : 1;
+}
+
+long plx_px_readv(int fd, const struct iovec *iov, int cnt, int flags)
+{
+	struct iovec one;
+	long r = vector_way(fd, iov, cnt, flags, &one);
+
+	if (r)
+		return r > 0 ? 0 : r;
+	return efd_read(fd, one.iov_base, one.iov_len, flags & RWF_NOWAIT);
+}
+
+long plx_px_writev(int fd, const struct iovec *iov, int cnt, int flags)
+{
+	struct iovec one;
+	long r;
+
+	if (flags) {
+		plx_px_escape(fd, PLX_OUT_VECTOR);
+		return PLX_PASS;
+	}
+	r = vector_way(fd, iov, cnt, 0, &one);
+	if (r)
+		return r > 0 ? 0 : r;
+	return plx_px_write(fd, one.iov_base, one.iov_len);
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Descriptors: close, dup, fcntl, ioctl.
+ *
+ * An entry leaves the table before its number is closed in the kernel: the number
+ * may mean something else in another thread the moment after.
+ */
+#include "posix/front.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <sys/ioctl.h>
+
+#include "base/sys.h"
+#include "posix/uaccess.h"
+
+void plx_px_table_install(int fd, struct pollux_file *f)
+{
+	struct pollux_file *old = plx_table_set(fd, f);
+
+	/* Left by a close that went past us. */
+	if (plx_unlikely(old != NULL))
+		pollux_file_put(old);
+}
+
+long plx_px_close(int fd)
+{
+	struct pollux_file **slot = plx_table_slot(fd);
+	struct pollux_file *f;
+	long r;
+
+	if (!slot || !plx_load(slot))
+		return PLX_PASS;
+	if (plx_fd_hidden(fd))
+		return -EBADF;
+	f = plx_xchg(slot, NULL);
+	r = plx_sys1(SYS_close, fd);
+	if (f)
+		pollux_file_put(f);
+	return r;
+}
+
+long plx_px_close_range(unsigned int first, unsigned int last, unsigned int flags)
+{
+	unsigned int end = plx_table_end();
+	unsigned int from = first;
+	long r;
+
+	if (first > last || (flags & ~(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC)))
+		return plx_sys3(SYS_close_range, first, last, flags);
+	if (flags & CLOSE_RANGE_UNSHARE)
+		plx_px_escape_all(PLX_OUT_UNSHARE);
+	/* Our own stay, closed on exec as they are; the ranges between them go. */
+	for (unsigned int fd = first; fd <= last && fd < end; fd++) {
+		struct pollux_file *f = plx_table_peek(fd);
+
+		if (!f)
+			continue;
+		if (plx_fd_hidden(fd)) {
+			if (from < fd)
+				plx_sys3(SYS_close_range, from, fd - 1, flags);
+			from = fd + 1;
+		} else if (!(flags & CLOSE_RANGE_CLOEXEC)) {
+			plx_px_close(fd);
+		}
+	}
+	r = from > last ? 0 : plx_sys3(SYS_close_range, from, last, flags);
+	return r;
+}
+
+/* The kernel has made n a duplicate of what f is the front of. */
+static long dup_install(long n, struct pollux_file *f)
+{
+	if (n >= 0 && plx_table_reserve(n) < 0) {
+		/* A number without an entry: the object cannot stay ours. */
+		if (f->kind == PLX_KIND_EPOLL) {
+			pollux_file_put(f);
+			return n;
+		}
+		plx_sys1(SYS_close, n);
+		n = -ENOMEM;
+	}
+	if (n < 0) {
+		pollux_file_put(f);
+		return n;
+	}
+	plx_px_table_install(n, f);
+	return n;
+}
+
+long plx_px_dup(int fd)
+{
+	struct pollux_file *f = plx_table_get(fd);
+
+	if (!f)
+		return plx_fd_hidden(fd) ? -EBADF : PLX_PASS;
+	return dup_install(plx_sys1(SYS_dup, fd), f);
+}
+
+long plx_px_dup3(int oldfd, int newfd, int flags)
+{
+	struct pollux_file *f, *old = NULL;
+	struct pollux_file **slot;
+	long r;
+
+	if (plx_fd_hidden(oldfd))
+		return -EBADF;
+	if (oldfd == newfd || (flags != -1 && (flags & ~O_CLOEXEC)) ||
+	    plx_sys2(SYS_fcntl, oldfd, F_GETFD) < 0)
+		return PLX_PASS;
+	if (plx_fd_hidden(newfd) && plx_fd_evict(newfd) < 0)
+		return -EMFILE;
+	f = plx_table_get(oldfd);
+	if (f && newfd >= 0 && plx_table_reserve(newfd) < 0) {
+		plx_px_escape(oldfd, PLX_OUT_NO_FD);
+		pollux_file_put(f);
+		return PLX_PASS;
+	}
+	slot = newfd >= 0 ? plx_table_slot(newfd) : NULL;
+	if (slot)
+		old = plx_xchg(slot, NULL);
+	r = plx_sys3(SYS_dup3, oldfd, newfd, flags == -1 ? 0 : flags);
+	if (r < 0) {
+		if (old)
+			plx_px_table_install(newfd, old);
+		if (f)
+			pollux_file_put(f);
+		return r;
+	}
+	if (f)
+		plx_px_table_install(newfd, f);
+	if (old)
+		pollux_file_put(old);
+	return r;
+}
+
+static long fcntl_eventfd(struct pollux_file *f, int fd, int cmd, long arg)
+{
+	struct pollux_eventfd *e = plx_file_efd(f);
+
+	switch (cmd) {
+	case F_GETFL:
+		return O_RDWR | plx_load(&e->status);
+	case F_SETFL:
+		/* Access mode and creation flags are ignored by the kernel, too. */
+		if (!(arg & (O_APPEND | O_ASYNC | O_DIRECT | O_NOATIME))) {
+			plx_store(&e->status, (uint32_t)arg & O_NONBLOCK);
+			return 0;
+		}
+		break;
+	case F_GETFD:
+	case F_SETFD:
+		return PLX_PASS;
+	}
+	plx_px_escape(fd, PLX_OUT_FCNTL);
+	return PLX_PASS;
+}
+
+long plx_px_fcntl(int fd, int cmd, long arg)
+{
+	struct pollux_file *f = plx_table_get(fd);
+	long r = PLX_PASS;
+
+	if (!f)
+		return plx_fd_hidden(fd) ? -EBADF : PLX_PASS;
+	if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)
+		return dup_install(plx_sys3(SYS_fcntl, fd, cmd, arg), f);
+	if (f->kind == PLX_KIND_EVENTFD)
+		r = fcntl_eventfd(f, fd, cmd, arg);
+	pollux_file_put(f);
+	return r;
+}
+
+long plx_px_ioctl(int fd, unsigned long req, void *arg)
+{
+	struct pollux_file *f = plx_table_get(fd);
+	long r = PLX_PASS;
+	int on;
+
+	if (!f)
+		return plx_fd_hidden(fd) ? -EBADF : PLX_PASS;
+	if (f->kind != PLX_KIND_EVENTFD) {
+		pollux_file_put(f);
+		return PLX_PASS;
+	}
+	switch (req) {
+	case FIONBIO:
+		r = plx_copy_in(&on, arg, sizeof(on));
+		if (!r)
+			plx_store(&plx_file_efd(f)->status, on ? O_NONBLOCK : 0u);
+		break;
+	case FIOCLEX:
+	case FIONCLEX:
+	case FIONREAD:
+	case TCGETS:
+		break;
+	default:
+		plx_px_escape(fd, PLX_OUT_IOCTL);
+	}
+	pollux_file_put(f);
+	return r;
+}
+
+/*
+ * Requests whose type says what device they are for. Those of KVM, vhost and VFIO
+ * hand eventfds to the kernel; a type that is not known to be harmless is taken to
+ * do so, too.
+ */
+bool plx_px_ioctl_carries_fds(unsigned long req)
+{
+	switch (_IOC_TYPE(req)) {
+	case 0x12: /* block devices */
+	case 'E': /* input */
+	case 'T': /* terminals */
+	case 'V': /* video */
+	case 'X': /* file systems */
+	case 'f': /* ext4, inode flags */
+	case 'v': /* the same, version */
+	case 0x89: /* sockets */
+	case 0x8a: /* epoll */
+	case 0x8b: /* wireless */
+		return false;
+	default:
+		return true;
+	}
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Start-up of the POSIX layer.
+ */
+#include "posix/posix.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/spin.h"
+#include "base/sys.h"
+
+uint32_t plx_px_no_adopt;
+
+struct plx_libc plx_libc = {
+	.epoll_wait = epoll_wait,
+	.epoll_pwait = epoll_pwait,
+	.epoll_pwait2 = epoll_pwait2,
+	.ppoll = ppoll,
+	.pselect = pselect,
+};
+
+static const struct {
+	const char *name;
+	uint32_t kinds;
+} adopt_names[] = {
+	{ "epoll", PLX_ADOPT_EPOLL },
+	{ "eventfd", PLX_ADOPT_EVENTFD },
+	{ "all", ~0u },
+};
+
+static uint32_t parse_kinds(const char *list)
+{
+	uint32_t kinds = 0;
+
+	while (list && *list) {
+		size_t len = strcspn(list, ",");
+
+		for (size_t i = 0; i < sizeof(adopt_names) / sizeof(adopt_names[0]); i++)
+			if (strlen(adopt_names[i].name) == len &&
+			    memcmp(list, adopt_names[i].name, len) == 0)
+				kinds |= adopt_names[i].kinds;
+		list += len + (list[len] == ',');
+	}
+	return kinds;
+}
+
+/* The kernel's own limit of registrations, for those that it does not see (EP-ADD-07). */
+static long read_max_watches(void)
+{
+	char buf[32];
+	long n, max = -1;
+	long fd = plx_sys4(SYS_openat, AT_FDCWD, "/proc/sys/fs/epoll/max_user_watches",
+			   O_RDONLY | O_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -1;
+	n = plx_sys3(SYS_read, fd, buf, sizeof(buf) - 1);
+	plx_sys1(SYS_close, fd);
+	if (n > 0) {
+		buf[n] = 0;
+		max = strtol(buf, NULL, 10);
+	}
+	return max;
+}
+
+void plx_px_init(void)
+{
+	static uint32_t done;
+	const char *spin = getenv("POLLUX_SPIN");
+
+	if (plx_xchg(&done, 1))
+		return;
+	plx_px_no_adopt = parse_kinds(getenv("POLLUX_NO_ADOPT"));
+	if (spin && strcmp(spin, "0") == 0)
+		plx_spin_enabled = 0;
+	pollux_ep_set_max_watches(read_max_watches());
+}

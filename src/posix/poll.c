@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * poll and select over sets that hold in-process eventfds.
+ *
+ * The kernel sees the set without them (negative numbers are skipped) and with one
+ * descriptor more, an eventfd of the calling thread, which the watches that are put
+ * on the in-process files ring. A front that has in-process items goes to the kernel
+ * first: its readiness would be the sum of two sides, one of which only the kernel
+ * can tell.
+ */
+#include "posix/front.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+
+#include "base/sys.h"
+#include "posix/uaccess.h"
+
+#define NSEC 1000000000ll
+
+/* The number of the calling thread's bell, hidden; NULL or -1 if it has none yet. */
+static __thread int *poll_bell_owner;
+static pthread_key_t bell_key;
+static pthread_once_t bell_once = PTHREAD_ONCE_INIT;
+
+struct poll_watch {
+	struct plx_watch w;
+	struct poll_call *call;
+	struct pollux_file *file;
+};
+
+struct poll_call {
+	struct pollfd *user;
+	struct pollfd *kernel;
+	struct poll_watch **watch;
+	nfds_t n;
+	int nours;
+	int bell;
+	bool linked;
+};
+
+static void bell_thread_exit(void *p)
+{
+	plx_fd_unhide(p);
+	free(p);
+}
+
+static void bell_init(void)
+{
+	pthread_key_create(&bell_key, bell_thread_exit);
+}
+
+static int bell_get(void)
+{
+	int *owner = poll_bell_owner;
+	int fd;
+
+	if (owner && plx_load(owner) >= 0)
+		return plx_load(owner);
+	pthread_once(&bell_once, bell_init);
+	if (!owner) {
+		owner = malloc(sizeof(*owner));
+		if (!owner)
+			return -ENOMEM;
+		*owner = -1;
+		poll_bell_owner = owner;
+		pthread_setspecific(bell_key, owner);
+	}
+	fd = plx_sys2(SYS_eventfd2, 0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (fd < 0)
+		return -ENOMEM;
+	fd = plx_fd_hide(fd, owner);
+	return fd < 0 ? -ENOMEM : fd;
+}
+
+void plx_poll_after_fork_child(void)
+{
+	if (poll_bell_owner)
+		plx_fd_unhide(poll_bell_owner);
+}
+
+static bool poll_wake(struct plx_watch *w, uint32_t key)
+{
+	struct poll_watch *p = plx_container_of(w, struct poll_watch, w);
+	uint64_t one = 1;
+
+	if (key && !(key & w->events))
+		return false;
+	/* One ring is enough for a call; the write makes the poller runnable. */
+	if (!plx_xchg(&p->w.helped, 1))
+		plx_sys3(SYS_write, plx_load(&p->call->bell), &one, sizeof(one));
+	return false;
+}
+
+static void poll_call_free(void *p)
+{
+	struct poll_call *c = p;
+
+	if (c->watch)
+		for (nfds_t i = 0; i < c->n; i++)
+			free(c->watch[i]);
+	free(c->watch);
+	free(c->kernel);
+	free(c);
+}
+
+/* Also the cleanup of a cancelled call. */
+static void poll_call_end(void *p)
+{
+	struct poll_call *c = p;
+
+	for (nfds_t i = 0; c->watch && i < c->n; i++) {
+		struct poll_watch *w = c->watch[i];
+
+		if (!w)
+			continue;
+		if (c->linked)
+			plx_watch_unlink(w->file, &w->w);
+		pollux_file_put(w->file);
+	}
+	plx_retire(c, poll_call_free);
+	plx_retire_flush_if_full();
+}
+
+static uint32_t poll_mask(const struct pollfd *p)
+{
+	return (uint16_t)p->events | POLLERR | POLLHUP;
+}
+
+/* Fills in what the in-process files are ready for; how many are. */
+static int poll_inproc(struct poll_call *c)
+{
+	int ready = 0;
+
+	for (nfds_t i = 0; i < c->n; i++) {
+		struct poll_watch *w = c->watch[i];
+
+		if (!w)
+			continue;
+		c->kernel[i].revents = 0;
+		if (plx_load_acq(&plx_file_efd(w->file)->gone))
+			continue;
+		c->user[i].revents = pollux_file_poll(w->file) & poll_mask(&c->user[i]);
+		if (c->user[i].revents)
+			ready++;
+	}
+	return ready;
+}
+
+static bool poll_stale(struct poll_call *c)
+{
+	for (nfds_t i = 0; i < c->n; i++)
+		if (c->watch[i] && plx_load_acq(&plx_file_efd(c->watch[i]->file)->gone))
+			return true;
+	return false;
+}
+
+/* Copies the kernel's answers over, drops the bell's; the number of ready descriptors. */
+static int poll_merge(struct poll_call *c, int kernel_ready)
+{
+	uint64_t value;
+
+	if (c->kernel[c->n].revents) {
+		plx_sys3(SYS_read, c->bell, &value, sizeof(value));
+		kernel_ready--;
+	}
+	for (nfds_t i = 0; i < c->n; i++)
+		if (!c->watch[i])
+			c->user[i].revents = c->kernel[i].revents;
+	return kernel_ready;
+}
+
+static int64_t poll_now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * NSEC + ts.tv_nsec;
+}
+
+static int poll_kernel(struct poll_call *c, bool block, int64_t deadline, const sigset_t *sigmask)
+{
+	struct timespec ts = { 0 }, *tp = &ts;
+	int r;
+
+	if (block && deadline < 0) {
+		tp = NULL;
+	} else if (block) {
+		int64_t left = deadline - poll_now();
+
+		if (left < 0)
+			left = 0;
+		ts.tv_sec = left / NSEC;
+		ts.tv_nsec = left % NSEC;
+	}
+	if (!block) {
+		r = plx_sys6(SYS_ppoll, (long)c->kernel, c->n + 1, (long)tp, 0, 8, 0);
+		return r;
+	}
+	r = plx_libc.ppoll(c->kernel, c->n + 1, tp, sigmask);
+	return r < 0 ? -errno : r;
+}
+
+static int poll_link(struct poll_call *c)
+{
+	uint64_t value;
+
+	c->bell = bell_get();
+	if (c->bell < 0)
+		return c->bell;
+	plx_sys3(SYS_read, c->bell, &value, sizeof(value));
+	c->kernel[c->n].fd = c->bell;
+	c->kernel[c->n].events = POLLIN;
+	for (nfds_t i = 0; i < c->n; i++)
+		if (c->watch[i])
+			plx_watch_link(c->watch[i]->file, &c->watch[i]->w);
+	c->linked = true;
+	plx_mb();
+	return 0;
+}
+
+/*
+ * c->user holds the set (in our memory). Returns what ppoll returns, or PLX_PASS if an
+ * object has gone to the kernel: the whole call is the kernel's then.
+ */
+static long poll_run(struct poll_call *c, const struct timespec *timeout, const sigset_t *sigmask)
+{
+	bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
+	int64_t deadline = -1;
+	int n, k, r;
+
+	if (timeout && !poll_only) {
+		int64_t now = poll_now();
+
+		if (timeout->tv_sec < (INT64_MAX - now) / NSEC - 1)
+			deadline = now + timeout->tv_sec * NSEC + timeout->tv_nsec;
+	}
+	c->kernel[c->n].fd = -1;
+	for (;;) {
+		if (poll_stale(c))
+			return PLX_PASS;
+		n = poll_inproc(c);
+		k = poll_kernel(c, false, 0, NULL);
+		if (k < 0)
+			return k;
+		n += poll_merge(c, k);
+		if (n || poll_only)
+			return n;
+		if (!c->linked) {
+			/* Looked at once more with the watches in place. */
+			r = poll_link(c);
+			if (r < 0)
+				return r;
+			continue;
+		}
+		k = poll_kernel(c, true, deadline, sigmask);
+		if (k == 0 && !poll_stale(c))
+			return poll_inproc(c);
+		if (k < 0) {
+			n = poll_stale(c) ? 0 : poll_inproc(c);
+			return n ? n : k;
+		}
+		for (nfds_t i = 0; i < c->n; i++)
+			if (c->watch[i])
+				plx_store(&c->watch[i]->w.helped, 0);
+	}
+}
+
+/* The call for n descriptors of set, which are in our memory; NULL without memory. */
+static struct poll_call *poll_call_new(struct pollfd *set, nfds_t n)
+{
+	struct poll_call *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->user = set;
+	c->n = n;
+	c->kernel = calloc(n + 1, sizeof(*c->kernel));
+	c->watch = calloc(n + 1, sizeof(*c->watch));
+	if (!c->kernel || !c->watch)
+		goto fail;
+	for (nfds_t i = 0; i < n; i++) {
+		struct pollux_file *f = set[i].fd < 0 ? NULL : plx_table_get(set[i].fd);
+
+		c->kernel[i] = set[i];
+		if (f && f->kind == PLX_KIND_EPOLL) {
+			pollux_file_put(f);
+			if (plx_front_live(plx_file_front(f)))
+				plx_px_escape(set[i].fd, PLX_OUT_POLL);
+			continue;
+		}
+		if (!f)
+			continue;
+		c->watch[i] = calloc(1, sizeof(**c->watch));
+		if (!c->watch[i]) {
+			pollux_file_put(f);
+			goto fail;
+		}
+		c->watch[i]->w.fn = poll_wake;
+		c->watch[i]->w.events = poll_mask(&set[i]);
+		c->watch[i]->call = c;
+		c->watch[i]->file = f;
+		c->kernel[i].fd = -1;
+		c->nours++;
+	}
+	return c;
+fail:
+	poll_call_end(c);
+	return NULL;
+}
+
+static long poll_set(struct pollfd *set, nfds_t n, const struct timespec *timeout,
+		     const sigset_t *sigmask)
+{
+	struct poll_call *c = poll_call_new(set, n);
+	long r = PLX_PASS;
+
+	if (!c)
+		return -ENOMEM;
+	pthread_cleanup_push(poll_call_end, c);
+	if (c->nours)
+		r = poll_run(c, timeout, sigmask);
+	pthread_cleanup_pop(1);
+	return r;
+}
+
+/* Whether a set, in the program's memory, holds anything of ours. */
+static bool poll_any_ours(struct pollfd *fds, nfds_t n)
+{
+	struct pollfd chunk[32];
+
+	for (nfds_t i = 0; i < n; i += 32) {
+		nfds_t m = n - i < 32 ? n - i : 32;
+
+		if (plx_copy_in(chunk, fds + i, m * sizeof(*chunk)))
+			return false;
+		for (nfds_t j = 0; j < m; j++)
+			if (chunk[j].fd >= 0 && plx_fd_ours(chunk[j].fd))
+				return true;
+	}
+	return false;
+}
+
+long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
+		  const sigset_t *sigmask)
+{
+	struct rlimit lim;
+	struct pollfd *set;
+	long r;
+
+	if (!n || !poll_any_ours(fds, n))
+		return PLX_PASS;
+	if (plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &lim) < 0 || n > lim.rlim_cur)
+		return -EINVAL;
+	set = malloc(n * sizeof(*set));
+	if (!set)
+		return -ENOMEM;
+	pthread_cleanup_push(free, set);
+	if (plx_copy_in(set, fds, n * sizeof(*set)))
+		r = -EFAULT;
+	else
+		r = poll_set(set, n, timeout, sigmask);
+	for (nfds_t i = 0; r >= 0 && i < n; i++)
+		if (plx_copy_out(&fds[i].revents, &set[i].revents, sizeof(set[i].revents)))
+			r = -EFAULT;
+	pthread_cleanup_pop(1);
+	return r;
+}
+
+/* What select means by its three sets, in poll's terms. */
+#define SELECT_READ (POLLRDNORM | POLLRDBAND | POLLIN | POLLHUP | POLLERR)
+#define SELECT_WRITE (POLLWRBAND | POLLWRNORM | POLLOUT | POLLERR)
+#define SELECT_EXCEPT POLLPRI
+
+#define SET_WORD (8 * sizeof(long))
+
+struct select_sets {
+	fd_set *user[3];
+	unsigned long *in[3];
+	size_t bytes;
+};
+
+static const short select_events[3] = { SELECT_READ, SELECT_WRITE, SELECT_EXCEPT };
+
+static bool set_has(const unsigned long *set, int fd)
+{
+	return set && (set[fd / SET_WORD] >> (fd % SET_WORD)) & 1;
+}
+
+/* Writes the results back; how many bits are set, or -EFAULT. */
+static long select_store(struct select_sets *s, const struct pollfd *set, int n)
+{
+	long bits = 0;
+
+	for (int k = 0; k < 3; k++) {
+		if (!s->in[k])
+			continue;
+		for (int i = 0; i < n; i++) {
+			int fd = set[i].fd;
+			unsigned long bit = 1ul << (fd % SET_WORD);
+
+			if (!(s->in[k][fd / SET_WORD] & bit))
+				continue;
+			if (set[i].revents & select_events[k])
+				bits++;
+			else
+				s->in[k][fd / SET_WORD] &= ~bit;
+		}
+		if (plx_copy_out(s->user[k], s->in[k], s->bytes))
+			return -EFAULT;
+	}
+	return bits;
+}
+
+static long select_run(struct select_sets *s, int n, const struct timespec *timeout,
+		       const sigset_t *sigmask)
+{
+	struct pollfd *set = calloc(n, sizeof(*set));
+	bool ours = false;
+	int count = 0;
+	long r;
+
+	if (!set)
+		return -ENOMEM;
+	for (int fd = 0; fd < n; fd++) {
+		short events = 0;
+
+		for (int k = 0; k < 3; k++)
+			if (set_has(s->in[k], fd))
+				events |= select_events[k];
+		if (!events)
+			continue;
+		set[count].fd = fd;
+		set[count++].events = events;
+		ours |= plx_fd_ours(fd);
+	}
+	pthread_cleanup_push(free, set);
+	r = ours ? poll_set(set, count, timeout, sigmask) : PLX_PASS;
+	for (int i = 0; r >= 0 && i < count; i++)
+		if (set[i].revents & POLLNVAL)
+			r = -EBADF;
+	if (r >= 0)
+		r = select_store(s, set, count);
+	pthread_cleanup_pop(1);
+	return r;
+}
+
+static void select_free(void *p)
+{
+	struct select_sets *s = p;
+
+	for (int k = 0; k < 3; k++)
+		free(s->in[k]);
+}
+
+long plx_px_pselect(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct timespec *timeout,
+		    const sigset_t *sigmask)
+{
+	struct select_sets s = { .user = { rd, wr, ex } };
+	bool fault = false;
+	long r = PLX_PASS;
+
+	if (n <= 0)
+		return PLX_PASS;
+	s.bytes = (n + SET_WORD - 1) / SET_WORD * sizeof(long);
+	pthread_cleanup_push(select_free, &s);
+	for (int k = 0; k < 3 && !fault; k++) {
+		if (!s.user[k])
+			continue;
+		s.in[k] = malloc(s.bytes);
+		fault = !s.in[k] || plx_copy_in(s.in[k], s.user[k], s.bytes);
+	}
+	if (!fault)
+		r = select_run(&s, n, timeout, sigmask);
+	pthread_cleanup_pop(1);
+	return r;
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The POSIX layer: descriptors in front of the engine.
+ *
+ * Functions named plx_px_* take what the system call of that name takes and return
+ * its result or a negative errno. PLX_PASS means that the call is not ours (no
+ * longer ours, perhaps: the object may just have become a kernel object) and has
+ * to go to libc or the kernel unchanged. Pointers of the program are only touched
+ * through the guarded copies of uaccess.h.
+ *
+ * All of them are safe from any thread. plx_px_read and plx_px_write on a
+ * non-blocking eventfd are safe from signal handlers too.
+ */
+#ifndef PLX_POSIX_POSIX_H
+#define PLX_POSIX_POSIX_H
+
+#include <poll.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <time.h>
+
+#include "posix/table.h"
+
+#define PLX_PASS (-65536L)
+
+/*
+ * The blocking calls of the layer go through these, because they must be libc's
+ * (cancellation points) and must not be our own replacements. The library sets
+ * them to libc's functions, the drop-in to what dlsym(RTLD_NEXT) finds.
+ */
+struct plx_libc {
+	int (*epoll_wait)(int, struct epoll_event *, int, int);
+	int (*epoll_pwait)(int, struct epoll_event *, int, int, const sigset_t *);
+	int (*epoll_pwait2)(int, struct epoll_event *, int, const struct timespec *,
+			    const sigset_t *);
+	int (*ppoll)(struct pollfd *, nfds_t, const struct timespec *, const sigset_t *);
+	int (*pselect)(int, fd_set *, fd_set *, fd_set *, const struct timespec *,
+		       const sigset_t *);
+};
+extern struct plx_libc plx_libc;
+
+/* Which kinds are served in process; bits of plx_px_no_adopt. */
+#define PLX_ADOPT_EPOLL 1u
+#define PLX_ADOPT_EVENTFD 2u
+extern uint32_t plx_px_no_adopt;
+
+/* Reads POLLUX_NO_ADOPT, POLLUX_SPIN and the kernel's limits. Idempotent. */
+void plx_px_init(void);
+
+/* --- epoll (epoll.c, wait.c) ------------------------------------------------------- */
+long plx_px_epoll_create1(int flags);
+long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev);
+/*
+ * timeout NULL: for ever. has_mask: sigmask is to be installed for the wait.
+ * timeout and sigmask are already copied from the program. Returns PLX_PASS only
+ * if epfd is not ours.
+ */
+long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout,
+		       const sigset_t *sigmask);
+
+/* --- eventfd (eventfd.c) ------------------------------------------------------------- */
+long plx_px_eventfd(unsigned int init, int flags);
+long plx_px_read(int fd, void *buf, size_t n);
+long plx_px_write(int fd, const void *buf, size_t n);
+/* flags: RWF_* of preadv2 at offset -1; 0 for plain readv and writev. */
+long plx_px_readv(int fd, const struct iovec *iov, int cnt, int flags);
+long plx_px_writev(int fd, const struct iovec *iov, int cnt, int flags);
+
+/* --- descriptors (fd.c) -------------------------------------------------------------- */
+long plx_px_close(int fd);
+long plx_px_close_range(unsigned int first, unsigned int last, unsigned int flags);
+long plx_px_dup(int fd);
+/* dup2 and dup3 (with flags -1: dup2). Also to be called when only newfd is ours. */
+long plx_px_dup3(int oldfd, int newfd, int flags);
+long plx_px_fcntl(int fd, int cmd, long arg);
+long plx_px_ioctl(int fd, unsigned long req, void *arg);
+
+/* --- poll and select (poll.c) --------------------------------------------------------- */
+/* PLX_PASS when no descriptor in the set is ours. timeout is not written back. */
+long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
+		  const sigset_t *sigmask);
+long plx_px_pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *timeout,
+		    const sigset_t *sigmask);
+
+/* --- ways out (spill.c) ---------------------------------------------------------------- */
+
+/* Why an object left our sight; rows of the table in spill.c. */
+enum plx_way_out {
+	PLX_OUT_FORK,
+	PLX_OUT_VFORK,
+	PLX_OUT_CLONE,
+	PLX_OUT_UNSHARE,
+	PLX_OUT_EXEC,
+	PLX_OUT_SPAWN,
+	PLX_OUT_SCM_RIGHTS,
+	PLX_OUT_SPLICE,
+	PLX_OUT_VECTOR,
+	PLX_OUT_STDIO,
+	PLX_OUT_FCNTL,
+	PLX_OUT_IOCTL,
+	PLX_OUT_IOCTL_FDS,
+	PLX_OUT_FLOCK,
+	PLX_OUT_FDINFO,
+	PLX_OUT_AIO,
+	PLX_OUT_IO_URING,
+	PLX_OUT_NESTED,
+	PLX_OUT_FOREIGN_EPOLL,
+	PLX_OUT_NO_FD,
+	PLX_OUT_POLL,
+	PLX_OUT_SYSCALL,
+	PLX_OUT_COUNT,
+};
+
+/* The object behind fd becomes a kernel object, for good. No effect on others. */
+void plx_px_escape(int fd, enum plx_way_out why);
+/* Everything that is served in process does. */
+void plx_px_escape_all(enum plx_way_out why);
+/* Everything whose descriptor survives execve does. */
+void plx_px_escape_inherited(enum plx_way_out why);
+/* The descriptors in the SCM_RIGHTS messages of msg do. */
+void plx_px_escape_msg(const struct msghdr *msg);
+/* Every descriptor an iocb array of io_submit names does. */
+void plx_px_escape_iocbs(long n, void *const *iocbs);
+/* Whether this ioctl, on a descriptor that is not ours, may carry descriptors of ours. */
+bool plx_px_ioctl_carries_fds(unsigned long req);
+
+/* Around fork, in the thread that forks. prepare spills everything. */
+void plx_px_fork_prepare(void);
+void plx_px_fork_parent(void);
+void plx_px_fork_child(void);
+
+/* Makes the new descriptor fd mean f (whose reference goes to the table). */
+void plx_px_table_install(int fd, struct pollux_file *f);
+
+/* The calling thread's own descriptors for poll are shared with the parent: new ones. */
+void plx_poll_after_fork_child(void);
+
+/* --- statistics ------------------------------------------------------------------------ */
+enum plx_counter {
+	PLX_COUNT_EPOLLS,
+	PLX_COUNT_EVENTFDS,
+	PLX_COUNT_SLEEPS,
+	PLX_COUNT_SPILLED,
+	PLX_COUNT_MAX,
+};
+void plx_px_count(enum plx_counter what);
+/* Prints what was served, what went to the kernel and what spilled, to fd. */
+void plx_px_stats_print(int fd);
+int plx_px_fd_served(int fd);
+
+#endif

@@ -1,0 +1,577 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Ways out. Before an object leaves our sight it becomes the kernel object of the
+ * same numbers, with the same state and registrations, for good.
+ *
+ * One spill, under plx_table_lock and with signals blocked:
+ *
+ *   1. the mutexes of all epolls that watch the objects are taken: no harvest, no ctl
+ *   2. each counter is frozen: reads and writes find it gone, and wait for step 6
+ *   3. a kernel eventfd with the count takes its place under every number (dup3)
+ *   4. its items leave the epolls
+ *   5. and are added to the kernel epolls, in the order of the ready lists
+ *   6. spilled is set; the mutexes are released; sleepers are woken and go to the kernel
+ *
+ * ADD makes a fresh edge in the kernel for a file that is ready. That is right for
+ * an item that was queued and for a level-triggered one. An edge-triggered item whose
+ * event has been collected must not report again: such items are added first and the
+ * edge is collected on the spot, which is possible as long as the kernel epoll holds
+ * nothing else and nobody sleeps in it. Otherwise the program may see one event too
+ * many; it never sees one too few.
+ */
+#include "posix/front.h"
+
+#include <fcntl.h>
+#include <linux/aio_abi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+
+#include "base/sys.h"
+#include "posix/uaccess.h"
+
+/* One registration on its way to the kernel. */
+struct move {
+	struct pollux_ep *ep;
+	struct pollux_eventfd *e;
+	uint32_t events;
+	uint32_t order;
+	uint64_t data;
+	int key;
+	bool consumed;
+};
+
+struct spill {
+	struct pollux_eventfd **efds;
+	struct pollux_ep **eps;
+	struct move *moves;
+	int nefds, neps, nmoves;
+	int room_efds, room_eps, room_moves;
+	/* For each descriptor the place in efds plus one of what it meant. */
+	uint32_t *numbers;
+	int nnumbers;
+	sigset_t old_mask;
+};
+
+/*
+ * What is done where an object would leave our sight. The calls that lead here are
+ * listed with the drop-in's functions.
+ */
+static const struct {
+	const char *name;
+	const char *what;
+} ways_out[PLX_OUT_COUNT] = {
+	[PLX_OUT_FORK] = { "fork", "all objects; both sides go on with the kernel's" },
+	[PLX_OUT_VFORK] = { "vfork", "all objects; the child shares memory, not descriptors" },
+	[PLX_OUT_CLONE] = { "clone", "all objects, unless it makes a thread" },
+	[PLX_OUT_UNSHARE] = { "unshare", "all objects; nothing is adopted afterwards" },
+	[PLX_OUT_EXEC] = { "exec", "objects with a descriptor that is not close-on-exec" },
+	[PLX_OUT_SPAWN] = { "spawn", "as exec, and what file actions name" },
+	[PLX_OUT_SCM_RIGHTS] = { "scm_rights", "the objects whose descriptors are sent" },
+	[PLX_OUT_SPLICE] = { "splice", "the object; so for tee, vmsplice, sendfile" },
+	[PLX_OUT_VECTOR] = { "vector", "the object, for reads and writes in several pieces" },
+	[PLX_OUT_STDIO] = { "stdio", "the object given to fdopen or dprintf" },
+	[PLX_OUT_FCNTL] = { "fcntl", "the object, for owners, signals, leases, locks" },
+	[PLX_OUT_IOCTL] = { "ioctl", "the object, for requests other than FIONBIO and its like" },
+	[PLX_OUT_IOCTL_FDS] = { "ioctl_fds", "all objects, for requests that may carry descriptors" },
+	[PLX_OUT_FLOCK] = { "flock", "the object" },
+	[PLX_OUT_FDINFO] = { "fdinfo", "the object whose fdinfo is opened" },
+	[PLX_OUT_AIO] = { "aio", "objects named by an iocb" },
+	[PLX_OUT_IO_URING] = { "io_uring", "all objects; nothing is adopted afterwards" },
+	[PLX_OUT_NESTED] = { "nested", "both epolls and what they watch" },
+	[PLX_OUT_FOREIGN_EPOLL] = { "foreign_epoll", "an object added to an epoll that is not ours" },
+	[PLX_OUT_NO_FD] = { "no_fd", "an object added to an epoll that has gone, or no doorbell to be had" },
+	[PLX_OUT_POLL] = { "poll", "an epoll in a poll or select set, and what it watches" },
+	[PLX_OUT_SYSCALL] = { "syscall", "objects named by a raw call that we do not serve" },
+};
+
+static uint64_t spilled_by[PLX_OUT_COUNT];
+static uint64_t counters[PLX_COUNT_MAX];
+
+void plx_px_count(enum plx_counter what)
+{
+	__atomic_fetch_add(&counters[what], 1, __ATOMIC_RELAXED);
+}
+
+static void *grow(void *p, int n, int *room, size_t size)
+{
+	if (n < *room)
+		return p;
+	*room = *room ? *room * 2 : 16;
+	p = realloc(p, *room * size);
+	PLX_INVARIANT(p, "there is memory for turning objects into kernel objects");
+	return p;
+}
+
+static void spill_add_efd(struct spill *s, struct pollux_eventfd *e)
+{
+	if (e->picked || plx_load(&e->gone) || !pollux_file_tryget(&e->file))
+		return;
+	s->efds = grow(s->efds, s->nefds, &s->room_efds, sizeof(*s->efds));
+	s->efds[s->nefds++] = e;
+	e->picked = s->nefds;
+}
+
+static void spill_add_ep(struct spill *s, struct pollux_ep *ep)
+{
+	for (int i = 0; i < s->neps; i++)
+		if (s->eps[i] == ep)
+			return;
+	plx_ep_get(ep);
+	s->eps = grow(s->eps, s->neps, &s->room_eps, sizeof(*s->eps));
+	s->eps[s->neps++] = ep;
+}
+
+/* Every eventfd that the front watches. */
+static void spill_add_front(struct spill *s, struct plx_front *fr)
+{
+	plx_lock(&fr->ep->mtx, PLX_RANK_EP);
+	for (struct plx_list *l = fr->ep->items.next; l != &fr->ep->items; l = l->next)
+		spill_add_efd(s, plx_file_efd(plx_all_item(l)->file));
+	plx_unlock(&fr->ep->mtx, PLX_RANK_EP);
+}
+
+static void spill_find_eps(struct spill *s)
+{
+	plx_rcu_read_lock();
+	for (int i = 0; i < s->nefds; i++) {
+		struct plx_watch *w = plx_load_acq(&s->efds[i]->file.watches);
+
+		for (; w; w = plx_load_acq(&w->next))
+			if (!w->fn)
+				spill_add_ep(s, plx_watch_item(w)->ep);
+	}
+	plx_rcu_read_unlock();
+}
+
+/* ep.mtx held, counters frozen. order: place in the ready list, 0 if not on it. */
+static void take_item(struct spill *s, struct plx_epitem *item, uint32_t order, uint64_t count)
+{
+	uint32_t events = plx_load(&item->w.events);
+	uint32_t ready = (count ? EPOLLIN : 0) | (count < UINT64_MAX - 1 ? EPOLLOUT : 0);
+	struct move *m;
+
+	s->moves = grow(s->moves, s->nmoves, &s->room_moves, sizeof(*s->moves));
+	m = &s->moves[s->nmoves++];
+	m->ep = item->ep;
+	m->e = plx_file_efd(item->file);
+	m->events = events;
+	m->order = order;
+	m->data = item->data;
+	m->key = item->key;
+	m->consumed = (events & EPOLLET) && !order && (ready & events);
+	plx_item_remove(item);
+}
+
+/* The ready list first, in its order; then the rest, among it items that a producer
+ * has marked and is about to push. */
+static void take_items(struct spill *s, struct pollux_ep *ep, const uint64_t *counts)
+{
+	uint32_t order = 0;
+
+	plx_ready_splice(ep);
+	for (int pass = 0; pass < 2; pass++) {
+		struct plx_list *head = pass ? &ep->items : &ep->ready;
+		struct plx_list *l, *next;
+
+		for (l = head->next; l != head; l = next) {
+			struct plx_epitem *item = pass ? plx_all_item(l) : plx_rd_item(l);
+			uint32_t picked = plx_file_efd(item->file)->picked;
+			bool queued = plx_load(item->mark) & PLX_QUEUED;
+
+			next = l->next;
+			if (picked)
+				take_item(s, item, queued ? ++order : 0, counts[picked - 1]);
+		}
+	}
+}
+
+/* A kernel eventfd, even when the program has used up its descriptors. */
+static int kernel_eventfd(unsigned int flags)
+{
+	struct rlimit lim, more;
+	int k = plx_sys2(SYS_eventfd2, 0, flags);
+
+	if (k >= 0)
+		return k;
+	plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &lim);
+	more = lim;
+	more.rlim_cur = lim.rlim_max;
+	plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, &more, NULL);
+	k = plx_sys2(SYS_eventfd2, 0, flags);
+	plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, &lim, NULL);
+	PLX_INVARIANT(k >= 0, "there is a descriptor for turning an object into a kernel object");
+	return k;
+}
+
+static int make_kernel_eventfd(struct pollux_eventfd *e, uint64_t count)
+{
+	int k = kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC | (e->semaphore ? EFD_SEMAPHORE : 0));
+
+	if (count == UINT64_MAX)
+		count--;
+	if (count)
+		plx_sys3(SYS_write, k, &count, sizeof(count));
+	if (!(plx_load(&e->status) & O_NONBLOCK))
+		plx_sys3(SYS_fcntl, k, F_SETFL, 0);
+	return k;
+}
+
+/* Puts kernel eventfds under all the numbers of the objects. */
+static void replace_numbers(struct spill *s, const int *k)
+{
+	int end = plx_table_end();
+
+	s->numbers = calloc(end, sizeof(*s->numbers));
+	s->nnumbers = end;
+	PLX_INVARIANT(s->numbers, "there is memory for turning objects into kernel objects");
+	for (int fd = 0; fd < end; fd++) {
+		struct pollux_file *f = plx_table_peek(fd);
+		uint32_t picked;
+		long cloexec;
+
+		if (!f || f->kind != PLX_KIND_EVENTFD || !(picked = plx_file_efd(f)->picked))
+			continue;
+		cloexec = plx_sys2(SYS_fcntl, fd, F_GETFD);
+		if (cloexec >= 0) {
+			plx_sys3(SYS_dup3, k[picked - 1], fd, cloexec & FD_CLOEXEC ? O_CLOEXEC : 0);
+			s->numbers[fd] = picked;
+		}
+		plx_table_set(fd, NULL);
+		plx_file_put_locked(f);
+	}
+}
+
+/*
+ * The number under which the kernel is to know the item: its own, unless that has come
+ * to mean something else; then one that is about to be closed, so that the item is
+ * out of reach for epoll_ctl as before (EP-KEY-03).
+ */
+static int move_number(const struct spill *s, const struct move *m, const int *k)
+{
+	if (m->key < s->nnumbers && s->numbers[m->key] == m->e->picked)
+		return m->key;
+	return k[m->e->picked - 1];
+}
+
+static int by_epoll_and_order(const void *a, const void *b)
+{
+	const struct move *x = a, *y = b;
+
+	if (x->ep != y->ep)
+		return x->ep < y->ep ? -1 : 1;
+	if (x->consumed != y->consumed)
+		return x->consumed ? -1 : 1;
+	if (!x->order != !y->order)
+		return x->order ? -1 : 1;
+	return (x->order > y->order) - (x->order < y->order);
+}
+
+static void drain(int epfd)
+{
+	struct epoll_event ev[64];
+
+	while (plx_sys6(SYS_epoll_pwait, epfd, (long)ev, 64, 0, 0, 8) > 0)
+		;
+}
+
+static void register_moves(struct spill *s, const int *k)
+{
+	qsort(s->moves, s->nmoves, sizeof(*s->moves), by_epoll_and_order);
+	for (int i = 0; i < s->nmoves; i++) {
+		struct move *m = &s->moves[i];
+		struct plx_front *fr = m->ep->owner;
+		struct epoll_event ev = { .events = m->events, .data.u64 = m->data };
+		bool quiet = m->consumed && !plx_load(&fr->nkernel) && !plx_load(&m->ep->sleepers);
+
+		plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_ADD, move_number(s, m, k), &ev);
+		if (quiet)
+			drain(fr->kfd);
+		/* Only after the collected edges of this epoll have been drained. */
+		if (i + 1 == s->nmoves || s->moves[i + 1].ep != m->ep || !s->moves[i + 1].consumed)
+			plx_xchg(&fr->nkernel, 1);
+	}
+	for (int i = 0; i < s->neps; i++) {
+		struct plx_front *fr = s->eps[i]->owner;
+
+		plx_xadd(&fr->gen, 1);
+	}
+}
+
+/* plx_table_lock held, signals blocked; the objects have been collected in s. */
+static void spill_run(struct spill *s, enum plx_way_out why)
+{
+	uint64_t *counts = calloc(s->nefds + 1, sizeof(*counts));
+	int *k = calloc(s->nefds + 1, sizeof(*k));
+
+	PLX_INVARIANT(counts && k, "there is memory for turning objects into kernel objects");
+	spill_find_eps(s);
+	for (int i = 0; i < s->neps; i++)
+		plx_lock(&s->eps[i]->mtx, PLX_RANK_EP);
+	for (int i = 0; i < s->nefds; i++)
+		counts[i] = plx_efd_freeze(s->efds[i]);
+	for (int i = 0; i < s->neps; i++)
+		take_items(s, s->eps[i], counts);
+	for (int i = 0; i < s->nefds; i++)
+		k[i] = make_kernel_eventfd(s->efds[i], counts[i]);
+	replace_numbers(s, k);
+	register_moves(s, k);
+	for (int i = 0; i < s->nefds; i++) {
+		PLX_DELAY(spill_before_done);
+		plx_sys1(SYS_close, k[i]);
+		s->efds[i]->picked = 0;
+		plx_store_rel(&s->efds[i]->spilled, 1);
+	}
+	for (int i = s->neps - 1; i >= 0; i--)
+		plx_unlock(&s->eps[i]->mtx, PLX_RANK_EP);
+	spilled_by[why] += s->nefds;
+	counters[PLX_COUNT_SPILLED] += s->nefds;
+	free(counts);
+	free(k);
+}
+
+static void spill_begin(struct spill *s)
+{
+	sigset_t all;
+
+	memset(s, 0, sizeof(*s));
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &s->old_mask);
+	plx_lock(&plx_table_lock, PLX_RANK_TABLE);
+}
+
+/* Runs what has been collected, and lets go. keep: the table lock stays held. */
+static void spill_end(struct spill *s, enum plx_way_out why, bool keep)
+{
+	if (s->nefds)
+		spill_run(s, why);
+	if (!keep)
+		plx_unlock(&plx_table_lock, PLX_RANK_TABLE);
+	for (int i = 0; i < s->nefds; i++) {
+		/* Threads blocked in read or write go on with the kernel's object. */
+		pollux_file_wake_all(&s->efds[i]->file, 0);
+		plx_file_put_locked(&s->efds[i]->file);
+	}
+	for (int i = 0; i < s->neps; i++)
+		plx_ep_put(s->eps[i]);
+	free(s->efds);
+	free(s->eps);
+	free(s->moves);
+	free(s->numbers);
+	if (!keep)
+		pthread_sigmask(SIG_SETMASK, &s->old_mask, NULL);
+}
+
+/* The front is the kernel's alone from now on. */
+static void front_give_up(struct spill *s, struct plx_front *fr)
+{
+	plx_lock(&fr->lock, PLX_RANK_FRONT);
+	plx_store_rel(&fr->spilled, 1);
+	/* Nobody rings any more, and nobody would take the doorbell's event out. */
+	if (fr->inproc)
+		plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_DEL, fr->doorbell, NULL);
+	plx_unlock(&fr->lock, PLX_RANK_FRONT);
+	plx_mb();
+	spill_add_front(s, fr);
+}
+
+static void spill_add_file(struct spill *s, struct pollux_file *f)
+{
+	if (f->kind == PLX_KIND_EVENTFD)
+		spill_add_efd(s, plx_file_efd(f));
+	else if (f->kind == PLX_KIND_EPOLL && !plx_load(&plx_file_front(f)->spilled))
+		front_give_up(s, plx_file_front(f));
+}
+
+void plx_px_escape(int fd, enum plx_way_out why)
+{
+	struct pollux_file *f = plx_table_get(fd);
+	struct spill s;
+
+	if (!f)
+		return;
+	if (f->kind == PLX_KIND_EPOLL && plx_load_acq(&plx_file_front(f)->spilled)) {
+		pollux_file_put(f);
+		return;
+	}
+	spill_begin(&s);
+	spill_add_file(&s, f);
+	spill_end(&s, why, false);
+	pollux_file_put(f);
+}
+
+/* Everything in the table that want() picks. */
+static void spill_table(struct spill *s, bool (*want)(int fd))
+{
+	int end = plx_table_end();
+
+	for (int fd = 0; fd < end; fd++) {
+		struct pollux_file *f;
+
+		if (!plx_table_peek(fd) || !(f = plx_table_get(fd)))
+			continue;
+		if (!want || want(fd))
+			spill_add_file(s, f);
+		plx_file_put_locked(f);
+	}
+}
+
+void plx_px_escape_all(enum plx_way_out why)
+{
+	struct spill s;
+
+	spill_begin(&s);
+	spill_table(&s, NULL);
+	spill_end(&s, why, false);
+}
+
+static bool survives_exec(int fd)
+{
+	long flags = plx_sys2(SYS_fcntl, fd, F_GETFD);
+
+	return flags >= 0 && !(flags & FD_CLOEXEC);
+}
+
+void plx_px_escape_inherited(enum plx_way_out why)
+{
+	struct spill s;
+
+	spill_begin(&s);
+	spill_table(&s, survives_exec);
+	spill_end(&s, why, false);
+}
+
+void plx_px_escape_msg(const struct msghdr *msg)
+{
+	struct msghdr m;
+	char *control;
+	size_t at = 0;
+
+	if (plx_copy_in(&m, msg, sizeof(m)) || !m.msg_control)
+		return;
+	control = m.msg_control;
+	while (at + sizeof(struct cmsghdr) <= m.msg_controllen) {
+		struct cmsghdr c;
+
+		if (plx_copy_in(&c, control + at, sizeof(c)) || c.cmsg_len < sizeof(c) ||
+		    c.cmsg_len > m.msg_controllen - at)
+			return;
+		if (c.cmsg_level == SOL_SOCKET && c.cmsg_type == SCM_RIGHTS) {
+			for (size_t i = CMSG_LEN(0); i + sizeof(int) <= c.cmsg_len;
+			     i += sizeof(int)) {
+				int fd;
+
+				if (plx_copy_in(&fd, control + at + i, sizeof(fd)) == 0 &&
+				    plx_fd_ours(fd))
+					plx_px_escape(fd, PLX_OUT_SCM_RIGHTS);
+			}
+		}
+		at += CMSG_ALIGN(c.cmsg_len);
+	}
+}
+
+void plx_px_escape_iocbs(long n, void *const *iocbs)
+{
+	for (long i = 0; i < n; i++) {
+		struct iocb cb;
+		void *p;
+
+		if (plx_copy_in(&p, iocbs + i, sizeof(p)) || plx_copy_in(&cb, p, sizeof(cb)))
+			return;
+		if (plx_fd_ours(cb.aio_fildes))
+			plx_px_escape(cb.aio_fildes, PLX_OUT_AIO);
+		if ((cb.aio_flags & IOCB_FLAG_RESFD) && plx_fd_ours(cb.aio_resfd))
+			plx_px_escape(cb.aio_resfd, PLX_OUT_AIO);
+	}
+}
+
+/*
+ * Fork. The table lock and blocked signals last from prepare to the hook of each
+ * side, so that nothing is adopted in between and the child finds the lock its own.
+ */
+static sigset_t fork_mask;
+
+void plx_px_fork_prepare(void)
+{
+	struct spill s;
+
+	spill_begin(&s);
+	spill_table(&s, NULL);
+	spill_end(&s, PLX_OUT_FORK, true);
+	fork_mask = s.old_mask;
+	plx_rcu_before_fork();
+}
+
+void plx_px_fork_parent(void)
+{
+	sigset_t mask = fork_mask;
+
+	plx_rcu_after_fork_parent();
+	plx_unlock(&plx_table_lock, PLX_RANK_TABLE);
+	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	plx_retire_flush_if_full();
+}
+
+void plx_px_fork_child(void)
+{
+	sigset_t mask = fork_mask;
+	int end = plx_table_end();
+
+	plx_rcu_after_fork_child();
+	/*
+	 * Threads that held locks of the engine are not here. All sets are in the
+	 * kernel, so what the locks protect is empty; hidden descriptors would keep
+	 * kernel epolls alive beyond their last close.
+	 */
+	plx_topology_lock = 0;
+	plx_retire_after_fork_child();
+	plx_unlock(&plx_table_lock, PLX_RANK_TABLE);
+	for (int fd = 0; fd < end; fd++) {
+		struct pollux_file *f = plx_table_peek(fd);
+		struct plx_front *fr;
+
+		if (!f || f->kind != PLX_KIND_EPOLL)
+			continue;
+		fr = plx_file_front(f);
+		fr->lock = 0;
+		fr->ep->mtx = 0;
+		fr->ep->sleepers = 0;
+		f->lock = 0;
+		plx_fd_unhide(&fr->kfd);
+		plx_fd_unhide(&fr->doorbell);
+	}
+	plx_poll_after_fork_child();
+	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+}
+
+int plx_px_fd_served(int fd)
+{
+	struct pollux_file *f = plx_table_get(fd);
+	int served = 0;
+
+	if (f) {
+		served = f->kind == PLX_KIND_EVENTFD ||
+			 (f->kind == PLX_KIND_EPOLL && !plx_load_acq(&plx_file_front(f)->spilled));
+		pollux_file_put(f);
+	}
+	return served;
+}
+
+void plx_px_stats_print(int fd)
+{
+	char buf[4096];
+	int n = snprintf(buf, sizeof(buf),
+			 "pollux: adopted: %llu epolls, %llu eventfds; sleeps %llu; spilled %llu\n",
+			 (unsigned long long)counters[PLX_COUNT_EPOLLS],
+			 (unsigned long long)counters[PLX_COUNT_EVENTFDS],
+			 (unsigned long long)counters[PLX_COUNT_SLEEPS],
+			 (unsigned long long)counters[PLX_COUNT_SPILLED]);
+
+	for (int i = 0; i < PLX_OUT_COUNT; i++)
+		if (spilled_by[i])
+			n += snprintf(buf + n, sizeof(buf) - n, "pollux: spilled by %s: %llu (%s)\n",
+				      ways_out[i].name, (unsigned long long)spilled_by[i],
+				      ways_out[i].what);
+	plx_sys3(SYS_write, fd, buf, n);
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+#include "posix/table.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include "base/sys.h"
+
+/*
+ * Where descriptors of our own live. High enough to stay out of the program's way
+ * (the lowest free number is the program's, EP-NEW-05), low enough that the kernel's
+ * own table stays small: fork copies it.
+ */
+#define HIDDEN_BASE 4000
+#define HIDDEN_ROOM 256
+
+struct hidden {
+	struct pollux_file file;
+	int *owner;
+};
+
+struct pollux_file *plx_table_first[PLX_TABLE_CHUNK];
+struct pollux_file **plx_table_chunks[PLX_TABLE_CHUNKS] = { plx_table_first };
+plx_lock_t plx_table_lock;
+
+struct pollux_file *plx_table_get(int fd)
+{
+	struct pollux_file *f;
+
+	plx_rcu_read_lock();
+	f = plx_table_peek(fd);
+	if (f && (f->kind == PLX_KIND_HIDDEN || !pollux_file_tryget(f)))
+		f = NULL;
+	plx_rcu_read_unlock();
+	return f;
+}
+
+bool plx_fd_hidden(int fd)
+{
+	struct pollux_file *f;
+	bool hidden;
+
+	plx_rcu_read_lock();
+	f = plx_table_peek(fd);
+	hidden = f && f->kind == PLX_KIND_HIDDEN;
+	plx_rcu_read_unlock();
+	return hidden;
+}
+
+struct pollux_file *plx_table_set(int fd, struct pollux_file *f)
+{
+	return plx_xchg(plx_table_slot(fd), f);
+}
+
+/* Chunks are mapped, never unmapped; a race for one is decided by the swap. */
+int plx_table_reserve(int fd)
+{
+	struct pollux_file ***at, **none = NULL;
+	void *p;
+
+	if (fd < PLX_TABLE_CHUNK)
+		return 0;
+	if (fd >= PLX_TABLE_CHUNK * PLX_TABLE_CHUNKS)
+		return -EMFILE;
+	at = &plx_table_chunks[fd / PLX_TABLE_CHUNK];
+	if (plx_load_acq(at))
+		return 0;
+	p = mmap(NULL, PLX_TABLE_CHUNK * sizeof(void *), PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		return -ENOMEM;
+	if (!plx_cas(at, &none, (struct pollux_file **)p))
+		munmap(p, PLX_TABLE_CHUNK * sizeof(void *));
+	return 0;
+}
+
+int plx_table_end(void)
+{
+	for (int i = PLX_TABLE_CHUNKS; i > 0; i--)
+		if (plx_load_acq(&plx_table_chunks[i - 1]))
+			return i * PLX_TABLE_CHUNK;
+	return 0;
+}
+
+static uint32_t hidden_poll(struct pollux_file *f)
+{
+	(void)f;
+	return 0;
+}
+
+static void hidden_free(struct pollux_file *f)
+{
+	plx_free(f);
+}
+
+static const struct pollux_file_ops hidden_ops = { .poll = hidden_poll, .free = hidden_free };
+
+/* fd duplicated to a high number, close-on-exec; a negative errno if there is none. */
+static int dup_high(int fd)
+{
+	struct rlimit lim, more;
+	int n;
+
+	if (plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &lim) < 0)
+		return -EMFILE;
+	if (lim.rlim_cur > HIDDEN_BASE + HIDDEN_ROOM) {
+		n = plx_sys3(SYS_fcntl, fd, F_DUPFD_CLOEXEC, HIDDEN_BASE);
+		if (n >= 0)
+			return n;
+	}
+	/*
+	 * Above the soft limit the program cannot see what is missing: numbers up
+	 * there stay usable when the limit comes down again.
+	 */
+	if (lim.rlim_max > lim.rlim_cur) {
+		more = lim;
+		more.rlim_cur = lim.rlim_max - lim.rlim_cur > HIDDEN_ROOM * 16 ?
+					lim.rlim_cur + HIDDEN_ROOM * 16 :
+					lim.rlim_max;
+		plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, &more, NULL);
+		n = plx_sys3(SYS_fcntl, fd, F_DUPFD_CLOEXEC, lim.rlim_cur);
+		plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, &lim, NULL);
+		if (n >= 0)
+			return n;
+	}
+	for (rlim_t at = lim.rlim_cur; at > 8; at /= 2) {
+		n = plx_sys3(SYS_fcntl, fd, F_DUPFD_CLOEXEC, at - at / 8);
+		if (n >= 0)
+			return n;
+	}
+	return -EMFILE;
+}
+
+int plx_fd_hide(int fd, int *owner)
+{
+	struct hidden *h = plx_zalloc(sizeof(*h));
+	int n = h ? dup_high(fd) : -EMFILE;
+
+	plx_sys1(SYS_close, fd);
+	if (n >= 0 && plx_table_reserve(n) < 0) {
+		plx_sys1(SYS_close, n);
+		n = -EMFILE;
+	}
+	if (n < 0) {
+		plx_free(h);
+		return -EMFILE;
+	}
+	pollux_file_init(&h->file, &hidden_ops);
+	h->file.kind = PLX_KIND_HIDDEN;
+	h->owner = owner;
+	plx_store(owner, n);
+	plx_table_set(n, &h->file);
+	return n;
+}
+
+void plx_fd_unhide(int *owner)
+{
+	struct pollux_file *f;
+	int n = plx_load(owner);
+
+	if (n < 0)
+		return;
+	plx_store(owner, -1);
+	f = plx_table_set(n, NULL);
+	plx_sys1(SYS_close, n);
+	if (f)
+		pollux_file_put(f);
+}
+
+int plx_fd_evict(int fd)
+{
+	struct pollux_file *f = plx_table_peek(fd);
+	struct hidden *h;
+	int n;
+
+	if (!f || f->kind != PLX_KIND_HIDDEN)
+		return 0;
+	h = plx_container_of(f, struct hidden, file);
+	n = dup_high(fd);
+	if (n >= 0 && plx_table_reserve(n) < 0) {
+		plx_sys1(SYS_close, n);
+		n = -EMFILE;
+	}
+	if (n < 0)
+		return -EMFILE;
+	plx_table_set(n, f);
+	plx_store(h->owner, n);
+	plx_table_set(fd, NULL);
+	/* A producer that read the old number rings it inside an RCU section. */
+	plx_rcu_synchronize();
+	return 0;
+}

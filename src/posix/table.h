@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The descriptor table: number -> file, for the numbers that are ours.
+ *
+ * A number that is ours is also a real kernel descriptor (an epoll is a kernel
+ * epoll, an eventfd a duplicate of one prototype), so numbers, limits and /proc
+ * stay right and a number that is not in the table simply belongs to the kernel.
+ *
+ * Lookup is two loads. What it finds is valid inside the RCU section it was done
+ * in; plx_table_get takes a reference for use beyond that. An entry counts as a
+ * reference on its file.
+ */
+#ifndef PLX_POSIX_TABLE_H
+#define PLX_POSIX_TABLE_H
+
+#include "epoll/engine.h"
+
+#define PLX_TABLE_CHUNK 1024
+#define PLX_TABLE_CHUNKS 16384
+
+extern struct pollux_file **plx_table_chunks[PLX_TABLE_CHUNKS];
+extern struct pollux_file *plx_table_first[PLX_TABLE_CHUNK];
+
+
+static inline struct pollux_file **plx_table_slot(int fd)
+{
+	struct pollux_file **chunk;
+
+	if (plx_likely((unsigned int)fd < PLX_TABLE_CHUNK))
+		return &plx_table_first[fd];
+	if ((unsigned int)fd >= PLX_TABLE_CHUNK * PLX_TABLE_CHUNKS)
+		return NULL;
+	chunk = plx_load_acq(&plx_table_chunks[fd / PLX_TABLE_CHUNK]);
+	return chunk ? &chunk[fd % PLX_TABLE_CHUNK] : NULL;
+}
+
+/* RCU section open, or the result only compared: the file behind fd, or NULL. */
+static inline struct pollux_file *plx_table_peek(int fd)
+{
+	struct pollux_file **slot = plx_table_slot(fd);
+
+	return slot ? plx_load_acq(slot) : NULL;
+}
+
+/* True if fd is served by this library at all (hidden descriptors included). */
+static inline bool plx_fd_ours(int fd)
+{
+	return plx_unlikely(plx_table_peek(fd) != NULL);
+}
+
+/* The file behind fd with a reference, or NULL; never a hidden one. */
+struct pollux_file *plx_table_get(int fd);
+/* True if fd is a descriptor of our own: for the program it does not exist. */
+bool plx_fd_hidden(int fd);
+/*
+ * Makes fd mean f; the reference that the caller holds goes to the table. Returns
+ * what the number meant before (with its reference), or NULL. The slot must exist.
+ */
+struct pollux_file *plx_table_set(int fd, struct pollux_file *f);
+/* Makes sure that fd has a slot: 0, or -ENOMEM, or -EMFILE if it is too large. */
+int plx_table_reserve(int fd);
+/* One more than the highest number that can be in use; bounds a walk. */
+int plx_table_end(void);
+
+/* Serialises spilling, hidden descriptors and the growth of the table. */
+extern plx_lock_t plx_table_lock;
+
+/*
+ * Descriptors of our own, at high numbers and close-on-exec. hide moves fd up and
+ * returns the new number, or -EMFILE (fd is closed then). unhide closes it. When
+ * the program puts a descriptor of its own at that number (dup2), the file moves
+ * and *owner is updated after a grace period.
+ */
+int plx_fd_hide(int fd, int *owner);
+void plx_fd_unhide(int *owner);
+/* The program wants number fd: our descriptor moves away. 0 or -EMFILE. */
+int plx_fd_evict(int fd);
+
+#endif

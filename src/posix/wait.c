@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * epoll_wait on a front.
+ *
+ * While a front has no in-process items a wait is the kernel's own, except that
+ * the waiter is announced, so that the first in-process item finds it. Afterwards a
+ * wait collects from both sides: the side that goes first alternates, so that
+ * neither starves the other when both are always ready. To sleep it announces
+ * itself, looks once more, and enters the kernel's epoll_wait, where the doorbell
+ * is registered.
+ *
+ * Events of the kernel pass through a buffer of our own, because the doorbell's
+ * must be taken out and nothing beyond the result may be written (EP-ARG-05). The
+ * program's buffer is probed before, so that a bad one is noticed before events have
+ * left the kernel (EP-ARG-03).
+ */
+#include "posix/front.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/sys.h"
+#include "posix/uaccess.h"
+
+#define NSEC 1000000000ll
+#define BOUNCE_STACK 32
+#define MAX_EVENTS (INT_MAX / (int)sizeof(struct epoll_event))
+#if defined(__x86_64__)
+#define USER_END 0x7ffffffff000ull
+#else
+#define USER_END (1ull << 52)
+#endif
+
+struct waiter {
+	struct plx_front *fr;
+	struct pollux_file *file;
+	struct epoll_event *ev;
+	int max;
+	int epfd;
+	const sigset_t *sigmask;
+	bool announced;
+	/* Deadline on CLOCK_MONOTONIC in ns; negative: none. */
+	int64_t deadline;
+};
+
+static __thread struct epoll_event *bounce;
+static __thread int bounce_room;
+static pthread_key_t bounce_key;
+static pthread_once_t bounce_once = PTHREAD_ONCE_INIT;
+
+static int64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * NSEC + ts.tv_nsec;
+}
+
+static void bounce_free(void *p)
+{
+	bounce = NULL;
+	bounce_room = 0;
+	free(p);
+}
+
+static void bounce_init(void)
+{
+	pthread_key_create(&bounce_key, bounce_free);
+}
+
+/* Room for max events, or as many as can be had; the stack has the rest. */
+static struct epoll_event *bounce_get(struct epoll_event *stack, int *max)
+{
+	if (*max <= BOUNCE_STACK)
+		return stack;
+	if (bounce_room < *max) {
+		void *p = realloc(bounce, *max * sizeof(*bounce));
+
+		pthread_once(&bounce_once, bounce_init);
+		if (p) {
+			bounce = p;
+			bounce_room = *max;
+			pthread_setspecific(bounce_key, p);
+		} else if (bounce_room <= BOUNCE_STACK) {
+			*max = BOUNCE_STACK;
+			return stack;
+		} else {
+			*max = bounce_room;
+		}
+	}
+	return bounce;
+}
+
+static int sink_user(void *arg, int index, uint32_t events, uint64_t data)
+{
+	struct epoll_event *user = arg;
+	struct epoll_event ev = { .events = events, .data.u64 = data };
+
+	return plx_copy_out(user + index, &ev, sizeof(ev));
+}
+
+/*
+ * One wait in the kernel, by libc's own function: epoll_wait where that can express
+ * the time, since a sandbox may know no other, else epoll_pwait2.
+ */
+static int kernel_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout,
+		       const sigset_t *sigmask)
+{
+	int ms = -1, r;
+
+	if (timeout && (timeout->tv_nsec % 1000000 || timeout->tv_sec > INT_MAX / 1000 - 1)) {
+		r = plx_libc.epoll_pwait2(epfd, ev, max, timeout, sigmask);
+		if (r >= 0 || errno != ENOSYS)
+			return r < 0 ? -errno : r;
+		if (timeout->tv_sec > INT_MAX / 1000 - 1)
+			ms = INT_MAX;
+	}
+	if (timeout && ms < 0)
+		ms = timeout->tv_sec * 1000 + (timeout->tv_nsec + 999999) / 1000000;
+	if (sigmask || !plx_libc.epoll_wait)
+		r = plx_libc.epoll_pwait(epfd, ev, max, ms, sigmask);
+	else
+		r = plx_libc.epoll_wait(epfd, ev, max, ms);
+	return r < 0 ? -errno : r;
+}
+
+/* The time to the deadline in *ts; NULL if there is none. */
+static const struct timespec *time_left(const struct waiter *w, struct timespec *ts)
+{
+	int64_t left;
+
+	if (w->deadline < 0)
+		return NULL;
+	left = w->deadline - now_ns();
+	if (left < 0)
+		left = 0;
+	ts->tv_sec = left / NSEC;
+	ts->tv_nsec = left % NSEC;
+	return ts;
+}
+
+/* Takes the doorbell's event out of n events; the number left. */
+static int filter_doorbell(struct plx_front *fr, struct epoll_event *ev, int n)
+{
+	uint64_t marker = plx_load(&fr->marker);
+	int kept = 0;
+
+	if (!plx_load_acq(&fr->inproc))
+		return n;
+	for (int i = 0; i < n; i++) {
+		if (ev[i].data.u64 == marker && ev[i].events == EPOLLIN)
+			plx_bell_collect(fr->ep);
+		else
+			ev[kept++] = ev[i];
+	}
+	return kept;
+}
+
+static int wait_fd(const struct waiter *w)
+{
+	int kfd = plx_load(&w->fr->kfd);
+
+	return kfd >= 0 ? kfd : w->epfd;
+}
+
+/*
+ * Collects from the kernel into the program's buffer from index n on. block: may
+ * sleep. Returns the number of events stored, or a negative errno.
+ */
+static int collect_kernel(struct waiter *w, int n, bool block)
+{
+	struct epoll_event stack[BOUNCE_STACK];
+	struct timespec left;
+	int room = w->max - n;
+	struct epoll_event *buf;
+	int got, kept;
+
+	/* Nothing but the doorbell is there: one slot is enough to be woken. */
+	if (!plx_load(&w->fr->nkernel) && room > BOUNCE_STACK)
+		room = BOUNCE_STACK;
+	if (plx_load(&w->fr->nkernel) && plx_probe_write(w->ev + n, room * sizeof(*w->ev)))
+		buf = w->ev + n;
+	else
+		buf = bounce_get(stack, &room);
+	for (;;) {
+		if (block)
+			got = kernel_wait(wait_fd(w), buf, room, time_left(w, &left), w->sigmask);
+		else
+			got = plx_sys6(SYS_epoll_pwait, wait_fd(w), (long)buf, room, 0, 0, 8);
+		if (got <= 0)
+			return got;
+		if (buf == w->ev + n)
+			return got;
+		kept = filter_doorbell(w->fr, buf, got);
+		if (kept || block || got < room)
+			break;
+	}
+	for (int i = 0; i < kept; i++)
+		if (plx_copy_out(w->ev + n + i, &buf[i], sizeof(*buf)))
+			return i ? i : -EFAULT;
+	return kept;
+}
+
+static int collect_inproc(struct waiter *w, int n)
+{
+	if (n >= w->max)
+		return 0;
+	return plx_ep_harvest(w->fr->ep, sink_user, w->ev + n, w->max - n);
+}
+
+/* What both sides have now; a negative errno only if nothing was stored. */
+static int collect_both(struct waiter *w)
+{
+	bool kernel = plx_load(&w->fr->nkernel);
+	bool kernel_first = kernel && (plx_xadd(&w->fr->turn, 1) & 1);
+	int n = 0, r;
+
+	if (kernel_first) {
+		r = collect_kernel(w, 0, false);
+		if (r < 0)
+			return r;
+		n = r;
+	}
+	r = collect_inproc(w, n);
+	if (r < 0)
+		return n ? n : r;
+	n += r;
+	if (kernel && !kernel_first && n < w->max) {
+		r = collect_kernel(w, n, false);
+		if (r < 0)
+			return n ? n : r;
+		n += r;
+	}
+	return n;
+}
+
+static void waiter_retract(struct waiter *w)
+{
+	w->announced = false;
+	plx_ep_retract(w->fr->ep);
+}
+
+/* Leaves without a harvest: a ring that was meant for this thread goes on to another. */
+static void waiter_leave(struct waiter *w)
+{
+	waiter_retract(w);
+	plx_mb();
+	if (!plx_ready_empty(w->fr->ep))
+		plx_ep_wake_one(w->fr->ep);
+}
+
+/* Also runs when the thread is cancelled in the kernel's wait. */
+static void waiter_done(void *p)
+{
+	struct waiter *w = p;
+
+	if (w->announced)
+		waiter_leave(w);
+	pollux_file_put(w->file);
+}
+
+static long wait_mixed(struct waiter *w, bool poll_only)
+{
+	bool over = poll_only;
+
+	for (;;) {
+		uint32_t gen = plx_load_acq(&w->fr->gen);
+		int n = collect_both(w);
+
+		if (n)
+			return n;
+		/* Items on their way to the kernel: they are there now. */
+		if (gen != plx_load_acq(&w->fr->gen))
+			continue;
+		if (over)
+			return 0;
+		if (plx_ep_spin(w->fr->ep))
+			continue;
+		w->announced = true;
+		if (plx_ep_announce(w->fr->ep)) {
+			plx_px_count(PLX_COUNT_SLEEPS);
+			n = collect_kernel(w, 0, true);
+		}
+		/*
+		 * The kernel looks for events before it looks for signals, so with
+		 * EINTR there was nothing; what the handler made stays (EP-SIG-08).
+		 */
+		if (n < 0) {
+			waiter_leave(w);
+			return n;
+		}
+		waiter_retract(w);
+		if (n > 0) {
+			int more = collect_inproc(w, n);
+
+			return more > 0 ? n + more : n;
+		}
+		if (w->deadline >= 0 && now_ns() >= w->deadline)
+			over = true;
+	}
+}
+
+/* No in-process item so far: the kernel's own wait, announced. */
+static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool poll_only)
+{
+	int n, more;
+
+	if (poll_only) {
+		n = plx_sys6(SYS_epoll_pwait, w->epfd, (long)w->ev, w->max, 0, 0, 8);
+		return n;
+	}
+	w->announced = true;
+	plx_xadd(&w->fr->ep->sleepers, 1);
+	plx_mb_after_rmw();
+	if (plx_load_acq(&w->fr->inproc)) {
+		waiter_retract(w);
+		return wait_mixed(w, false);
+	}
+	n = kernel_wait(w->epfd, w->ev, w->max, timeout, w->sigmask);
+	if (n < 0) {
+		waiter_leave(w);
+		return n;
+	}
+	waiter_retract(w);
+	if (plx_likely(!plx_load_acq(&w->fr->inproc)))
+		return n;
+	/* The first in-process item came while this thread slept. */
+	if (n > 0) {
+		n = filter_doorbell(w->fr, w->ev, n);
+		return n ? n : wait_mixed(w, false);
+	}
+	more = collect_inproc(w, 0);
+	return more > 0 ? more : n;
+}
+
+long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout,
+		       const sigset_t *sigmask)
+{
+	struct waiter w = { .ev = ev, .max = max, .epfd = epfd, .sigmask = sigmask };
+	bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
+	long r;
+
+	w.file = plx_table_get(epfd);
+	if (!w.file)
+		return plx_fd_hidden(epfd) ? -EBADF : PLX_PASS;
+	if (w.file->kind != PLX_KIND_EPOLL) {
+		pollux_file_put(w.file);
+		return PLX_PASS;
+	}
+	w.fr = plx_file_front(w.file);
+	w.deadline = -1;
+	if (timeout && !poll_only) {
+		int64_t now = now_ns();
+
+		if (timeout->tv_sec < (INT64_MAX - now) / NSEC - 1)
+			w.deadline = now + timeout->tv_sec * NSEC + timeout->tv_nsec;
+	}
+	pthread_cleanup_push(waiter_done, &w);
+	if (max <= 0 || max > MAX_EVENTS)
+		r = -EINVAL;
+	else if ((uintptr_t)ev > USER_END || (uintptr_t)ev + max * sizeof(*ev) > USER_END)
+		r = -EFAULT;
+	else if (plx_front_live(w.fr))
+		r = wait_mixed(&w, poll_only);
+	else if (plx_load_acq(&w.fr->spilled) && poll_only)
+		r = wait_kernel(&w, NULL, true);
+	else if (plx_load_acq(&w.fr->spilled))
+		r = kernel_wait(wait_fd(&w), ev, max, timeout, sigmask);
+	else
+		r = wait_kernel(&w, timeout, poll_only);
+	pthread_cleanup_pop(1);
+	return r;
+}
