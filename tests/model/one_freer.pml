@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One freer: DEL, close of the epoll, last close of the file, writers in wake and a harvest meet at
+ * one item.
+ *
+ * Mirrors: src/epoll/remove.c (remove, the closing side of a file, close of an epoll, retirement),
+ * with item_queue of src/epoll/ready.c and the help slot of src/epoll/harvest.c as the users of
+ * what is freed.
+ *
+ * Checked: the item is removed once; item, file and epoll are each freed exactly once when all is
+ * done (no leak); nobody touches any of them after that; the file is released only when no item is
+ * left; no deadlock (also not between the wait for a grace period under the mutex and a reader).
+ *
+ * Abstractions:
+ *  - A grace period waits until each reader that was inside when it began has left. Readers count
+ *    their entries and exits, odd is inside. Only the two writers and the harvest read.
+ *  - The memory an object is freed to is not reused; a touch after the free is an assertion.
+ *  - The last put of a file or of the epoll's file runs its closing work in a process of its own.
+ *    In C the one that puts runs it and waits: fewer interleavings.
+ *  - What is done under the file's lock is one step: it changes one thing that others see.
+ *  - The writers hold no reference, only the read lock; in C most writers hold one too.
+ *  - One item, one file, one epoll: items do not touch each other but through the lists, which
+ *    are changed under the locks modelled here.
+ *
+ * -DNONPRIMARY: the item has its own mark word.
+ * Broken variants: NO_GRACE (freed at once), ONE_GRACE (help cleared before the first grace
+ * period), NO_CLEAR (help not cleared), EP_PUT_EARLY (the item's reference to the epoll dropped
+ * at removal), NO_EP_GET (closing side holds no own reference to the epoll), NO_TRYGET (close of
+ * the epoll does not leave the item to the closing side), NO_IN_FLIGHT (removal does not wait for
+ * a push under way), NO_EPOCH (primary: epoch kept), NO_MARK (-DNONPRIMARY: mark not set for
+ * ever), NO_READ_LOCK (harvest uses the help slot outside the read lock), WORD_LATE (primary: word
+ * read after the list).
+ */
+
+#ifndef HARVESTS
+#define HARVESTS 1
+#endif
+
+byte file_refs = 1, epf_refs = 1, ep_refs = 2;
+bit file_zero, epf_zero, retired, released;
+byte item_freed, ep_freed, file_freed;
+bit mtx;
+
+bit on_list = 1, in_set = 1, dead;
+bit queued, incoming, ordered, help;
+byte epoch, pushed = 255;
+
+byte rcu[3];
+
+#define touch_item assert(!item_freed)
+#define touch_ep assert(!ep_freed)
+#define touch_file assert(!file_freed)
+
+inline grace()
+{
+	d_step { s0 = rcu[0]; s1 = rcu[1]; s2 = rcu[2]; }
+	atomic {
+		(!(s0 & 1) || rcu[0] != s0) && (!(s1 & 1) || rcu[1] != s1) &&
+		(!(s2 & 1) || rcu[2] != s2);
+		s0 = 0;
+		s1 = 0;
+		s2 = 0;
+	}
+}
+
+inline ep_put()
+{
+	atomic {
+		touch_ep;
+		assert(ep_refs > 0);
+		ep_refs--;
+	}
+}
+
+inline lock_mtx()
+{
+	atomic { touch_ep; mtx == 0 -> touch_ep; mtx = 1; }
+}
+
+inline unlock_mtx()
+{
+	atomic { touch_ep; mtx = 0; }
+}
+
+inline splice()
+{
+	atomic {
+		if
+		:: incoming -> touch_item; assert(!ordered); incoming = 0; ordered = 1
+		:: else
+		fi
+	}
+}
+
+/* The mutex is held. */
+inline remove()
+{
+	atomic { touch_item; assert(!dead); dead = 1; in_set = 0; }
+	atomic { touch_file; on_list = 0; }
+	atomic {
+		q = queued;
+#ifdef NONPRIMARY
+#ifndef BROKEN_NO_MARK
+		queued = 1;
+#endif
+#else
+		if
+		:: !q ->
+#ifdef BROKEN_NO_EPOCH
+			skip
+#else
+			epoch++
+#endif
+		:: else
+		fi
+#endif
+	}
+	if
+	:: q ->
+		if
+		:: pushed == epoch -> skip
+		:: else ->
+#ifdef BROKEN_NO_IN_FLIGHT
+			skip
+#else
+			grace()
+#endif
+		fi;
+		splice();
+		atomic {
+#ifndef BROKEN_NO_IN_FLIGHT
+			assert(ordered);
+#endif
+			ordered = 0;
+#ifndef NONPRIMARY
+			queued = 0;
+#ifndef BROKEN_NO_EPOCH
+			epoch++;
+#endif
+#endif
+		}
+	:: else
+	fi;
+	q = 0;
+#ifdef BROKEN_EP_PUT_EARLY
+	ep_put();
+#endif
+	assert(!retired);
+	retired = 1
+}
+
+proctype writer(byte me)
+{
+	byte e;
+	bit q;
+
+	rcu[me]++;
+	if
+	:: file_zero -> goto out	/* descriptor closed */
+	:: else
+	fi;
+	do
+	:: true ->
+#ifndef NONPRIMARY
+#ifdef BROKEN_WORD_LATE
+		if
+		:: !on_list -> break
+		:: else
+		fi;
+		atomic { touch_file; e = epoch; q = queued; }
+#else
+		atomic { touch_file; e = epoch; q = queued; }
+		if
+		:: !on_list -> break
+		:: else
+		fi;
+#endif
+#else
+		if
+		:: !on_list -> break
+		:: else
+		fi;
+		atomic { touch_item; e = epoch; q = queued; }
+#endif
+		if
+		:: q ->
+			atomic { touch_item; q = (pushed == e); }
+			if
+			:: q
+			:: else -> atomic { touch_ep; help = 1; }
+			fi;
+			q = 1
+		:: else ->
+			atomic {
+#ifdef NONPRIMARY
+				touch_item;
+#else
+				touch_file;
+#endif
+				if
+				:: epoch == e && !queued -> queued = 1; q = 1
+				:: else
+				fi
+			}
+			if
+			:: q ->
+				atomic { touch_item; touch_ep; assert(!incoming); incoming = 1; }
+				atomic { touch_item; pushed = e; }
+			:: else
+			fi
+		fi;
+		if
+		:: q -> touch_ep; break
+		:: else
+		fi
+	od;
+out:
+	atomic { e = 0; q = 0; rcu[me]++; }
+}
+
+proctype harvester()
+{
+	bit h;
+	byte n = HARVESTS;
+
+	do
+	:: n == 0 -> break
+	:: else ->
+		n--;
+		atomic {
+			if
+			:: epf_refs == 0 -> goto out
+			:: else -> epf_refs++
+			fi
+		}
+		lock_mtx();
+#ifndef BROKEN_NO_READ_LOCK
+		rcu[2]++;
+#endif
+		atomic { touch_ep; h = help; help = 0; }
+		splice();
+		if
+		:: ordered ->
+			atomic { touch_item; touch_file; ordered = 0; queued = 0; epoch++; }
+			atomic { touch_item; touch_file; assert(!released); }
+		:: h && !ordered ->
+			atomic { touch_item; h = !dead; }
+			if
+			:: h -> atomic { touch_item; touch_file; assert(!released); }
+			:: else
+			fi
+		:: else
+		fi;
+		h = 0;
+#ifndef BROKEN_NO_READ_LOCK
+		rcu[2]++;
+#endif
+		unlock_mtx();
+		atomic { epf_refs--; epf_zero = (epf_refs == 0); }
+	od;
+out:
+	skip
+}
+
+proctype deleter()
+{
+	bit q;
+	byte s0, s1, s2;
+
+	atomic {
+		if
+		:: file_refs == 0 || epf_refs == 0 -> goto out
+		:: else -> file_refs++; epf_refs++
+		fi
+	}
+	lock_mtx();
+	if
+	:: in_set -> remove()
+	:: else
+	fi;
+	unlock_mtx();
+	atomic { touch_file; file_refs--; file_zero = (file_refs == 0); }
+	atomic { epf_refs--; epf_zero = (epf_refs == 0); }
+out:
+	skip
+}
+
+/* The last put of the file. */
+proctype file_closer()
+{
+	bit q, found;
+	byte s0, s1, s2;
+
+	file_zero;
+	do
+	:: true ->
+		atomic {
+			touch_file;
+			found = on_list;
+			if
+			:: found ->
+				touch_item;
+#ifndef BROKEN_NO_EP_GET
+				touch_ep;
+				assert(ep_refs > 0);
+				ep_refs++;
+#endif
+			:: else
+			fi
+		}
+		if
+		:: found ->
+			lock_mtx();
+			remove();
+			unlock_mtx();
+#ifndef BROKEN_NO_EP_GET
+			ep_put();
+#endif
+		:: else -> break
+		fi
+	od;
+	released = 1;
+	grace();
+	file_freed++
+}
+
+/* The last put of the epoll's file. */
+proctype ep_closer()
+{
+	bit q, got;
+	byte s0, s1, s2;
+
+	epf_zero;
+	lock_mtx();
+	if
+	:: in_set ->
+		atomic {
+			touch_item;
+			touch_file;
+			got = (file_refs > 0);
+			file_refs = file_refs + got;
+		}
+#ifdef BROKEN_NO_TRYGET
+		remove();
+#else
+		if
+		:: got -> remove()
+		:: else
+		fi;
+#endif
+	:: else
+	fi;
+	unlock_mtx();
+	if
+	:: got -> atomic { touch_file; file_refs--; file_zero = (file_refs == 0); }
+	:: else
+	fi;
+	ep_put()
+}
+
+proctype reclaim_item()
+{
+	byte s0, s1, s2;
+
+	retired;
+#ifndef BROKEN_NO_GRACE
+#ifndef BROKEN_ONE_GRACE
+	grace();
+#endif
+#ifndef BROKEN_NO_CLEAR
+	atomic { touch_ep; help = 0; }
+#endif
+	grace();
+#endif
+	item_freed++;
+#ifndef BROKEN_EP_PUT_EARLY
+	ep_put()
+#endif
+}
+
+proctype reclaim_ep()
+{
+	byte s0, s1, s2;
+
+	ep_refs == 0;
+	grace();
+	ep_freed++
+}
+
+init {
+	atomic {
+		run writer(0);
+		run writer(1);
+		run harvester();
+		run deleter();
+		run file_closer();
+		run ep_closer();
+		run reclaim_item();
+		run reclaim_ep();
+	}
+	/* close of the two descriptors, in any order and at any time. */
+	if
+	:: true ->
+		atomic { file_refs--; file_zero = (file_refs == 0); };
+		atomic { epf_refs--; epf_zero = (epf_refs == 0); }
+	:: true ->
+		atomic { epf_refs--; epf_zero = (epf_refs == 0); };
+		atomic { file_refs--; file_zero = (file_refs == 0); }
+	fi;
+	timeout ->
+	assert(dead && item_freed == 1 && ep_freed == 1 && file_freed == 1)
+}

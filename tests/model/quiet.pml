@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * QUIET: the fast path of a write that tells nobody, against everything that makes it wrong.
+ *
+ * Mirrors: the end of src/epoll/ready.c item_queue (conditions and set of QUIET), the write of an
+ * eventfd, and the changes that end QUIET: ADD of a second watch (src/epoll/ctl.c), a blocked
+ * reader that hangs itself on the file, an epoll that becomes watched (src/epoll/topology.c).
+ *
+ * -DCHANGE=1: a second watch or a blocked reader comes. It publishes itself, bumps the epoch and
+ * clears QUIET, polls the state. Checked: each write is seen, by that poll or by a call of the
+ * write's wake, once both have returned.
+ * -DCHANGE=2: the epoll becomes watched: the same, its poll finds the item on the lists or in the
+ * help slot, unless a harvest has delivered it.
+ * -DCHANGE=3: no change; a consumer goes to sleep, writers 0 and 1 may stop at any step for ever.
+ * Checked: when nothing moves, the consumer does not sleep while a write of writer 2 has returned
+ * and is not delivered. QUIET is therefore set after the wake of the sleeper, not before.
+ *
+ * Weak memory: the publication waits in a store buffer; the bump is a read-modify-write on another
+ * word and passes it on a weak machine, so a full barrier stands between them in C.
+ *
+ * Abstractions: one primary, edge-triggered item; the count only grows; push and lists as in
+ * no_lost_event.pml; the bell and the unpark are one step (no_lost_wake.pml takes them apart).
+ *
+ * Broken variants: NO_BUMP (change without bump), BUMP_FIRST (bump before the publication),
+ * NO_BARRIER, CLEAR_ONLY (QUIET cleared, epoch kept), CHECK_FIRST (the writer checks the conditions
+ * before it loads the word), QUIET_FIRST (-DCHANGE=3: QUIET set before the wake).
+ */
+
+#ifndef CHANGE
+#define CHANGE 1
+#endif
+
+byte cnt, epoch;
+bit queued, quiet;
+byte pushed = 255;
+bit incoming, help;
+
+bit other, other_buf;			/* the second watch, or "epoll is watched" */
+bit made[3], returned[3], there;	/* ghosts: not seen by the other, write returned, change done */
+
+bit announced, asleep, bell, mtx;
+
+active proctype memory()
+{
+endm:	do
+	:: atomic { other_buf -> other_buf = 0; other = 1; }
+	od
+}
+
+#if CHANGE == 3
+#define MAY_STOP if :: me != 2 -> goto out :: true fi
+#else
+#define MAY_STOP skip
+#endif
+
+inline wake_one()
+{
+#if CHANGE == 3
+	MAY_STOP;
+	if
+	:: announced -> atomic { bell = 1; asleep = 0; }
+	:: else
+	fi
+#else
+	skip
+#endif
+}
+
+inline tell_other()
+{
+#if CHANGE != 3
+	if
+	:: other -> made[me] = 0
+	:: else
+	fi
+#else
+	skip
+#endif
+}
+
+proctype writer(byte me; byte n)
+{
+	byte e, c;
+	bit q, qt, alone;
+
+	do
+	:: n == 0 -> break
+	:: else ->
+		n--;
+		returned[me] = 0;
+		alone = 0;
+		if
+		:: atomic { cnt++; made[me] = 1; qt = quiet; }
+		   if
+		   :: qt -> goto done_
+		   :: else
+		   fi
+#if CHANGE != 3
+		/* Folded state change and mark, with the word loaded before the conditions. */
+		:: true ->
+		   atomic { e = epoch; c = cnt; q = queued; qt = quiet; }
+		   alone = !other;
+		   atomic {
+			if
+			:: alone && !q && epoch == e && cnt == c && !queued && quiet == qt ->
+				cnt++;
+				made[me] = 1;
+				queued = 1;
+				q = 0
+			:: else -> q = 1
+			fi
+		   }
+		   if
+		   :: !q -> goto push_
+		   :: else ->
+			atomic { cnt++; made[me] = 1; qt = quiet; }
+			if
+			:: qt -> goto done_
+			:: else
+			fi
+		   fi
+#endif
+		fi;
+retry:
+#ifdef BROKEN_CHECK_FIRST
+		alone = !other;
+		atomic { e = epoch; q = queued; qt = quiet; c = cnt; }
+#else
+		atomic { e = epoch; q = queued; qt = quiet; c = cnt; }
+		alone = !other;
+#endif
+		if
+		:: q ->
+			if
+			:: pushed == e ->
+#ifndef BROKEN_QUIET_FIRST
+				wake_one();
+				tell_other();
+#endif
+				atomic {
+					if
+					:: alone && queued && epoch == e && cnt == c && quiet == qt ->
+						quiet = 1
+					:: else
+					fi
+				}
+#ifdef BROKEN_QUIET_FIRST
+				wake_one();
+				tell_other()
+#else
+				goto done_
+#endif
+			:: else ->
+				help = 1;
+				wake_one();
+				tell_other()
+			fi;
+			goto done_
+		:: else
+		fi;
+		atomic {
+			if
+			:: epoch == e && !queued && cnt == c && quiet == qt -> queued = 1
+			:: else -> goto retry
+			fi
+		}
+push_:
+		MAY_STOP;
+		atomic { assert(!incoming); incoming = 1; }
+		MAY_STOP;
+		pushed = e;
+		wake_one();
+		tell_other();
+done_:
+		atomic {
+			returned[me] = 1;
+#if CHANGE != 3
+			assert(!there || !made[me]);
+#endif
+			e = 0;
+			c = 0;
+			q = 0;
+			qt = 0;
+			alone = 0;
+		}
+	od;
+out:
+	skip
+}
+
+inline dequeue()
+{
+	atomic {
+		incoming = 0;
+		queued = 0;
+		quiet = 0;
+		epoch++;
+	}
+}
+
+inline seen()
+{
+	d_step { made[0] = 0; made[1] = 0; made[2] = 0; }
+}
+
+/* Harvest: a step each for the help slot, the list with dequeue, the poll. */
+inline harvest()
+{
+	atomic { !mtx -> mtx = 1; h = help; help = 0; }
+	if
+	:: atomic { incoming -> dequeue(); got = 1; }
+	:: else -> got = h
+	fi;
+	h = 0;
+#if CHANGE != 1
+	if
+	:: got -> seen()
+	:: else
+	fi;
+#endif
+	mtx = 0
+}
+
+proctype consumer()
+{
+	bit h, got;
+#if CHANGE == 3
+again:
+	harvest();
+	if
+	:: got -> got = 0; goto again
+	:: else
+	fi;
+	announced = 1;
+	if
+	:: incoming || help -> announced = 0; goto again
+	:: else
+	fi;
+endc:	atomic {
+		if
+		:: bell -> skip
+		:: else -> asleep = 1
+		fi
+	}
+ends:	!asleep;
+	bell = 0;
+	announced = 0;
+	goto again
+#else
+	harvest();
+	got = 0;
+	harvest()
+#endif
+}
+
+#if CHANGE != 3
+inline bump()
+{
+	atomic {
+		quiet = 0;
+#ifndef BROKEN_CLEAR_ONLY
+		epoch++;
+#endif
+	}
+}
+
+proctype change()
+{
+#ifdef BROKEN_BUMP_FIRST
+	bump();
+#endif
+	other_buf = 1;
+#ifndef BROKEN_NO_BARRIER
+	(!other_buf);
+#endif
+#if !defined(BROKEN_BUMP_FIRST) && !defined(BROKEN_NO_BUMP)
+	bump();
+#endif
+	atomic {
+#if CHANGE == 1
+		seen();
+#else
+		/* A poll of the epoll waits for a harvest. */
+		!mtx;
+		if
+		:: incoming || help -> seen()
+		:: else
+		fi;
+#endif
+		there = 1;
+	}
+	atomic {
+		assert(!(returned[0] && made[0]));
+		assert(!(returned[1] && made[1]));
+		assert(!(returned[2] && made[2]));
+	}
+}
+#endif
+
+init {
+	atomic {
+#if CHANGE == 3
+		run writer(0, 1);
+		run writer(1, 1);
+		run writer(2, 1);
+#else
+		run writer(0, 2);
+		run writer(1, 2);
+#endif
+		run consumer();
+#if CHANGE != 3
+		run change();
+#endif
+	}
+	timeout;
+#if CHANGE == 3
+	assert(!(asleep && returned[2] && made[2]))
+#endif
+}

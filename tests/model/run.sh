@@ -1,0 +1,149 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Checks the models of this folder with spin. A sound model has to be searched wholly without an
+# error; a broken one (BROKEN in its flags, or marked so in the table) has to give an error.
+#
+# run.sh          all of them
+# run.sh --list   their names
+# run.sh NAME...  some of them
+
+# name, expectation, file, flags
+table='
+event_et ok no_lost_event
+event_et_edges ok no_lost_event -DEDGES
+event_et_own_mark ok no_lost_event -DEDGES -DNONPRIMARY
+event_lt ok no_lost_event -DLT
+event_lt_own_mark ok no_lost_event -DLT -DNONPRIMARY
+event_poll_first broken no_lost_event -DBROKEN_POLL_FIRST
+event_read_early broken no_lost_event -DBROKEN_READ_EARLY
+event_no_help broken no_lost_event -DBROKEN_NO_HELP
+event_help_dequeues broken no_lost_event -DBROKEN_HELP_DEQUEUES
+event_no_epoch broken no_lost_event -DBROKEN_NO_EPOCH
+event_pushed_first broken no_lost_event -DBROKEN_PUSHED_FIRST
+event_own_mark_poll_first broken no_lost_event -DNONPRIMARY -DBROKEN_POLL_FIRST
+event_own_mark_read_early broken no_lost_event -DNONPRIMARY -DBROKEN_READ_EARLY
+event_lt_no_second_poll broken no_lost_event -DLT -DBROKEN_NO_SECOND_POLL
+event_lt_help_not_rearmed broken no_lost_event -DLT -DBROKEN_HELP_NOT_REARMED
+event_lt_no_help_after_race broken no_lost_event -DLT -DBROKEN_NO_HELP_AFTER_RACE
+help_edges ok help_all -DEDGES
+help_one ok help_all -DONE
+help_all_pushed broken help_all -DBROKEN_ALL_PUSHED
+help_all_queued broken help_all -DBROKEN_ALL_QUEUED -DEDGES
+help_overwrite broken help_all -DBROKEN_OVERWRITE
+help_flag_late broken help_all -DBROKEN_FLAG_LATE
+help_flag_kept broken help_all -DBROKEN_FLAG_KEPT -DEDGES
+help_drop broken help_all -DBROKEN_DROP -DONE
+wake_stop ok no_lost_wake -DSTOP
+wake_ring_once ok no_lost_wake -DRING_ONCE
+wake_stop_ring_once broken no_lost_wake -DSTOP -DRING_ONCE
+wake_no_push_barrier broken no_lost_wake -DBROKEN_NO_PUSH_BARRIER
+wake_no_sleep_barrier broken no_lost_wake -DBROKEN_NO_SLEEP_BARRIER
+wake_no_recheck broken no_lost_wake -DBROKEN_NO_RECHECK
+wake_no_chain broken no_lost_wake -DRING_ONCE -DBROKEN_NO_CHAIN
+wake_timeout_keeps_bell broken no_lost_wake -DRING_ONCE -DBROKEN_TIMEOUT_KEEPS_BELL
+wake_no_last_harvest broken no_lost_wake -DBROKEN_NO_LAST_HARVEST
+freer ok one_freer
+freer_own_mark ok one_freer -DNONPRIMARY
+freer_no_grace broken one_freer -DBROKEN_NO_GRACE
+freer_one_grace broken one_freer -DBROKEN_ONE_GRACE
+freer_no_clear broken one_freer -DBROKEN_NO_CLEAR
+freer_ep_put_early broken one_freer -DBROKEN_EP_PUT_EARLY
+freer_no_ep_get broken one_freer -DBROKEN_NO_EP_GET
+freer_no_tryget broken one_freer -DBROKEN_NO_TRYGET
+freer_no_in_flight broken one_freer -DBROKEN_NO_IN_FLIGHT
+freer_no_epoch broken one_freer -DBROKEN_NO_EPOCH
+freer_no_mark broken one_freer -DNONPRIMARY -DBROKEN_NO_MARK
+freer_no_read_lock broken one_freer -DBROKEN_NO_READ_LOCK
+freer_word_late broken one_freer -DBROKEN_WORD_LATE
+topology ok topology
+topology_no_mutex broken topology -DBROKEN_NO_MUTEX
+topology_down_only broken topology -DBROKEN_DOWN_ONLY
+topology_no_pending broken topology -DBROKEN_NO_PENDING
+mod ok mod
+mod_no_mod_barrier broken mod -DBROKEN_NO_MOD_BARRIER
+mod_no_write_barrier broken mod -DBROKEN_NO_WRITE_BARRIER
+mod_poll_first broken mod -DBROKEN_POLL_FIRST
+mod_no_poll broken mod -DBROKEN_NO_POLL
+mod_no_help broken mod -DBROKEN_NO_HELP
+quiet_watch ok quiet -DCHANGE=1
+quiet_nested ok quiet -DCHANGE=2
+quiet_sleep ok quiet -DCHANGE=3
+quiet_no_bump broken quiet -DCHANGE=1 -DBROKEN_NO_BUMP
+quiet_bump_first broken quiet -DCHANGE=1 -DBROKEN_BUMP_FIRST
+quiet_no_barrier broken quiet -DCHANGE=1 -DBROKEN_NO_BARRIER
+quiet_clear_only broken quiet -DCHANGE=1 -DBROKEN_CLEAR_ONLY
+quiet_check_first broken quiet -DCHANGE=1 -DBROKEN_CHECK_FIRST
+quiet_nested_no_bump broken quiet -DCHANGE=2 -DBROKEN_NO_BUMP
+quiet_nested_bump_first broken quiet -DCHANGE=2 -DBROKEN_BUMP_FIRST
+quiet_sleep_quiet_first broken quiet -DCHANGE=3 -DBROKEN_QUIET_FIRST
+'
+
+here=$(cd "$(dirname "$0")" && pwd) || exit 1
+
+if [ "$1" = --list ]; then
+	echo "$table" | awk 'NF { print $1 }'
+	exit 0
+fi
+for tool in spin gcc; do
+	if ! command -v $tool >/dev/null; then
+		echo "run.sh: $tool is not installed" >&2
+		exit 77
+	fi
+done
+
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM
+
+# Leaves the verdict in $verdict: ok, broken, or what went wrong.
+check() {
+	rm -rf "$work/m"
+	mkdir "$work/m" && cd "$work/m" && cp "$here/$1.pml" model.pml || exit 1
+	shift
+	if ! spin -a "$@" model.pml >spin.out 2>&1 || [ -s spin.out ]; then
+		verdict="spin: $(head -n 1 spin.out)"
+		return
+	fi
+	if ! gcc -w -O2 -DSAFETY -DMEMLIM=3500 -o pan pan.c >gcc.out 2>&1; then
+		verdict="gcc: $(head -n 1 gcc.out)"
+		return
+	fi
+	./pan -m100000 >pan.out 2>&1
+	states=$(awk '/states, stored/ { print $1 }' pan.out)
+	if grep -Eq '^pan:[0-9]*: (assertion violated|invalid end state)' pan.out; then
+		verdict=broken
+	elif grep -Eq 'not completed|max search depth too small|MEMLIM|out of memory' pan.out; then
+		verdict='search truncated'
+	elif grep -q 'errors: 0$' pan.out; then
+		verdict=ok
+	else
+		verdict="pan: $(grep -m 1 -E '^(pan|error)' pan.out)"
+	fi
+}
+
+names=${*:-$(echo "$table" | awk 'NF { print $1 }')}
+failed=0
+for name in $names; do
+	row=$(echo "$table" | awk -v n="$name" '$1 == n')
+	if [ -z "$row" ]; then
+		echo "not ok $name (no such model)"
+		failed=1
+		continue
+	fi
+	# shellcheck disable=SC2086
+	set -- $row
+	expected=$2
+	shift 2
+	states=
+	begin=$(date +%s)
+	check "$@"
+	seconds=$(($(date +%s) - begin))
+	if [ "$verdict" = "$expected" ]; then
+		echo "ok $name ($verdict, ${states:-0} states, $seconds s)"
+	else
+		echo "not ok $name (expected $expected, got $verdict, ${states:-0} states, $seconds s)"
+		failed=1
+	fi
+done
+exit $failed
