@@ -1,0 +1,564 @@
+/* SPDX-License-Identifier: MIT */
+/* EP-ARG: what epoll_wait, epoll_pwait and epoll_pwait2 make of their arguments. */
+#include "waits.h"
+
+#include <sys/mman.h>
+
+#define MAX_EVENTS ((int)(INT_MAX / sizeof(struct epoll_event)))
+
+/* An address no user program can have. */
+#define KERNEL_ADDRESS ((void *)(uintptr_t)0xffff800000000000ULL)
+
+/* In .bss so that the longest array allowed still ends inside the address space. */
+static struct epoll_event buffer[16];
+
+/* A writable page, a page without access and a page that can only be read. */
+static unsigned char *page, *hole, *readonly;
+
+static int map_pages(void)
+{
+	size_t size = (size_t)sysconf(_SC_PAGESIZE);
+	unsigned char *p =
+		mmap(NULL, 3 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		return -1;
+	page = p;
+	hole = p + size;
+	readonly = p + 2 * size;
+	if (mprotect(hole, size, PROT_NONE) != 0)
+		return -1;
+	return mprotect(readonly, size, PROT_READ);
+}
+
+/* An array in which n events fit before the memory ends, and extra bytes of the next. */
+static struct epoll_event *room_for(size_t n, size_t extra)
+{
+	return (struct epoll_event *)(void *)(hole - n * sizeof(struct epoll_event) - extra);
+}
+
+static int wait_now(enum entry e, int ep, void *ev, int max)
+{
+	return wait_by(e, ep, ev, max, 0, NULL);
+}
+
+/* One of two errors, where kernels differ in the order of their checks. */
+static void either(int r, int err, int a, int b)
+{
+	assert_int_equal(r, -1);
+	if (err != b)
+		assert_int_equal(err, a);
+}
+
+static int closed_fd(void)
+{
+	int fd = efd_new(0, 0);
+
+	close(fd);
+	return fd;
+}
+
+static void EP_ARG_01_epfd_that_is_not_open(void **state)
+{
+	int path = (int)assert_ok(open("/", O_PATH | O_CLOEXEC));
+
+	(void)state;
+	for (int e = 0; e < ENTRIES; e++) {
+		assert_errno(wait_now(e, closed_fd(), buffer, 1), EBADF);
+		assert_errno(wait_now(e, -1, buffer, 1), EBADF);
+		assert_errno(wait_now(e, INT_MAX, buffer, 1), EBADF);
+		assert_errno(wait_now(e, INT_MIN, buffer, 1), EBADF);
+		assert_errno(wait_now(e, path, buffer, 1), EBADF);
+	}
+	close(path);
+}
+
+static void EP_ARG_01_epfd_that_is_not_an_epoll(void **state)
+{
+	int zero = (int)assert_ok(open("/dev/zero", O_RDONLY | O_CLOEXEC));
+
+	(void)state;
+	for (int e = 0; e < ENTRIES; e++) {
+		for (int k = 0; k < SUB_KINDS; k++) {
+			struct sub s = sub_open(k);
+
+			sub_signal(&s);
+			assert_errno(wait_now(e, s.fd, buffer, 1), EINVAL);
+			sub_close(&s);
+		}
+		assert_errno(wait_now(e, zero, buffer, 1), EINVAL);
+	}
+	close(zero);
+}
+
+static void EP_ARG_01_maxevents(void **state)
+{
+	static const int bad[] = {0, -1, INT_MIN, MAX_EVENTS + 1, INT_MAX};
+	struct wset w = wset_open(SET_OF(state), 0);
+
+	for (int ready = 0; ready < 2; ready++) {
+		for (int e = 0; e < ENTRIES; e++) {
+			for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+				assert_errno(wait_now(e, w.ep, buffer, bad[i]), EINVAL);
+				assert_errno(wait_by(e, w.ep, buffer, bad[i], -1, NULL), EINVAL);
+			}
+			assert_int_equal(wait_now(e, w.ep, buffer, MAX_EVENTS), ready);
+		}
+		sub_signal(&w.sub[0]);
+	}
+	wset_close(&w);
+}
+
+static void EP_ARG_01_buffer_outside_user_space(void **state)
+{
+	struct wset w = wset_open(SET_OF(state), 0);
+
+	for (int ready = 0; ready < 2; ready++) {
+		for (int e = 0; e < ENTRIES; e++) {
+			assert_errno(wait_now(e, w.ep, KERNEL_ADDRESS, 1), EFAULT);
+			assert_errno(wait_by(e, w.ep, KERNEL_ADDRESS, 1, -1, NULL), EFAULT);
+			/* maxevents is looked at first. */
+			assert_errno(wait_now(e, w.ep, KERNEL_ADDRESS, 0), EINVAL);
+			assert_errno(wait_now(e, w.ep, KERNEL_ADDRESS, -3), EINVAL);
+		}
+		sub_signal(&w.sub[0]);
+	}
+	wset_close(&w);
+}
+
+static void EP_ARG_01_order_of_checks(void **state)
+{
+	struct sub s = sub_open(SUB_OF(state));
+	int r;
+
+	for (int e = 0; e < ENTRIES; e++) {
+		/* Older kernels look at epfd last. */
+		r = wait_now(e, closed_fd(), buffer, 0);
+		either(r, errno, EBADF, EINVAL);
+		r = wait_now(e, closed_fd(), KERNEL_ADDRESS, 1);
+		either(r, errno, EBADF, EFAULT);
+		/* On all kernels the range is checked before the kind of file. */
+		assert_errno(wait_now(e, s.fd, KERNEL_ADDRESS, 1), EFAULT);
+		assert_errno(wait_now(e, s.fd, buffer, 0), EINVAL);
+	}
+	sub_close(&s);
+}
+
+static void EP_ARG_02_bad_buffer_is_harmless_without_events(void **state)
+{
+	struct wset w = wset_open(SET_OF(state), 0);
+	void *bad[] = {NULL, hole, readonly, room_for(0, 4)};
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		for (int e = 0; e < ENTRIES; e++) {
+			assert_int_equal(wait_now(e, w.ep, bad[i], 10), 0);
+			assert_int_equal(wait_by(e, w.ep, bad[i], 10, 3, NULL), 0);
+		}
+	}
+	wset_close(&w);
+}
+
+struct bad_wait {
+	struct test_thread t;
+	int ep;
+	void *buf;
+	int ret, err;
+};
+
+static void *bad_wait_main(void *arg)
+{
+	struct bad_wait *b = arg;
+
+	b->ret = epoll_wait(b->ep, b->buf, 4, -1);
+	b->err = errno;
+	return NULL;
+}
+
+/* The sleeper notices the bad buffer when it has something to store, and keeps the event. */
+static void EP_ARG_02_bad_buffer_noticed_after_the_sleep(void **state)
+{
+	for (int i = 0; i < 3; i++) {
+		struct wset w = wset_open(SET_OF(state), EPOLLET);
+
+		for (int j = 0; j < w.nsub; j++) {
+			struct bad_wait b = {.ep = w.ep,
+					     .buf = i == 0   ? NULL
+						    : i == 1 ? (void *)hole
+							     : (void *)readonly};
+
+			thread_start(&b.t, bad_wait_main, &b);
+			assert_true(thread_asleep(&b.t));
+			sub_signal(&w.sub[j]);
+			assert_true(thread_join(&b.t, JOIN_MS));
+			assert_int_equal(b.ret, -1);
+			assert_int_equal(b.err, EFAULT);
+			assert_true(ep_one(w.ep, EPOLLIN, w.data[j]));
+			assert_int_equal(ep_count(w.ep), 0);
+			sub_drain(&w.sub[j]);
+			if (w.inner >= 0)
+				ep_count(w.inner);
+		}
+		wset_close(&w);
+	}
+}
+
+/*
+ * Four files that became ready in the order 1, 2, 3, 4: all eventfds, all
+ * pipes, or by turns.
+ */
+#define QUAD 4
+
+struct quad {
+	int ep;
+	struct sub s[QUAD];
+};
+
+static struct quad quad_open(enum wset_kind kind, uint32_t flags)
+{
+	struct quad q = {.ep = ep_new()};
+
+	for (int i = 0; i < QUAD; i++) {
+		enum sub_kind k = kind == SET_EVENTFD ? SUB_EVENTFD
+				  : kind == SET_PIPE  ? SUB_PIPE
+				  : i % 2 == 0	      ? SUB_EVENTFD
+						      : SUB_PIPE;
+
+		q.s[i] = sub_open(k);
+	}
+	/* The order of ADD is not that of becoming ready. */
+	for (int i = QUAD - 1; i >= 0; i--)
+		ep_add(q.ep, q.s[i].fd, EPOLLIN | flags, (uint64_t)i + 1);
+	for (int i = 0; i < QUAD; i++)
+		sub_signal(&q.s[i]);
+	return q;
+}
+
+static void quad_close(struct quad *q)
+{
+	for (int i = 0; i < QUAD; i++)
+		sub_close(&q->s[i]);
+	close(q->ep);
+}
+
+/* The order in which a wait with room for all reports the files, as digits: 3412. */
+static int order_now(int ep)
+{
+	struct epoll_event ev[QUAD + 1];
+	int n = ep_poll(ep, ev, QUAD + 1), order = 0;
+
+	for (int i = 0; i < n; i++) {
+		assert_int_equal(ev[i].events, EPOLLIN);
+		order = order * 10 + (int)ev[i].data.u64;
+	}
+	return order;
+}
+
+static void EP_ARG_03_nothing_stored_gives_efault(void **state)
+{
+	static const uint32_t flags[] = {0, EPOLLET, EPOLLONESHOT, EPOLLET | EPOLLONESHOT};
+	void *bad[] = {NULL, hole, readonly, room_for(0, 1), room_for(0, 4), room_for(0, 8)};
+
+	for (size_t f = 0; f < 4; f++) {
+		for (int e = 0; e < ENTRIES; e++) {
+			struct quad q = quad_open(SET_OF(state), flags[f]);
+
+			for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+				assert_errno(wait_now(e, q.ep, bad[i], QUAD), EFAULT);
+				assert_errno(wait_now(e, q.ep, bad[i], 1), EFAULT);
+			}
+			/* Nothing was lost, moved or disarmed. */
+			assert_int_equal(order_now(q.ep), 1234);
+			assert_int_equal(order_now(q.ep), flags[f] == 0 ? 1234 : 0);
+			quad_close(&q);
+		}
+	}
+}
+
+static void EP_ARG_03_part_stored_is_returned(void **state)
+{
+	static const uint32_t flags[] = {0, EPOLLET, EPOLLONESHOT, EPOLLET | EPOLLONESHOT};
+
+	for (size_t f = 0; f < 4; f++) {
+		for (int e = 0; e < ENTRIES; e++) {
+			for (size_t k = 1; k < QUAD; k++) {
+				struct quad q = quad_open(SET_OF(state), flags[f]);
+				struct epoll_event *ev = room_for(k, e % 2 == 0 ? 0 : 4);
+				unsigned int seen = 0;
+				int n;
+
+				assert_int_equal(wait_now(e, q.ep, ev, QUAD), k);
+				for (size_t i = 0; i < k; i++) {
+					assert_int_equal(ev[i].events, EPOLLIN);
+					seen |= 1U << ev[i].data.u64;
+				}
+				/* The rest is still there, each event once. */
+				n = ep_poll(q.ep, buffer, 16);
+				assert_int_equal(n, flags[f] == 0 ? QUAD : QUAD - (int)k);
+				for (int i = 0; i < n; i++) {
+					uint64_t d = buffer[i].data.u64;
+
+					if (flags[f] != 0)
+						assert_int_equal(seen & 1U << d, 0);
+					seen |= 1U << d;
+				}
+				assert_int_equal(seen, 2 + 4 + 8 + 16);
+				quad_close(&q);
+			}
+		}
+	}
+}
+
+/* Nested epolls and a second page of results: the array ends far behind its start. */
+static void EP_ARG_03_long_array_ends_in_a_hole(void **state)
+{
+	enum { FILES = 64, FIT = 41 };
+	struct sub s[FILES];
+	int ep = ep_new(), got = 0;
+	bool seen[FILES] = {false};
+	struct epoll_event *ev = room_for(FIT, 0), all[FILES];
+
+	(void)state;
+	for (int i = 0; i < FILES; i++) {
+		s[i] = sub_open(i % 3 == 0 ? SUB_PIPE : SUB_EVENTFD);
+		ep_add(ep, s[i].fd, EPOLLIN | EPOLLET, (uint64_t)i);
+		sub_signal(&s[i]);
+	}
+	assert_int_equal(epoll_wait(ep, ev, FILES, -1), FIT);
+	for (int i = 0; i < FIT; i++) {
+		assert_false(seen[ev[i].data.u64]);
+		seen[ev[i].data.u64] = true;
+	}
+	got = ep_poll(ep, all, FILES);
+	assert_int_equal(got, FILES - FIT);
+	for (int i = 0; i < got; i++) {
+		assert_false(seen[all[i].data.u64]);
+		seen[all[i].data.u64] = true;
+	}
+	assert_int_equal(ep_count(ep), 0);
+	for (int i = 0; i < FILES; i++)
+		sub_close(&s[i]);
+	close(ep);
+}
+
+static void EP_ARG_04_order_after_a_short_delivery(void **state)
+{
+	static const int lt[] = {1234, 2341, 3412, 4123};
+	static const int et[] = {1234, 234, 34, 4};
+
+	for (int e = 0; e < ENTRIES; e++) {
+		for (size_t k = 0; k < QUAD; k++) {
+			struct quad q = quad_open(SET_OF(state), 0);
+			int r = wait_now(e, q.ep, room_for(k, 0), QUAD);
+
+			assert_int_equal(r, k == 0 ? -1 : (int)k);
+			assert_int_equal(order_now(q.ep), lt[k]);
+			quad_close(&q);
+
+			q = quad_open(SET_OF(state), EPOLLET);
+			r = wait_now(e, q.ep, room_for(k, 0), QUAD);
+			assert_int_equal(r, k == 0 ? -1 : (int)k);
+			assert_int_equal(order_now(q.ep), et[k]);
+			assert_int_equal(order_now(q.ep), 0);
+			quad_close(&q);
+		}
+	}
+}
+
+/* Two short deliveries in a row go on where the first stopped. */
+static void EP_ARG_04_two_short_deliveries(void **state)
+{
+	struct quad q = quad_open(SET_OF(state), 0);
+	struct epoll_event *ev = room_for(1, 0);
+
+	for (int round = 0; round < 2 * QUAD; round++) {
+		assert_int_equal(epoll_wait(q.ep, ev, QUAD, 0), 1);
+		assert_int_equal(ev->data.u64, round % QUAD + 1);
+	}
+	quad_close(&q);
+}
+
+static void EP_ARG_05_writes_no_more_than_maxevents(void **state)
+{
+	struct epoll_event ev[8];
+	unsigned char mark[sizeof(ev)];
+
+	memset(mark, 0xa5, sizeof(mark));
+	for (int e = 0; e < ENTRIES; e++) {
+		for (int max = 1; max <= 8; max++) {
+			struct quad q = quad_open(SET_OF(state), 0);
+			int n, want = max < QUAD ? max : QUAD;
+
+			memset(ev, 0xa5, sizeof(ev));
+			n = wait_now(e, q.ep, ev, max);
+			assert_int_equal(n, want);
+			assert_memory_equal(&ev[n], mark, sizeof(ev) - (size_t)n * sizeof(ev[0]));
+			/* Each item once, however much room there is. */
+			for (int i = 0; i < n; i++)
+				for (int j = 0; j < i; j++)
+					assert_int_not_equal(ev[i].data.u64, ev[j].data.u64);
+			quad_close(&q);
+		}
+	}
+}
+
+static void EP_ARG_05_empty_return_writes_nothing(void **state)
+{
+	struct wset w = wset_open(SET_OF(state), 0);
+	struct epoll_event ev[8];
+	unsigned char mark[sizeof(ev)];
+
+	memset(mark, 0xa5, sizeof(mark));
+	memset(ev, 0xa5, sizeof(ev));
+	for (int e = 0; e < ENTRIES; e++) {
+		assert_int_equal(wait_now(e, w.ep, ev, 8), 0);
+		assert_int_equal(wait_by(e, w.ep, ev, 8, 1, NULL), 0);
+		/* An item that is queued and not ready any more leaves no trace either. */
+		for (int i = 0; i < w.nsub; i++) {
+			sub_signal(&w.sub[i]);
+			sub_drain(&w.sub[i]);
+		}
+		assert_int_equal(wait_now(e, w.ep, ev, 8), 0);
+		assert_memory_equal(ev, mark, sizeof(ev));
+	}
+	wset_close(&w);
+}
+
+static long raw_pwait(int ep, int max, const void *mask, size_t size)
+{
+	return syscall(SYS_epoll_pwait, ep, buffer, max, 0, mask, size);
+}
+
+static long raw_pwait2(int ep, int max, const void *ts, const void *mask, size_t size)
+{
+	return syscall(SYS_epoll_pwait2, ep, buffer, max, ts, mask, size);
+}
+
+static const size_t wrong_size[] = {0, 4, 7, 9, 16, 128, SIZE_MAX};
+
+static void EP_ARG_06_without_mask_the_size_is_ignored(void **state)
+{
+	struct wset w = wset_open(SET_OF(state), 0);
+	struct timespec ts = {0, 0};
+
+	for (int ready = 0; ready < 2; ready++) {
+		for (size_t i = 0; i < sizeof(wrong_size) / sizeof(wrong_size[0]); i++) {
+			assert_int_equal(raw_pwait(w.ep, 1, NULL, wrong_size[i]), ready);
+			assert_int_equal(raw_pwait2(w.ep, 1, &ts, NULL, wrong_size[i]), ready);
+		}
+		sub_signal(&w.sub[0]);
+	}
+	wset_close(&w);
+}
+
+static void EP_ARG_06_mask_errors_come_first(void **state)
+{
+	struct wset w = wset_open(SET_OF(state), 0);
+	struct timespec ts = {0, 0};
+	const int epfd[] = {w.ep, w.sub[0].fd, -1};
+	void *bad[] = {hole, (void *)8, KERNEL_ADDRESS};
+	sigset_t mask;
+
+	sigemptyset(&mask);
+	sub_signal(&w.sub[0]);
+	for (int f = 0; f < 3; f++) {
+		for (int max = 0; max < 2; max++) {
+			for (size_t i = 0; i < sizeof(wrong_size) / sizeof(wrong_size[0]); i++) {
+				size_t n = wrong_size[i];
+
+				/* The size comes before the mask is read. */
+				assert_errno(raw_pwait(epfd[f], max, &mask, n), EINVAL);
+				assert_errno(raw_pwait(epfd[f], max, hole, n), EINVAL);
+				assert_errno(raw_pwait2(epfd[f], max, &ts, &mask, n), EINVAL);
+				assert_errno(raw_pwait2(epfd[f], max, &ts, hole, n), EINVAL);
+			}
+			for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+				sigset_t *m = bad[i];
+
+				assert_errno(raw_pwait(epfd[f], max, m, 8), EFAULT);
+				assert_errno(raw_pwait2(epfd[f], max, &ts, m, 8), EFAULT);
+				assert_errno(epoll_pwait(epfd[f], buffer, max, 0, m), EFAULT);
+				assert_errno(epoll_pwait2(epfd[f], buffer, max, &ts, m), EFAULT);
+			}
+		}
+	}
+	assert_int_equal(raw_pwait(w.ep, 1, &mask, 8), 1);
+	assert_int_equal(raw_pwait(w.sub[0].fd, 1, &mask, 8), -1);
+	wset_close(&w);
+}
+
+static void EP_ARG_07_timespec_comes_before_all(void **state)
+{
+	static const struct timespec wrong[] = {{-1, 0},       {0, -1},	      {0, 1000000000},
+						{LONG_MIN, 0}, {5, LONG_MAX}, {-1, 500000000}};
+	struct wset w = wset_open(SET_OF(state), 0);
+	const int epfd[] = {w.ep, w.sub[0].fd, -1};
+	void *bad[] = {hole, (void *)8, KERNEL_ADDRESS};
+	sigset_t mask;
+
+	sigemptyset(&mask);
+	sub_signal(&w.sub[0]);
+	for (int f = 0; f < 3; f++) {
+		for (int max = 0; max < 2; max++) {
+			for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+				struct timespec *t = bad[i];
+
+				assert_errno(raw_pwait2(epfd[f], max, t, &mask, 4), EFAULT);
+				assert_errno(raw_pwait2(epfd[f], max, t, NULL, 8), EFAULT);
+				assert_errno(epoll_pwait2(epfd[f], buffer, max, t, NULL), EFAULT);
+			}
+			for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+				const struct timespec *t = &wrong[i];
+
+				assert_errno(raw_pwait2(epfd[f], max, t, hole, 8), EINVAL);
+				assert_errno(raw_pwait2(epfd[f], max, t, NULL, 8), EINVAL);
+				assert_errno(epoll_pwait2(epfd[f], buffer, max, t, NULL), EINVAL);
+			}
+		}
+	}
+	wset_close(&w);
+}
+
+static void EP_ARG_08_libc_passes_the_size(void **state)
+{
+	struct wset w = wset_open(SET_OF(state), 0);
+	struct timespec ts = {0, 0};
+	sigset_t full;
+
+	sigfillset(&full);
+	for (int ready = 0; ready < 2; ready++) {
+		assert_int_equal(epoll_pwait(w.ep, buffer, 4, 0, &full), ready);
+		assert_int_equal(epoll_pwait2(w.ep, buffer, 4, &ts, &full), ready);
+		sub_signal(&w.sub[0]);
+	}
+	wset_close(&w);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest ep_arg[] = {
+		cmocka_unit_test(EP_ARG_01_epfd_that_is_not_open),
+		cmocka_unit_test(EP_ARG_01_epfd_that_is_not_an_epoll),
+		EACH_SET(EP_ARG_01_maxevents),
+		EACH_SET(EP_ARG_01_buffer_outside_user_space),
+		EACH_SUB(EP_ARG_01_order_of_checks),
+		EACH_SET(EP_ARG_02_bad_buffer_is_harmless_without_events),
+		EACH_SET(EP_ARG_02_bad_buffer_noticed_after_the_sleep),
+		EACH_FLAT_SET(EP_ARG_03_nothing_stored_gives_efault),
+		EACH_FLAT_SET(EP_ARG_03_part_stored_is_returned),
+		cmocka_unit_test(EP_ARG_03_long_array_ends_in_a_hole),
+		EACH_FLAT_SET(EP_ARG_04_order_after_a_short_delivery),
+		EACH_FLAT_SET(EP_ARG_04_two_short_deliveries),
+		EACH_FLAT_SET(EP_ARG_05_writes_no_more_than_maxevents),
+		EACH_SET(EP_ARG_05_empty_return_writes_nothing),
+		EACH_SET(EP_ARG_06_without_mask_the_size_is_ignored),
+		EACH_SET(EP_ARG_06_mask_errors_come_first),
+		EACH_SET(EP_ARG_07_timespec_comes_before_all),
+		EACH_SET(EP_ARG_08_libc_passes_the_size),
+	};
+
+	if (map_pages() != 0) {
+		perror("mmap");
+		return 1;
+	}
+	return run_group(ep_arg);
+}

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: MIT */
+#include "harness.h"
+
+#include <dlfcn.h>
+#include <semaphore.h>
+
+#define WATCHDOG_MS 60000
+#define EXIT_WATCHDOG 98
+#define EXIT_NOT_UNDER_POLLUX 99
+#define ASLEEP_MS 5000
+#define POLL_MAX 64
+
+int ep_ctl(int ep, int op, int fd, uint32_t events, uint64_t data)
+{
+	struct epoll_event ev;
+
+	memset(&ev, 0, sizeof(ev));
+	ev.events = events;
+	ev.data.u64 = data;
+	return epoll_ctl(ep, op, fd, &ev);
+}
+
+int ep_poll(int ep, struct epoll_event *ev, int max)
+{
+	return epoll_wait(ep, ev, max, 0);
+}
+
+int ep_count(int ep)
+{
+	struct epoll_event ev[POLL_MAX];
+
+	return ep_poll(ep, ev, POLL_MAX);
+}
+
+bool ep_one(int ep, uint32_t events, uint64_t data)
+{
+	struct epoll_event ev[POLL_MAX];
+	int n = ep_poll(ep, ev, POLL_MAX);
+
+	return n == 1 && ev[0].events == events && ev[0].data.u64 == data;
+}
+
+int efd_new(unsigned int init, int flags)
+{
+	return (int)assert_ok(eventfd(init, flags));
+}
+
+void efd_add(int fd, uint64_t v)
+{
+	assert_int_equal(assert_ok(write(fd, &v, sizeof(v))), sizeof(v));
+}
+
+uint64_t efd_take(int fd)
+{
+	uint64_t v = 0;
+
+	assert_int_equal(assert_ok(read(fd, &v, sizeof(v))), sizeof(v));
+	return v;
+}
+
+int64_t now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+void sleep_ms(int ms)
+{
+	struct timespec ts = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+
+	while (clock_nanosleep(CLOCK_MONOTONIC, 0, &ts, &ts) == EINTR)
+		;
+}
+
+struct start {
+	struct test_thread *t;
+	sem_t begun;
+};
+
+static void *trampoline(void *p)
+{
+	struct start *s = p;
+	struct test_thread *t = s->t;
+
+	t->tid = (pid_t)syscall(SYS_gettid);
+	sem_post(&s->begun);
+	t->ret = t->fn(t->arg);
+	__atomic_store_n(&t->done, 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+void thread_start(struct test_thread *t, void *(*fn)(void *), void *arg)
+{
+	struct start s = {.t = t};
+
+	memset(t, 0, sizeof(*t));
+	t->fn = fn;
+	t->arg = arg;
+	assert_int_equal(sem_init(&s.begun, 0, 0), 0);
+	assert_int_equal(pthread_create(&t->id, NULL, trampoline, &s), 0);
+	while (sem_wait(&s.begun) == -1)
+		assert_int_equal(errno, EINTR);
+	sem_destroy(&s.begun);
+}
+
+/*
+ * Reads the state letter and the number of voluntary context switches of a
+ * thread. Returns false when the thread is gone.
+ */
+static bool thread_stat(pid_t tid, char *state, unsigned long *switches)
+{
+	char path[64], buf[4096], *p;
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/status", (int)tid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd == -1)
+		return false;
+	n = read(fd, buf, sizeof(buf) - 1);
+	close(fd);
+	if (n <= 0)
+		return false;
+	buf[n] = '\0';
+	p = strstr(buf, "\nState:");
+	if (p == NULL || sscanf(p, "\nState: %c", state) != 1)
+		return false;
+	p = strstr(buf, "\nvoluntary_ctxt_switches:");
+	return p != NULL && sscanf(p, "\nvoluntary_ctxt_switches: %lu", switches) == 1;
+}
+
+bool thread_asleep(struct test_thread *t)
+{
+	int64_t end = now_ms() + ASLEEP_MS;
+	unsigned long seen = 0, switches = 0;
+	bool slept = false;
+	char state = 0;
+
+	/*
+	 * A thread can sleep for an instant on a lock on its way. It counts as
+	 * asleep when two looks, a millisecond apart, find the same sleep.
+	 */
+	do {
+		if (thread_done(t) || !thread_stat(t->tid, &state, &switches))
+			return false;
+		if (state == 'S' && slept && switches == seen)
+			return true;
+		slept = state == 'S';
+		seen = switches;
+		sleep_ms(1);
+	} while (now_ms() < end);
+	return false;
+}
+
+bool thread_done(struct test_thread *t)
+{
+	return __atomic_load_n(&t->done, __ATOMIC_ACQUIRE) != 0;
+}
+
+/*
+ * The joins with a deadline either follow the wall clock, which may be set, or
+ * are unknown to the thread sanitizer; so this one asks again and again.
+ */
+bool thread_join(struct test_thread *t, int ms)
+{
+	const struct timespec pause = {.tv_nsec = 200000};
+	int64_t end = now_ms() + ms;
+
+	while (pthread_tryjoin_np(t->id, NULL) != 0) {
+		if (now_ms() > end)
+			return false;
+		nanosleep(&pause, NULL);
+	}
+	return true;
+}
+
+bool under_pollux(void)
+{
+	char line[4096];
+	bool found = false;
+	FILE *f = fopen("/proc/self/maps", "re");
+
+	if (f == NULL)
+		return false;
+	while (!found && fgets(line, sizeof(line), f) != NULL)
+		found = strstr(line, "libpollux-preload.so") != NULL;
+	fclose(f);
+	return found;
+}
+
+bool fd_served(int fd)
+{
+	int (*served)(int);
+
+	*(void **)&served = dlsym(RTLD_DEFAULT, "pollux_fd_served");
+	return served != NULL && served(fd) == 1;
+}
+
+/*
+ * The watchdog is a thread with every signal blocked which holds no
+ * descriptor: it takes no signal meant for a test, no fd number, and a forked
+ * child is without it. Each test has its own deadline; 0 is none.
+ */
+static int64_t deadline;
+static const struct CMUnitTest *current;
+
+static void *watchdog(void *arg)
+{
+	(void)arg;
+	for (;;) {
+		int64_t end = __atomic_load_n(&deadline, __ATOMIC_ACQUIRE);
+		const struct CMUnitTest *t = __atomic_load_n(&current, __ATOMIC_ACQUIRE);
+
+		if (end != 0 && now_ms() >= end &&
+		    end == __atomic_load_n(&deadline, __ATOMIC_ACQUIRE)) {
+			char msg[256];
+			int n = snprintf(msg, sizeof(msg), "watchdog: %s did not end in %d s\n",
+					 t->name, WATCHDOG_MS / 1000);
+
+			/* A result of this write would change nothing. */
+			if (write(STDERR_FILENO, msg, (size_t)n) < 0)
+				_exit(EXIT_WATCHDOG);
+			_exit(EXIT_WATCHDOG);
+		}
+		sleep_ms(250);
+	}
+	return NULL;
+}
+
+static void watchdog_start(void)
+{
+	sigset_t all, old;
+	pthread_attr_t attr;
+	pthread_t id;
+	int r;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	r = pthread_create(&id, &attr, watchdog, NULL);
+	pthread_attr_destroy(&attr);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (r != 0) {
+		fprintf(stderr, "no watchdog thread: %s\n", strerror(r));
+		exit(EXIT_WATCHDOG);
+	}
+}
+
+/* The initial state of every test that cmocka runs is the caller's own entry. */
+static int test_setup(void **state)
+{
+	const struct CMUnitTest *t = *state;
+
+	__atomic_store_n(&current, t, __ATOMIC_RELEASE);
+	__atomic_store_n(&deadline, now_ms() + WATCHDOG_MS, __ATOMIC_RELEASE);
+	*state = t->initial_state;
+	return t->setup_func != NULL ? t->setup_func(state) : 0;
+}
+
+static int test_teardown(void **state)
+{
+	int r = current->teardown_func != NULL ? current->teardown_func(state) : 0;
+
+	__atomic_store_n(&deadline, 0, __ATOMIC_RELEASE);
+	return r;
+}
+
+int harness_run(const char *name, const struct CMUnitTest *tests, size_t n)
+{
+	const char *expect = getenv("POLLUX_EXPECT");
+	struct CMUnitTest *copy;
+	int r;
+
+	if (expect != NULL && strcmp(expect, "1") == 0 && !under_pollux()) {
+		fprintf(stderr, "%s: POLLUX_EXPECT=1, but libpollux-preload.so is not mapped\n",
+			name);
+		exit(EXIT_NOT_UNDER_POLLUX);
+	}
+	/* What the tests printed must survive the _exit of the watchdog. */
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	setvbuf(stderr, NULL, _IOLBF, 0);
+	copy = calloc(n, sizeof(*copy));
+	if (copy == NULL)
+		abort();
+	for (size_t i = 0; i < n; i++) {
+		copy[i].name = tests[i].name;
+		copy[i].test_func = tests[i].test_func;
+		copy[i].setup_func = test_setup;
+		copy[i].teardown_func = test_teardown;
+		copy[i].initial_state = (void *)(uintptr_t)&tests[i];
+	}
+	watchdog_start();
+	r = _cmocka_run_group_tests(name, copy, n, NULL, NULL);
+	free(copy);
+	return r != 0;
+}

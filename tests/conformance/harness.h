@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Shared ground of the conformance tests.
+ *
+ * One binary per family of rules. Every test function is named after the rule
+ * it proves (EP_CTL_01_event_is_read_first proves EP-CTL-01), because the rule
+ * coverage report is made from these names. The same binary runs on the plain
+ * kernel and under `pollux run`; POLLUX_EXPECT=1 in the environment makes it
+ * refuse to run when the drop-in is not mapped, so that a preload which failed
+ * to load cannot pass as a success.
+ */
+#ifndef TESTS_CONFORMANCE_HARNESS_H
+#define TESTS_CONFORMANCE_HARNESS_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdbool.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <cmocka.h>
+
+/* Asserts that the call returns -1 and sets errno to want. */
+#define assert_errno(call, want)                                                                   \
+	do {                                                                                       \
+		errno = 0;                                                                         \
+		long long r_ = (long long)(call);                                                  \
+		int e_ = errno;                                                                    \
+		if (r_ != -1 || e_ != (want)) {                                                    \
+			print_error("%s: returned %lld, errno %d (%s), expected -1 and %d\n",      \
+				    #call, r_, e_, strerror(e_), (want));                          \
+			fail();                                                                    \
+		}                                                                                  \
+	} while (0)
+
+/* Asserts that the call does not return -1 and yields its result. */
+#define assert_ok(call)                                                                            \
+	({                                                                                         \
+		errno = 0;                                                                         \
+		long long r_ = (long long)(call);                                                  \
+		if (r_ == -1) {                                                                    \
+			print_error("%s: failed, errno %d (%s)\n", #call, errno, strerror(errno)); \
+			fail();                                                                    \
+		}                                                                                  \
+		r_;                                                                                \
+	})
+
+/* epoll_ctl with the event given in line; returns what epoll_ctl returns. */
+int ep_ctl(int ep, int op, int fd, uint32_t events, uint64_t data);
+/* epoll_wait with timeout 0 into ev[0..max-1]. */
+int ep_poll(int ep, struct epoll_event *ev, int max);
+/* Number of events ready now (up to 64); they are collected. */
+int ep_count(int ep);
+/* True when exactly one event is ready, with these bits and this data. */
+bool ep_one(int ep, uint32_t events, uint64_t data);
+
+int efd_new(unsigned int init, int flags);
+void efd_add(int fd, uint64_t v);
+uint64_t efd_take(int fd);
+
+/* Milliseconds of CLOCK_MONOTONIC. */
+int64_t now_ms(void);
+void sleep_ms(int ms);
+
+/*
+ * A thread whose sleep can be observed. thread_start returns when the thread
+ * has begun; thread_asleep waits (up to 5 s) until the kernel shows it sleeping
+ * in a system call and returns whether it does; thread_done polls without
+ * blocking; thread_join waits up to ms milliseconds and returns false if the
+ * thread did not end.
+ */
+struct test_thread {
+	pthread_t id;
+	pid_t tid;
+	int done;
+	void *(*fn)(void *);
+	void *arg;
+	void *ret;
+};
+void thread_start(struct test_thread *t, void *(*fn)(void *), void *arg);
+bool thread_asleep(struct test_thread *t);
+bool thread_done(struct test_thread *t);
+bool thread_join(struct test_thread *t, int ms);
+
+/* True when the drop-in is mapped into this process. */
+bool under_pollux(void);
+/* True when fd is served in process at this moment (false on the plain kernel). */
+bool fd_served(int fd);
+
+/* Runs a group: checks POLLUX_EXPECT, arms a watchdog (60 s a test), runs it. */
+#define run_group(tests) harness_run(#tests, tests, sizeof(tests) / sizeof((tests)[0]))
+int harness_run(const char *name, const struct CMUnitTest *tests, size_t n);
+
+#endif
