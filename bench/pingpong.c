@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Strict ping-pong. In each pair thread A writes to eventfd a and waits for
+ * eventfd b; thread B waits in epoll_wait for a, reads it and writes to b.
+ */
+#include "bench.h"
+
+static struct {
+	unsigned int pairs;
+	uint64_t rounds;
+	bool ack_read;
+	bool pin;
+} opt = {.pairs = 1, .rounds = 100000};
+
+struct pair {
+	int a;
+	int b;
+	int cpu_a;
+	int cpu_b;
+};
+
+static struct bench_gate gate;
+
+static void pin_to(int cpu)
+{
+	cpu_set_t set;
+
+	if (cpu < 0)
+		return;
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	if (sched_setaffinity(0, sizeof(set), &set))
+		bench_die("sched_setaffinity: %s", strerror(errno));
+}
+
+static void write_one(int fd)
+{
+	static const uint64_t one = 1;
+
+	if (write(fd, &one, sizeof(one)) != sizeof(one))
+		bench_die("write to an eventfd: %s", strerror(errno));
+}
+
+static void read_one(int fd)
+{
+	uint64_t value;
+
+	if (read(fd, &value, sizeof(value)) != sizeof(value))
+		bench_die("read from an eventfd: %s", strerror(errno));
+	if (value != 1)
+		bench_die("one write, but the eventfd held %" PRIu64, value);
+}
+
+static int watch(int fd)
+{
+	int ep = bench_epoll();
+
+	bench_ctl(ep, EPOLL_CTL_ADD, fd, EPOLLIN, (uint64_t)fd);
+	return ep;
+}
+
+static void await(int ep, int fd)
+{
+	struct epoll_event ev[2];
+
+	if (bench_wait(ep, ev, 2, -1) != 1 || ev[0].data.u64 != (uint64_t)fd ||
+	    ev[0].events != EPOLLIN)
+		bench_die("epoll_wait returned something else than the one event");
+}
+
+static void *side_a(void *arg)
+{
+	struct pair *p = arg;
+	int ep = opt.ack_read ? -1 : watch(p->b);
+
+	pin_to(p->cpu_a);
+	bench_gate_enter(&gate);
+	for (uint64_t i = 0; i < opt.rounds; i++) {
+		write_one(p->a);
+		if (!opt.ack_read)
+			await(ep, p->b);
+		read_one(p->b);
+	}
+	return NULL;
+}
+
+static void *side_b(void *arg)
+{
+	struct pair *p = arg;
+	int ep = watch(p->a);
+
+	pin_to(p->cpu_b);
+	bench_gate_enter(&gate);
+	for (uint64_t i = 0; i < opt.rounds; i++) {
+		await(ep, p->a);
+		read_one(p->a);
+		write_one(p->b);
+	}
+	return NULL;
+}
+
+static void usage(void)
+{
+	printf("Usage: pingpong [OPTION]...\n"
+	       "Pairs of threads that answer each other through two eventfds.\n\n"
+	       "  --threads N        pairs of threads (default 1)\n"
+	       "  --events N         round trips of each pair (default 100000)\n"
+	       "  --ack epoll|read   how the answer is awaited: epoll_wait, then read; or a\n"
+	       "                     blocking read (default epoll)\n"
+	       "  --pin              put the two threads of a pair on different CPUs\n"
+	       "  --help             this text\n");
+}
+
+static void parse(int argc, char **argv)
+{
+	static const struct option longs[] = {
+		{"threads", required_argument, NULL, 't'}, {"events", required_argument, NULL, 'n'},
+		{"ack", required_argument, NULL, 'a'},	   {"pin", no_argument, NULL, 'p'},
+		{"help", no_argument, NULL, 'h'},	   {NULL, 0, NULL, 0},
+	};
+	int c;
+
+	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+		switch (c) {
+		case 't':
+			opt.pairs = (unsigned int)bench_number(optarg, "--threads", 1, 2048);
+			break;
+		case 'n':
+			opt.rounds = bench_number(optarg, "--events", 1, UINT32_MAX);
+			break;
+		case 'a':
+			if (strcmp(optarg, "epoll") && strcmp(optarg, "read")) {
+				fprintf(stderr, "pingpong: --ack is epoll or read, not '%s'\n",
+					optarg);
+				bench_usage_error();
+			}
+			opt.ack_read = !strcmp(optarg, "read");
+			break;
+		case 'p':
+			opt.pin = true;
+			break;
+		case 'h':
+			usage();
+			exit(0);
+		default:
+			bench_usage_error();
+		}
+	}
+	if (optind != argc) {
+		fprintf(stderr, "pingpong: unexpected argument '%s'\n", argv[optind]);
+		bench_usage_error();
+	}
+}
+
+/* The CPUs this process may use, in order; at least one. */
+static int allowed_cpus(int *cpus, int max)
+{
+	cpu_set_t set;
+	int n = 0;
+
+	if (sched_getaffinity(0, sizeof(set), &set))
+		bench_die("sched_getaffinity: %s", strerror(errno));
+	for (int cpu = 0; cpu < CPU_SETSIZE && n < max; cpu++)
+		if (CPU_ISSET(cpu, &set))
+			cpus[n++] = cpu;
+	return n;
+}
+
+int main(int argc, char **argv)
+{
+	static int cpus[CPU_SETSIZE];
+	int n_cpus;
+	struct pair *pairs;
+	pthread_t *threads;
+	uint64_t start, end, trips;
+	double seconds;
+
+	parse(argc, argv);
+	bench_watchdog(BENCH_WATCHDOG_SECONDS);
+	bench_raise_nofile(4 * (uint64_t)opt.pairs + 64);
+	n_cpus = allowed_cpus(cpus, CPU_SETSIZE);
+	if (opt.pin && n_cpus < 2)
+		bench_die("--pin needs two CPUs and this process may use one");
+	pairs = calloc(opt.pairs, sizeof(*pairs));
+	threads = calloc(2 * (size_t)opt.pairs, sizeof(*threads));
+	if (!pairs || !threads)
+		bench_die("out of memory");
+	bench_gate_init(&gate, 2 * opt.pairs);
+	for (unsigned int i = 0; i < opt.pairs; i++) {
+		struct pair *p = &pairs[i];
+
+		p->a = bench_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+		p->b = bench_eventfd(0, (opt.ack_read ? 0 : EFD_NONBLOCK) | EFD_CLOEXEC);
+		p->cpu_a = opt.pin ? cpus[2 * i % (unsigned int)n_cpus] : -1;
+		p->cpu_b = opt.pin ? cpus[(2 * i + 1) % (unsigned int)n_cpus] : -1;
+		threads[2 * i] = bench_thread(side_a, p);
+		threads[2 * i + 1] = bench_thread(side_b, p);
+	}
+	start = bench_gate_open(&gate);
+	for (unsigned int i = 0; i < 2 * opt.pairs; i++)
+		pthread_join(threads[i], NULL);
+	end = bench_now();
+
+	seconds = bench_seconds(start, end);
+	trips = opt.pairs * opt.rounds;
+	printf("program=pingpong ");
+	bench_print_served(pairs[0].a);
+	printf("threads=%u ack=%s pinned=%d events=%" PRIu64 " seconds=%.6f rate=%.1f "
+	       "ns_per_trip=%.1f ok=1\n",
+	       opt.pairs, opt.ack_read ? "read" : "epoll", opt.pin, trips, seconds,
+	       (double)trips / seconds, seconds * 1e9 / (double)trips);
+	free(threads);
+	free(pairs);
+	return 0;
+}

@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: MIT */
+#include "cli.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <getopt.h>
+#include <gnu/libc-version.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Numbers that are the same on every architecture since they were given. */
+#ifndef SYS_io_uring_setup
+#define SYS_io_uring_setup 425
+#endif
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+#ifndef SYS_epoll_pwait2
+#define SYS_epoll_pwait2 441
+#endif
+
+#define MEMBARRIER_QUERY 0
+#define MEMBARRIER_PRIVATE_EXPEDITED (1 << 3)
+#define MEMBARRIER_REGISTER_PRIVATE_EXPEDITED (1 << 4)
+
+#define PROBE_SECONDS 10
+#define FEW_DESCRIPTORS 4096
+
+static const char help_text[] =
+	"Usage: pollux doctor [--json]\n"
+	"Say what this machine permits and what Pollux makes of it.\n"
+	"\n"
+	"  --json   print the same as JSON\n"
+	"  --help   print this text\n"
+	"\n"
+	"Exit status: 0 if programs can run on Pollux here, 1 if not, 2 usage error.\n";
+
+enum state {
+	STATE_OK,
+	/* Works, but something is missing or unusual. */
+	STATE_NOTE,
+	/* Programs cannot run on Pollux. */
+	STATE_FAIL,
+};
+
+struct fact {
+	const char *name;
+	enum state state;
+	char *value;
+	const char *meaning;
+};
+
+static struct fact facts[32];
+static size_t n_facts;
+
+static void add(const char *name, enum state state, const char *meaning, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+static void add(const char *name, enum state state, const char *meaning, const char *fmt, ...)
+{
+	struct fact *f = &facts[n_facts++];
+	va_list ap;
+
+	f->name = name;
+	f->state = state;
+	f->meaning = meaning;
+	va_start(ap, fmt);
+	if (vasprintf(&f->value, fmt, ap) < 0)
+		f->value = cli_strdup("");
+	va_end(ap);
+}
+
+static void add_limit_file(const char *name, const char *path, const char *meaning)
+{
+	char line[128];
+
+	if (machine_read_line(path, line, sizeof(line)))
+		add(name, STATE_OK, meaning, "%s", line);
+	else
+		add(name, STATE_NOTE, meaning, "%s cannot be read", path);
+}
+
+static void look_at_system(void)
+{
+	struct machine m;
+
+	machine_describe(&m);
+	add("kernel", STATE_OK, "The reference: Pollux answers as this kernel's family does.",
+	    "%s, %s", m.kernel, m.arch);
+	add("C library", STATE_OK,
+	    "The drop-in takes the place of its functions in dynamically linked programs.",
+	    "glibc %s", gnu_get_libc_version());
+	add("CPUs", m.cpus > 1 ? STATE_OK : STATE_NOTE,
+	    m.cpus > 1 ? "A waiter spins for a moment before it sleeps (POLLUX_SPIN=0: never)."
+		       : "On one CPU spinning is of no use: a waiter sleeps at once.",
+	    "%d usable by this process (%s)", m.cpus, m.cpu);
+}
+
+static void look_at_io_uring(void)
+{
+	/* Larger than struct io_uring_params of any kernel, so no header is needed. */
+	unsigned char params[256] = {0};
+	char setting[16] = "";
+	long fd = syscall(SYS_io_uring_setup, 4, params);
+	int err = errno;
+	const char *meaning = "Not used for events: kernel descriptors are waited for by the "
+			      "kernel's own epoll.";
+
+	machine_read_line("/proc/sys/kernel/io_uring_disabled", setting, sizeof(setting));
+	if (fd >= 0) {
+		close((int)fd);
+		add("io_uring", STATE_OK, meaning, "permitted%s%s%s",
+		    *setting ? " (kernel.io_uring_disabled=" : "", setting, *setting ? ")" : "");
+	} else {
+		add("io_uring", STATE_NOTE, meaning, "not permitted: %s%s%s%s", strerror(err),
+		    *setting ? " (kernel.io_uring_disabled=" : "", setting, *setting ? ")" : "");
+	}
+}
+
+static void look_at_membarrier(void)
+{
+#ifdef SYS_membarrier
+	long mask = syscall(SYS_membarrier, MEMBARRIER_QUERY, 0, 0);
+	bool works = mask >= 0 && mask & MEMBARRIER_PRIVATE_EXPEDITED &&
+		     !syscall(SYS_membarrier, MEMBARRIER_REGISTER_PRIVATE_EXPEDITED, 0, 0) &&
+		     !syscall(SYS_membarrier, MEMBARRIER_PRIVATE_EXPEDITED, 0, 0);
+#else
+	bool works = false;
+#endif
+
+	add("membarrier", works ? STATE_OK : STATE_NOTE,
+	    works ? "Read-side sections cost about a nanosecond."
+		  : "Read-side sections contain a full barrier: every event costs a little more.",
+	    "private expedited %s", works ? "works" : "is not permitted");
+}
+
+static void look_at_rseq(void)
+{
+	const unsigned int *size = dlsym(RTLD_DEFAULT, "__rseq_size");
+	bool registered = size && *size;
+
+	add("rseq", registered ? STATE_OK : STATE_NOTE,
+	    "Left to the C library and the program; Pollux works with and without it.", "%s",
+	    registered ? "registered by the C library" : "not registered by the C library");
+}
+
+static void look_at_calls(void)
+{
+	struct timespec zero = {0};
+	struct epoll_event ev;
+	int ep = epoll_create1(EPOLL_CLOEXEC);
+	long rc;
+
+	rc = syscall(SYS_memfd_create, "pollux-doctor", 1u);
+	add("memfd", rc >= 0 ? STATE_OK : STATE_NOTE, "Not needed for events.", "%s",
+	    rc >= 0 ? "permitted" : strerror(errno));
+	if (rc >= 0)
+		close((int)rc);
+
+	rc = syscall(SYS_pidfd_open, getpid(), 0u);
+	add("pidfd", rc >= 0 ? STATE_OK : STATE_NOTE,
+	    "A kernel descriptor like any other: the kernel itself waits for it.", "%s",
+	    rc >= 0 ? "permitted" : strerror(errno));
+	if (rc >= 0)
+		close((int)rc);
+
+	rc = ep < 0 ? -1 : syscall(SYS_epoll_pwait2, ep, &ev, 1, &zero, NULL, 8);
+	add("epoll_pwait2", rc == 0 ? STATE_OK : STATE_NOTE,
+	    rc == 0 ? "Waits that involve the kernel keep timeouts in nanoseconds."
+		    : "Waits that involve the kernel have timeouts in milliseconds.",
+	    "%s", rc == 0 ? "available" : strerror(errno));
+	if (ep >= 0)
+		close(ep);
+
+	rc = syscall(SYS_close_range, ~0u, ~0u, 0u);
+	add("close_range", rc == 0 ? STATE_OK : STATE_NOTE,
+	    rc == 0 ? "Programs that use it are followed."
+		    : "Programs that use it get the kernel's own error.",
+	    "%s", rc == 0 ? "available" : strerror(errno));
+}
+
+static void look_at_limits(void)
+{
+	struct rlimit rl;
+
+	if (!getrlimit(RLIMIT_NOFILE, &rl))
+		add("RLIMIT_NOFILE", rl.rlim_cur < FEW_DESCRIPTORS ? STATE_NOTE : STATE_OK,
+		    "Every eventfd and epoll holds one descriptor number, as on the kernel.",
+		    "%llu, can be raised to %llu", (unsigned long long)rl.rlim_cur,
+		    (unsigned long long)rl.rlim_max);
+	add_limit_file("fs.nr_open", "/proc/sys/fs/nr_open",
+		       "What a privileged user may raise RLIMIT_NOFILE to.");
+	add_limit_file("max_user_watches", "/proc/sys/fs/epoll/max_user_watches",
+		       "Watches of one user. Pollux keeps to the same bound and counts its own.");
+}
+
+static void look_at_aio(void)
+{
+	char nr[32], max[32];
+
+	if (machine_read_line("/proc/sys/fs/aio-nr", nr, sizeof(nr)) &&
+	    machine_read_line("/proc/sys/fs/aio-max-nr", max, sizeof(max)))
+		add("aio", STATE_OK, "Asynchronous I/O is the kernel's own.",
+		    "%s of %s kernel requests taken", nr, max);
+	else
+		add("aio", STATE_NOTE, "Asynchronous I/O is the kernel's own.",
+		    "this kernel was built without it");
+}
+
+static void look_at_seccomp(void)
+{
+	static const char *const modes[] = {"none", "strict", "a filter is active"};
+	char line[256];
+	unsigned int mode = 3, no_new_privs = 0;
+	FILE *f = fopen("/proc/self/status", "re");
+
+	if (f) {
+		while (fgets(line, sizeof(line), f)) {
+			if (sscanf(line, "Seccomp: %u", &mode) == 1)
+				continue;
+			sscanf(line, "NoNewPrivs: %u", &no_new_privs);
+		}
+		fclose(f);
+	}
+	add("seccomp", mode == 0 ? STATE_OK : STATE_NOTE,
+	    mode == 0 ? "No system call is filtered."
+		      : "A filter may refuse calls; what it refuses is shown in the lines above.",
+	    "%s%s", mode < 3 ? modes[mode] : "unknown", no_new_privs ? ", no new privileges" : "");
+}
+
+/* What the child of look_at_drop_in reports about itself, from inside. */
+static int probe(void)
+{
+	int (*fd_served)(int);
+	char line[PATH_MAX + 128];
+	bool mapped = false;
+	int efd = eventfd(0, EFD_CLOEXEC), ep = epoll_create1(EPOLL_CLOEXEC);
+	struct epoll_event ev = {.events = EPOLLIN, .data = {.u64 = 42}};
+	uint64_t value = 1;
+	bool works;
+	FILE *f = fopen("/proc/self/maps", "re");
+
+	if (f) {
+		while (fgets(line, sizeof(line), f))
+			mapped |= strstr(line, "/" PRELOAD_NAME) != NULL;
+		fclose(f);
+	}
+	*(void **)&fd_served = dlsym(RTLD_DEFAULT, "pollux_fd_served");
+	works = efd >= 0 && ep >= 0 && !epoll_ctl(ep, EPOLL_CTL_ADD, efd, &ev) &&
+		write(efd, &value, sizeof(value)) == sizeof(value);
+	memset(&ev, 0, sizeof(ev));
+	works = works && epoll_wait(ep, &ev, 1, 1000) == 1 && ev.data.u64 == 42;
+	printf("mapped=%d served=%d works=%d\n", mapped,
+	       fd_served && efd >= 0 && fd_served(efd) == 1, works);
+	return CLI_OK;
+}
+
+static void look_at_drop_in(void)
+{
+	static const char *const clean[][2] = {{"POLLUX_NO_ADOPT", NULL}, {NULL, NULL}};
+	char self[PATH_MAX], path[PATH_MAX];
+	char *argv[] = {self, "run", "--", self, "doctor", "--probe", NULL};
+	struct child child = {.argv = argv, .env = clean, .limit = PROBE_SECONDS};
+	int mapped = 0, served = 0, works = 0, rc;
+	char text[128];
+
+	if (!locate_self(self)) {
+		add("drop-in", STATE_FAIL, "Without /proc it cannot be found.",
+		    "/proc/self/exe cannot be read");
+		return;
+	}
+	if (!locate_preload(path)) {
+		add("drop-in", STATE_FAIL,
+		    "Install Pollux wholly, or name the library in POLLUX_PRELOAD.",
+		    PRELOAD_NAME " was not found in: %s", path);
+		return;
+	}
+	rc = child_run(&child);
+	if (rc) {
+		add("drop-in", STATE_FAIL, "Nothing could be tried.", "cannot start a program: %s",
+		    strerror(-rc));
+		return;
+	}
+	sscanf(child.out, "mapped=%d served=%d works=%d", &mapped, &served, &works);
+	child_describe(&child, text, sizeof(text));
+	/* The loader's own words, if there are any, fit better than ours. */
+	child.err[strcspn(child.err, "\n")] = '\0';
+	if (child.timed_out || child.status)
+		add("drop-in", STATE_FAIL, "Programs cannot run on Pollux here.",
+		    "a small program run with %s %s%s%s", path, text, *child.err ? ": " : "",
+		    child.err);
+	else if (!mapped)
+		add("drop-in", STATE_FAIL, "Programs run on the plain kernel only.",
+		    "the loader does not load %s%s%s", path, *child.err ? ": " : "", child.err);
+	else if (!served || !works)
+		add("drop-in", STATE_FAIL, "Programs cannot profit from Pollux here.",
+		    "%s is loaded, but %s", path,
+		    works ? "an eventfd is left to the kernel" : "an event did not arrive");
+	else
+		add("drop-in", STATE_OK, "'pollux run -- PROGRAM' works.",
+		    "%s is loaded and serves events", path);
+}
+
+static void print_table(void)
+{
+	static const char *const plain[] = {"ok  ", "note", "FAIL"};
+	static const char *const coloured[] = {
+		"\033[32mok  \033[0m",
+		"\033[33mnote\033[0m",
+		"\033[33;1mFAIL\033[0m",
+	};
+	const char *const *marks = isatty(STDOUT_FILENO) ? coloured : plain;
+
+	for (size_t i = 0; i < n_facts; i++)
+		printf("%s  %-17s %s\n%24s%s\n", marks[facts[i].state], facts[i].name,
+		       facts[i].value, "", facts[i].meaning);
+}
+
+static void print_json(bool usable)
+{
+	static const char *const states[] = {"ok", "note", "fail"};
+	struct json j;
+
+	json_start(&j, stdout);
+	json_open(&j, NULL, '{');
+	json_string(&j, "version", POLLUX_VERSION);
+	json_bool(&j, "usable", usable);
+	json_open(&j, "facts", '[');
+	for (size_t i = 0; i < n_facts; i++) {
+		json_open(&j, NULL, '{');
+		json_string(&j, "name", facts[i].name);
+		json_string(&j, "state", states[facts[i].state]);
+		json_string(&j, "value", facts[i].value);
+		json_string(&j, "meaning", facts[i].meaning);
+		json_close(&j, '}');
+	}
+	json_close(&j, ']');
+	json_close(&j, '}');
+}
+
+int cmd_doctor(int argc, char **argv)
+{
+	enum {
+		OPT_JSON = 256,
+		OPT_PROBE,
+		OPT_HELP,
+	};
+	static const struct option longs[] = {
+		{"json", no_argument, NULL, OPT_JSON},
+		{"probe", no_argument, NULL, OPT_PROBE},
+		{"help", no_argument, NULL, OPT_HELP},
+		{NULL, 0, NULL, 0},
+	};
+	bool json = false, usable = true;
+	int c;
+
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, "+", longs, NULL)) != -1) {
+		switch (c) {
+		case OPT_JSON:
+			json = true;
+			break;
+		case OPT_PROBE:
+			return probe();
+		case OPT_HELP:
+			fputs(help_text, stdout);
+			return CLI_OK;
+		default:
+			cli_error("doctor: unknown option '%s'", argv[optind - 1]);
+			return cli_try_help("doctor", CLI_USAGE);
+		}
+	}
+	if (optind < argc) {
+		cli_error("doctor takes no argument, not '%s'", argv[optind]);
+		return cli_try_help("doctor", CLI_USAGE);
+	}
+
+	look_at_system();
+	look_at_io_uring();
+	look_at_membarrier();
+	look_at_rseq();
+	look_at_calls();
+	look_at_limits();
+	look_at_aio();
+	look_at_seccomp();
+	look_at_drop_in();
+
+	for (size_t i = 0; i < n_facts; i++)
+		usable &= facts[i].state != STATE_FAIL;
+	if (json)
+		print_json(usable);
+	else
+		print_table();
+	for (size_t i = 0; i < n_facts; i++)
+		free(facts[i].value);
+	return usable ? CLI_OK : CLI_FAILED;
+}

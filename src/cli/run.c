@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT */
+#include "cli.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char help_text[] =
+	"Usage: pollux run [OPTION]... [--] PROGRAM [ARGUMENT]...\n"
+	"Run PROGRAM with Pollux in place of the kernel's eventfd and epoll.\n"
+	"\n"
+	"  --no-adopt=KIND   leave objects of KIND to the kernel: eventfd, epoll or all;\n"
+	"                    may be given several times, or a list: --no-adopt=eventfd,epoll\n"
+	"  --stats           print statistics to standard error when the program ends\n"
+	"  --no-spin         sleep at once, without a short spin before\n"
+	"  --force           if the drop-in cannot get into PROGRAM, run PROGRAM without it\n"
+	"  --help            print this text\n"
+	"\n"
+	"PROGRAM takes the place of this command, so its exit status and its signals are its\n"
+	"own. Otherwise the exit status is\n"
+	"  125   PROGRAM cannot be run with Pollux, or the options were wrong\n"
+	"  126   PROGRAM was found but cannot be executed\n"
+	"  127   PROGRAM was not found\n"
+	"\n"
+	"POLLUX_PRELOAD names the drop-in library to use instead of the one that belongs to\n"
+	"this command.\n";
+
+static bool known_kind(const char *kind, size_t len)
+{
+	static const char *const kinds[] = {"eventfd", "epoll", "all"};
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		if (strlen(kinds[i]) == len && !memcmp(kinds[i], kind, len))
+			return true;
+	return false;
+}
+
+/* Appends to a list in the environment; false on an unknown kind. */
+static bool add_kinds(const char *list)
+{
+	const char *old = getenv("POLLUX_NO_ADOPT");
+	char *all;
+
+	for (const char *kind = list;; kind++) {
+		size_t len = strcspn(kind, ",");
+
+		if (!known_kind(kind, len)) {
+			cli_error("run: --no-adopt takes eventfd, epoll or all, not '%.*s'",
+				  (int)len, kind);
+			return false;
+		}
+		kind += len;
+		if (!*kind)
+			break;
+	}
+	all = cli_format("%s%s%s", old ? old : "", old && *old ? "," : "", list);
+	setenv("POLLUX_NO_ADOPT", all, 1);
+	free(all);
+	return true;
+}
+
+/* Puts the drop-in first in LD_PRELOAD and keeps what is there. */
+static bool set_preload(const char *path)
+{
+	const char *old = getenv("LD_PRELOAD");
+	size_t len = strlen(path);
+	char *all;
+
+	if (strpbrk(path, " :")) {
+		cli_error("the loader cannot preload a library whose path has a blank or a colon: "
+			  "'%s'",
+			  path);
+		return false;
+	}
+	if (old && !strncmp(old, path, len) && (!old[len] || strchr(" :", old[len])))
+		return true;
+	all = cli_format("%s%s%s", path, old && *old ? ":" : "", old ? old : "");
+	setenv("LD_PRELOAD", all, 1);
+	free(all);
+	return true;
+}
+
+static int execute(const struct program *p, const char *name, char **argv)
+{
+	int err;
+
+	execvp(name, argv);
+	err = errno;
+	cli_error("%s: %s", name, strerror(err));
+	if (err == ENOENT && !access(p->path, F_OK))
+		fprintf(stderr,
+			"The file exists; the loader or interpreter it asks for does not.\n");
+	return err == ENOENT ? RUN_NOT_FOUND : RUN_NOT_EXECUTABLE;
+}
+
+int cmd_run(int argc, char **argv)
+{
+	enum {
+		OPT_NO_ADOPT = 256,
+		OPT_STATS,
+		OPT_NO_SPIN,
+		OPT_FORCE,
+		OPT_HELP,
+	};
+	static const struct option longs[] = {
+		{"no-adopt", required_argument, NULL, OPT_NO_ADOPT},
+		{"stats", no_argument, NULL, OPT_STATS},
+		{"no-spin", no_argument, NULL, OPT_NO_SPIN},
+		{"force", no_argument, NULL, OPT_FORCE},
+		{"help", no_argument, NULL, OPT_HELP},
+		{NULL, 0, NULL, 0},
+	};
+	char preload[PATH_MAX];
+	struct program program;
+	bool force = false;
+	const char *name;
+	int c;
+
+	opterr = 0;
+	/* '+': options after the program belong to it. */
+	while ((c = getopt_long(argc, argv, "+:", longs, NULL)) != -1) {
+		switch (c) {
+		case OPT_NO_ADOPT:
+			if (!add_kinds(optarg))
+				return cli_try_help("run", RUN_REFUSED);
+			break;
+		case OPT_STATS:
+			setenv("POLLUX_STATS", "1", 1);
+			break;
+		case OPT_NO_SPIN:
+			setenv("POLLUX_SPIN", "0", 1);
+			break;
+		case OPT_FORCE:
+			force = true;
+			break;
+		case OPT_HELP:
+			fputs(help_text, stdout);
+			return CLI_OK;
+		case ':':
+			cli_error("run: %s needs a value", argv[optind - 1]);
+			return cli_try_help("run", RUN_REFUSED);
+		default:
+			cli_error("run: unknown option '%s'", argv[optind - 1]);
+			return cli_try_help("run", RUN_REFUSED);
+		}
+	}
+	if (optind >= argc) {
+		cli_error("run: which program?");
+		return cli_try_help("run", RUN_REFUSED);
+	}
+	name = argv[optind];
+
+	program_examine(name, &program);
+	switch (program.state) {
+	case PROGRAM_OK:
+		break;
+	case PROGRAM_NOT_FOUND:
+		cli_error("%s: %s", name, program.why);
+		return RUN_NOT_FOUND;
+	case PROGRAM_NOT_EXECUTABLE:
+		cli_error("%s: %s", name, program.why);
+		return RUN_NOT_EXECUTABLE;
+	case PROGRAM_UNREACHABLE:
+		if (force)
+			return execute(&program, name, argv + optind);
+		cli_error("%s: %s", name, program.why);
+		fprintf(stderr, "'pollux run --force' runs it without Pollux.\n");
+		return RUN_REFUSED;
+	}
+	if (!locate_preload(preload)) {
+		if (getenv("POLLUX_PRELOAD"))
+			cli_error("POLLUX_PRELOAD names '%s', which cannot be read", preload);
+		else
+			cli_error("%s was not found in: %s", PRELOAD_NAME, preload);
+		return RUN_REFUSED;
+	}
+	if (!set_preload(preload))
+		return RUN_REFUSED;
+	return execute(&program, name, argv + optind);
+}
