@@ -37,7 +37,7 @@ struct pollux_ep;
  *            must not take a lock or allocate.
  * now        the clock in nanoseconds.
  */
-#define POLLUX_BELL_MASK 3u
+#define POLLUX_BELL_MASK 0xffu
 
 static inline int pollux_bell_rung(const uint32_t *bell)
 {

@@ -13,6 +13,7 @@
  *   PLX_RANK_TOPOLOGY  the one global mutex      shape of nested epolls while one is added
  *   PLX_RANK_EP        eventpoll.mtx             ordered ready list, items, harvest
  *   PLX_RANK_FILE      file.lock                 the file's list of watches, its primary flag
+ *   PLX_RANK_GHOST     plx_front.ghost_lock      events that a spill made itself
  *   PLX_RANK_RETIRE    orphaned retire batches   batches left behind by threads that ended
  */
 #ifndef PLX_BASE_LOCK_H
@@ -26,6 +27,7 @@ enum plx_rank {
 	PLX_RANK_TOPOLOGY,
 	PLX_RANK_EP,
 	PLX_RANK_FILE,
+	PLX_RANK_GHOST,
 	PLX_RANK_RETIRE,
 };
 

@@ -12,12 +12,24 @@
 #ifndef PLX_BASE_RCU_H
 #define PLX_BASE_RCU_H
 
-#ifndef _LGPL_SOURCE
+#include "base/atomic.h"
+
+/*
+ * The readers' fast path is inlined, but not into sanitized code: liburcu places
+ * its per-thread records less aligned than it declares them.
+ */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define PLX_RCU_CALLS 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#define PLX_RCU_CALLS 1
+#endif
+#if !defined(PLX_RCU_CALLS) && !defined(_LGPL_SOURCE)
 #define _LGPL_SOURCE
 #endif
 #include <urcu/urcu-bp.h>
-
-#include "base/atomic.h"
 
 #if PLX_TSAN
 /*

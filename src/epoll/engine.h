@@ -143,8 +143,8 @@ struct pollux_ep {
 	/* Written by producers. */
 	struct plx_epitem *incoming __attribute__((aligned(64)));
 	struct plx_epitem *help;
+	uint64_t bell;
 	uint32_t sleepers;
-	uint32_t bell;
 	const struct pollux_host_ops *host;
 	void *host_arg;
 	/* Written by consumers. */
@@ -209,9 +209,15 @@ void plx_item_unmark(struct plx_epitem *item);
 bool plx_item_remark(struct plx_epitem *item);
 /* True if producers, too, have left nothing on the list. Any context. */
 bool plx_ready_empty(struct pollux_ep *ep);
-/* Wakes one sleeper if there is one and no ring is on its way. Returns whether a
- * thread slept that no earlier ring was meant for. Full barrier first is the caller's. */
+/* Wakes one sleeper that no ring is on its way to; false if there is none. A full
+ * barrier first is the caller's. */
 bool plx_ep_wake_one(struct pollux_ep *ep);
+/* The half of the bell that a host may sleep on. */
+static inline uint32_t *plx_bell_word(struct pollux_ep *ep)
+{
+	_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the low half comes first");
+	return (uint32_t *)&ep->bell;
+}
 /* A ring has arrived, or its sleeper is up anyway; a harvest must follow. */
 void plx_bell_collect(struct pollux_ep *ep);
 

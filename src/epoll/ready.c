@@ -44,19 +44,25 @@
  *    it has happened; the producer read the word before it looked. Either its
  *    compare-and-swap fails, or it saw the change, or its QUIET is cleared.
  * 6. No wake is lost. Producer: push, barrier, look for sleepers. Consumer: announce,
- *    barrier, look at the list (ep_announce in wait.c). Bell states: 0 idle, 1 a ring
- *    is being made, 2 it has been made. Whoever finds 1 rings too, so nobody depends
- *    on a preempted ringer; whoever stops sleeping sets idle and then harvests, and a
- *    harvest that leaves something rings for the next. The upper bits of the bell
- *    count collections, so that a late "has been made" cannot mark a later ring.
+ *    barrier, look at the list (ep_announce in wait.c). As in the kernel, each event
+ *    wakes one more sleeper, even if the one woken before has not run yet (EP-WAKE-03),
+ *    so the bell counts: rings made since the last collection. A producer rings if
+ *    fewer rings are complete than there are sleepers. It counts its ring as begun
+ *    before (a host may sleep on the word) and as complete after, so nobody depends on
+ *    a ringer that is preempted. Whoever stops sleeping, for whatever reason, sets both
+ *    counts to zero and then harvests: of several rings only one may reach a sleeper
+ *    of the kernel's epoll, and the others sleep on. A harvest that leaves something
+ *    rings for the next. The upper bits of the bell count collections, so that a late
+ *    "complete" cannot be taken for one of a later ring.
  */
 #include "epoll/engine.h"
 
-#define BELL_STATE POLLUX_BELL_MASK
-#define BELL_COLLECTION 4u
-#define BELL_IDLE 0u
-#define BELL_RINGING 1u
-#define BELL_RUNG 2u
+#define BELL_BEGUN 0xffull
+#define BELL_BEGUN_ONE 0x1ull
+#define BELL_DONE 0xff00ull
+#define BELL_DONE_ONE 0x100ull
+#define BELL_COUNTS (BELL_BEGUN | BELL_DONE)
+#define BELL_COLLECTION 0x10000ull
 
 void plx_item_try_quiet(struct plx_epitem *item)
 {
@@ -196,31 +202,45 @@ bool plx_ready_empty(struct pollux_ep *ep)
 	       !plx_load(&ep->has_ready);
 }
 
+/* A ring that another thread has collected already counts for nothing. */
+static void bell_complete(struct pollux_ep *ep, uint64_t rung)
+{
+	uint64_t bell = plx_load(&ep->bell);
+
+	while (bell / BELL_COLLECTION == rung / BELL_COLLECTION &&
+	       (bell & BELL_DONE) != BELL_DONE &&
+	       !plx_cas(&ep->bell, &bell, bell + BELL_DONE_ONE))
+		;
+}
+
 bool plx_ep_wake_one(struct pollux_ep *ep)
 {
 	uint32_t sleepers = plx_load(&ep->sleepers);
-	uint32_t bell, ringing;
+	uint64_t bell, rung;
 
 	if (plx_likely(!sleepers))
 		return false;
 	bell = plx_load(&ep->bell);
 	do {
-		if ((bell & BELL_STATE) == BELL_RUNG)
-			return sleepers > 1;
-		ringing = (bell & ~BELL_STATE) | BELL_RINGING;
-	} while (bell != ringing && !plx_cas(&ep->bell, &bell, ringing));
+		uint64_t done = (bell & BELL_DONE) / BELL_DONE_ONE;
+
+		if (done >= sleepers || done == BELL_DONE / BELL_DONE_ONE)
+			return false;
+		rung = (bell & BELL_BEGUN) == BELL_BEGUN ? bell : bell + BELL_BEGUN_ONE;
+	} while (rung != bell && !plx_cas(&ep->bell, &bell, rung));
 	PLX_DELAY(bell_before_unpark);
-	ep->host->unpark_one(ep->host_arg, &ep->bell);
-	plx_cas(&ep->bell, &ringing, (ringing & ~BELL_STATE) | BELL_RUNG);
+	ep->host->unpark_one(ep->host_arg, plx_bell_word(ep));
+	PLX_DELAY(bell_after_unpark);
+	bell_complete(ep, rung);
 	return true;
 }
 
 void plx_bell_collect(struct pollux_ep *ep)
 {
-	uint32_t bell = plx_load(&ep->bell);
+	uint64_t bell = plx_load(&ep->bell);
 
 	do {
-		if ((bell & BELL_STATE) == BELL_IDLE)
+		if (!(bell & BELL_COUNTS))
 			return;
-	} while (!plx_cas(&ep->bell, &bell, (bell & ~BELL_STATE) + BELL_COLLECTION));
+	} while (!plx_cas(&ep->bell, &bell, (bell & ~BELL_COUNTS) + BELL_COLLECTION));
 }

@@ -115,7 +115,7 @@ int pollux_ep_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_
 		if (plx_ep_spin(ep))
 			continue;
 		if (plx_ep_announce(ep))
-			r = ep->host->park(ep->host_arg, &ep->bell, deadline);
+			r = ep->host->park(ep->host_arg, plx_bell_word(ep), deadline);
 		plx_ep_retract(ep);
 		over = r == -ETIMEDOUT;
 		if (r == -EINTR) {

@@ -5,6 +5,7 @@
 #include "posix/front.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/eventfd.h>
 
 #include "base/sys.h"
@@ -30,6 +31,7 @@ static void front_free(void *p)
 	struct plx_front *fr = p;
 
 	plx_fd_unhide(&fr->doorbell);
+	free(fr->ghosts);
 	plx_free(fr);
 }
 

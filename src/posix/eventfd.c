@@ -75,20 +75,44 @@ static long not_ours(struct pollux_file *f)
 	return r;
 }
 
+/*
+ * A call that slept while its object became a kernel object goes on sleeping there,
+ * also if O_NONBLOCK was set meanwhile: that is for later calls (EFD-18).
+ */
+static long kernel_sleep(int fd, uint64_t *value, bool write)
+{
+	struct pollfd p = { .fd = fd, .events = write ? POLLOUT : POLLIN };
+	long r;
+
+	do {
+		if (plx_libc.ppoll(&p, 1, NULL, NULL) < 0)
+			return -errno;
+		r = plx_sys3(write ? SYS_write : SYS_read, fd, value, sizeof(*value));
+	} while (r == -EAGAIN);
+	return r < 0 ? r : 0;
+}
+
 /* The call has to sleep, or the object has left: outside the RCU section, with a reference. */
-static long efd_slow(struct pollux_eventfd *e, int r, uint64_t *value, bool write, bool nonblock)
+static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, bool write,
+		     bool nonblock)
 {
 	bool got = pollux_file_tryget(&e->file);
+	bool slept = false;
 
 	plx_rcu_read_unlock();
 	if (!got)
 		return -EBADF;
-	if (r == -EAGAIN && !nonblock)
+	if (r == -EAGAIN && !nonblock) {
 		r = write ? pollux_efd_write(e, *value, 1) : pollux_efd_read(e, value, 1);
-	if (r == -ESTALE)
+		slept = true;
+	}
+	if (r == -ESTALE) {
 		plx_spill_wait(e);
+		r = slept && (plx_load(&e->status) & O_NONBLOCK) ? kernel_sleep(fd, value, write) :
+								   PLX_PASS;
+	}
 	pollux_file_put(&e->file);
-	return r == -ESTALE ? PLX_PASS : r;
+	return r;
 }
 
 static long efd_read(int fd, void *buf, size_t n, bool nonblock)
@@ -109,7 +133,8 @@ static long efd_read(int fd, void *buf, size_t n, bool nonblock)
 	e = plx_file_efd(f);
 	r = pollux_efd_read(e, &value, 0);
 	if (plx_unlikely(r)) {
-		r = efd_slow(e, r, &value, false, nonblock || (plx_load(&e->status) & O_NONBLOCK));
+		r = efd_slow(e, fd, r, &value, false,
+			     nonblock || (plx_load(&e->status) & O_NONBLOCK));
 		if (r)
 			return r;
 	} else {
@@ -147,7 +172,7 @@ long plx_px_write(int fd, const void *buf, size_t n)
 		return sizeof(value);
 	}
 	if (r == -EAGAIN || r == -ESTALE) {
-		r = efd_slow(e, r, &value, true, plx_load(&e->status) & O_NONBLOCK);
+		r = efd_slow(e, fd, r, &value, true, plx_load(&e->status) & O_NONBLOCK);
 		return r ? r : (long)sizeof(value);
 	}
 	plx_rcu_read_unlock();

@@ -219,6 +219,7 @@ bool plx_px_ioctl_carries_fds(unsigned long req)
 	case 0x89: /* sockets */
 	case 0x8a: /* epoll */
 	case 0x8b: /* wireless */
+	case 0xaa: /* userfaultfd */
 		return false;
 	default:
 		return true;

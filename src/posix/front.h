@@ -13,6 +13,8 @@
  *   spilled   set once, under plx_table_lock: kernel only from now on
  *   nkernel   atomic; 0: nothing but the doorbell was ever registered in the kernel
  *   gen       atomic; moves when items have gone to the kernel
+ *   turn      1: the kernel filled a whole wait, in-process items go first next time
+ *   ghosts, nghosts  ghost_lock: data of items whose next event is a spill's own making
  *   doorbell, kfd  hidden descriptors; kfd is a duplicate of the epoll itself, so
  *             that a wait outlives the program's close of its number (EP-WAIT-05)
  */
@@ -30,6 +32,9 @@ struct plx_front {
 	uint32_t nkernel;
 	uint32_t gen;
 	uint32_t turn;
+	plx_lock_t ghost_lock;
+	uint32_t nghosts;
+	uint64_t *ghosts;
 	int kfd;
 	int doorbell;
 	uint64_t marker;
@@ -45,6 +50,9 @@ static inline bool plx_front_live(struct plx_front *fr)
 {
 	return plx_load_acq(&fr->inproc) && !plx_load_acq(&fr->spilled);
 }
+
+/* True if the front waits to swallow one event with this data; it is swallowed then. */
+bool plx_ghost_take(struct plx_front *fr, uint64_t data);
 
 /* Waits until the kernel object stands in the place of a frozen eventfd. */
 void plx_spill_wait(struct pollux_eventfd *e);

@@ -4,9 +4,9 @@
  *
  * The kernel sees the set without them (negative numbers are skipped) and with one
  * descriptor more, an eventfd of the calling thread, which the watches that are put
- * on the in-process files ring. A front that has in-process items goes to the kernel
- * first: its readiness would be the sum of two sides, one of which only the kernel
- * can tell.
+ * on the in-process files ring. An epoll in the set goes to the kernel first: its
+ * readiness is the sum of two sides, one of which only the kernel can tell, and an
+ * in-process item that is added later would have nobody to tell.
  */
 #include "posix/front.h"
 
@@ -288,8 +288,7 @@ static struct poll_call *poll_call_new(struct pollfd *set, nfds_t n)
 		c->kernel[i] = set[i];
 		if (f && f->kind == PLX_KIND_EPOLL) {
 			pollux_file_put(f);
-			if (plx_front_live(plx_file_front(f)))
-				plx_px_escape(set[i].fd, PLX_OUT_POLL);
+			plx_px_escape(set[i].fd, PLX_OUT_POLL);
 			continue;
 		}
 		if (!f)
@@ -327,6 +326,21 @@ static long poll_set(struct pollfd *set, nfds_t n, const struct timespec *timeou
 	return r;
 }
 
+/* Whether fd needs more than the kernel's own poll. */
+static bool poll_ours(int fd)
+{
+	struct pollux_file *f;
+	bool ours;
+
+	if (plx_likely(!plx_fd_ours(fd)))
+		return false;
+	plx_rcu_read_lock();
+	f = plx_table_peek(fd);
+	ours = f && (f->kind != PLX_KIND_EPOLL || !plx_load_acq(&plx_file_front(f)->spilled));
+	plx_rcu_read_unlock();
+	return ours;
+}
+
 /* Whether a set, in the program's memory, holds anything of ours. */
 static bool poll_any_ours(struct pollfd *fds, nfds_t n)
 {
@@ -338,7 +352,7 @@ static bool poll_any_ours(struct pollfd *fds, nfds_t n)
 		if (plx_copy_in(chunk, fds + i, m * sizeof(*chunk)))
 			return false;
 		for (nfds_t j = 0; j < m; j++)
-			if (chunk[j].fd >= 0 && plx_fd_ours(chunk[j].fd))
+			if (chunk[j].fd >= 0 && poll_ours(chunk[j].fd))
 				return true;
 	}
 	return false;
@@ -435,7 +449,7 @@ static long select_run(struct select_sets *s, int n, const struct timespec *time
 			continue;
 		set[count].fd = fd;
 		set[count++].events = events;
-		ours |= plx_fd_ours(fd);
+		ours |= poll_ours(fd);
 	}
 	pthread_cleanup_push(free, set);
 	r = ours ? poll_set(set, count, timeout, sigmask) : PLX_PASS;

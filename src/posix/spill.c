@@ -14,10 +14,12 @@
  *
  * ADD makes a fresh edge in the kernel for a file that is ready. That is right for
  * an item that was queued and for a level-triggered one. An edge-triggered item whose
- * event has been collected must not report again: such items are added first and the
- * edge is collected on the spot, which is possible as long as the kernel epoll holds
- * nothing else and nobody sleeps in it. Otherwise the program may see one event too
- * many; it never sees one too few.
+ * event has been collected must not report again. Such items are added first, as
+ * ghosts: the one event that each of them makes is swallowed by whoever collects it,
+ * usually the spill itself, which empties the kernel's ready list for that and puts back
+ * what else was on it: level-triggered items stay by themselves, the others are armed
+ * again by MOD, with the registrations as fdinfo shows them. Writers are held up
+ * meanwhile, so no real edge can be mistaken for a ghost.
  */
 #include "posix/front.h"
 
@@ -268,12 +270,121 @@ static int by_epoll_and_order(const void *a, const void *b)
 	return (x->order > y->order) - (x->order < y->order);
 }
 
-static void drain(int epfd)
-{
-	struct epoll_event ev[64];
+/* --- ghosts ------------------------------------------------------------------------ */
 
-	while (plx_sys6(SYS_epoll_pwait, epfd, (long)ev, 64, 0, 0, 8) > 0)
-		;
+static void ghost_add(struct plx_front *fr, uint64_t data)
+{
+	plx_lock(&fr->ghost_lock, PLX_RANK_GHOST);
+	fr->ghosts = realloc(fr->ghosts, (fr->nghosts + 1) * sizeof(*fr->ghosts));
+	PLX_INVARIANT(fr->ghosts, "there is memory for turning objects into kernel objects");
+	fr->ghosts[fr->nghosts] = data;
+	plx_store_rel(&fr->nghosts, fr->nghosts + 1);
+	plx_unlock(&fr->ghost_lock, PLX_RANK_GHOST);
+}
+
+bool plx_ghost_take(struct plx_front *fr, uint64_t data)
+{
+	bool found = false;
+
+	plx_lock(&fr->ghost_lock, PLX_RANK_GHOST);
+	for (uint32_t i = 0; i < fr->nghosts && !found; i++) {
+		found = fr->ghosts[i] == data;
+		if (found) {
+			fr->ghosts[i] = fr->ghosts[fr->nghosts - 1];
+			plx_store_rel(&fr->nghosts, fr->nghosts - 1);
+		}
+	}
+	plx_unlock(&fr->ghost_lock, PLX_RANK_GHOST);
+	return found;
+}
+
+/* A registration of the kernel epoll, as fdinfo shows it. */
+struct registration {
+	int fd;
+	uint32_t events;
+	uint64_t data;
+};
+
+/* All registrations of the kernel epoll; their number. *out is to be freed. */
+static int registrations(int epfd, struct registration **out)
+{
+	char path[64], *text = NULL, *line;
+	int n = 0, room = 0;
+	size_t len = 0, size = 0;
+	long fd, r;
+
+	*out = NULL;
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", epfd);
+	fd = plx_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	if (fd < 0)
+		return 0;
+	do {
+		if (size - len < 4096) {
+			size = size ? size * 2 : 16384;
+			text = realloc(text, size);
+			PLX_INVARIANT(text, "there is memory for turning objects into kernel objects");
+		}
+		r = plx_sys3(SYS_read, fd, text + len, size - len - 1);
+		len += r > 0 ? r : 0;
+	} while (r > 0);
+	plx_sys1(SYS_close, fd);
+	text[len] = 0;
+	for (line = text; line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
+		struct registration reg;
+		unsigned long long data;
+
+		if (sscanf(line, "tfd: %d events: %x data: %llx", &reg.fd, &reg.events, &data) != 3)
+			continue;
+		reg.data = data;
+		*out = grow(*out, n, &room, sizeof(**out));
+		(*out)[n++] = reg;
+	}
+	free(text);
+	return n;
+}
+
+/* Puts a collected event back, if collecting has changed anything. */
+static void put_back(int epfd, const struct registration *reg, int n, uint64_t data)
+{
+	for (int i = 0; i < n; i++) {
+		struct epoll_event ev = { .events = reg[i].events, .data.u64 = data };
+
+		if (reg[i].data == data && (reg[i].events & (EPOLLET | EPOLLONESHOT)))
+			plx_sys4(SYS_epoll_ctl, epfd, EPOLL_CTL_MOD, reg[i].fd, &ev);
+	}
+}
+
+/*
+ * The ghosts of fr are on the kernel's ready list: gets them off it. A waiter that was
+ * quicker has its event in hand and swallows it when it runs; it is waited for, but not
+ * for ever, since it may have been cancelled on the way.
+ */
+static void lay_ghosts(struct plx_front *fr)
+{
+	struct registration *reg;
+	int n = registrations(fr->kfd, &reg);
+	struct epoll_event *ev = calloc(n + 1, sizeof(*ev));
+	struct timespec pause = { .tv_nsec = 100000 };
+	bool rung = false;
+	int got;
+
+	PLX_INVARIANT(ev, "there is memory for turning objects into kernel objects");
+	got = plx_sys6(SYS_epoll_pwait, fr->kfd, (long)ev, n + 1, 0, 0, 8);
+	for (int i = 0; i < got; i++) {
+		if (ev[i].data.u64 == fr->marker && ev[i].events == EPOLLIN)
+			rung = true;
+		else if (!plx_ghost_take(fr, ev[i].data.u64))
+			put_back(fr->kfd, reg, n, ev[i].data.u64);
+	}
+	if (rung && !plx_load(&fr->spilled))
+		fr->ep->host->unpark_one(fr, plx_bell_word(fr->ep));
+	for (int i = 0; i < 10000 && plx_load_acq(&fr->nghosts); i++)
+		plx_sys2(SYS_nanosleep, &pause, NULL);
+	plx_lock(&fr->ghost_lock, PLX_RANK_GHOST);
+	plx_store(&fr->nghosts, 0);
+	plx_unlock(&fr->ghost_lock, PLX_RANK_GHOST);
+	free(ev);
+	free(reg);
 }
 
 static void register_moves(struct spill *s, const int *k)
@@ -283,14 +394,14 @@ static void register_moves(struct spill *s, const int *k)
 		struct move *m = &s->moves[i];
 		struct plx_front *fr = m->ep->owner;
 		struct epoll_event ev = { .events = m->events, .data.u64 = m->data };
-		bool quiet = m->consumed && !plx_load(&fr->nkernel) && !plx_load(&m->ep->sleepers);
+		bool last = i + 1 == s->nmoves || s->moves[i + 1].ep != m->ep;
 
+		if (m->consumed)
+			ghost_add(fr, m->data);
+		plx_xchg(&fr->nkernel, 1);
 		plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_ADD, move_number(s, m, k), &ev);
-		if (quiet)
-			drain(fr->kfd);
-		/* Only after the collected edges of this epoll have been drained. */
-		if (i + 1 == s->nmoves || s->moves[i + 1].ep != m->ep || !s->moves[i + 1].consumed)
-			plx_xchg(&fr->nkernel, 1);
+		if (m->consumed && (last || !s->moves[i + 1].consumed))
+			lay_ghosts(fr);
 	}
 	for (int i = 0; i < s->neps; i++) {
 		struct plx_front *fr = s->eps[i]->owner;

@@ -140,8 +140,11 @@ static const struct timespec *time_left(const struct waiter *w, struct timespec 
 	return ts;
 }
 
-/* Takes the doorbell's event out of n events; the number left. */
-static int filter_doorbell(struct plx_front *fr, struct epoll_event *ev, int n)
+/*
+ * Takes out of n events what is not the program's: the doorbell's, and the edges that a
+ * spill makes by registering items (spill.c). The number left.
+ */
+static int filter_events(struct plx_front *fr, struct epoll_event *ev, int n)
 {
 	uint64_t marker = plx_load(&fr->marker);
 	int kept = 0;
@@ -151,7 +154,8 @@ static int filter_doorbell(struct plx_front *fr, struct epoll_event *ev, int n)
 	for (int i = 0; i < n; i++) {
 		if (ev[i].data.u64 == marker && ev[i].events == EPOLLIN)
 			plx_bell_collect(fr->ep);
-		else
+		else if (plx_likely(!plx_load_acq(&fr->nghosts)) ||
+			 !plx_ghost_take(fr, ev[i].data.u64))
 			ev[kept++] = ev[i];
 	}
 	return kept;
@@ -174,6 +178,7 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 	struct timespec left;
 	int room = w->max - n;
 	struct epoll_event *buf;
+	bool taken = false;
 	int got, kept;
 
 	/* Nothing but the doorbell is there: one slot is enough to be woken. */
@@ -192,9 +197,16 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 			return got;
 		if (buf == w->ev + n)
 			return got;
-		kept = filter_doorbell(w->fr, buf, got);
+		kept = filter_events(w->fr, buf, got);
+		taken |= kept < got;
 		if (kept || block || got < room)
 			break;
+	}
+	if (taken && !block) {
+		/* The ring was for a sleeper, who finds nothing now and sleeps on. */
+		plx_mb();
+		if (!plx_ready_empty(w->fr->ep))
+			plx_ep_wake_one(w->fr->ep);
 	}
 	for (int i = 0; i < kept; i++)
 		if (plx_copy_out(w->ev + n + i, &buf[i], sizeof(*buf)))
@@ -204,16 +216,24 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 
 static int collect_inproc(struct waiter *w, int n)
 {
-	if (n >= w->max)
+	if (n >= w->max) {
+		/* This thread may have taken the ring for what it leaves behind. */
+		plx_mb();
+		if (!plx_ready_empty(w->fr->ep))
+			plx_ep_wake_one(w->fr->ep);
 		return 0;
+	}
 	return plx_ep_harvest(w->fr->ep, sink_user, w->ev + n, w->max - n);
 }
 
-/* What both sides have now; a negative errno only if nothing was stored. */
+/*
+ * What both sides have now; a negative errno only if nothing was stored. The kernel is
+ * asked first, unless it filled the whole buffer the last time.
+ */
 static int collect_both(struct waiter *w)
 {
 	bool kernel = plx_load(&w->fr->nkernel);
-	bool kernel_first = kernel && (plx_xadd(&w->fr->turn, 1) & 1);
+	bool kernel_first = kernel && !plx_load(&w->fr->turn);
 	int n = 0, r;
 
 	if (kernel_first) {
@@ -221,6 +241,10 @@ static int collect_both(struct waiter *w)
 		if (r < 0)
 			return r;
 		n = r;
+		if (n == w->max)
+			plx_store(&w->fr->turn, 1);
+	} else if (kernel) {
+		plx_store(&w->fr->turn, 0);
 	}
 	r = collect_inproc(w, n);
 	if (r < 0)
@@ -327,7 +351,7 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 		return n;
 	/* The first in-process item came while this thread slept. */
 	if (n > 0) {
-		n = filter_doorbell(w->fr, w->ev, n);
+		n = filter_events(w->fr, w->ev, n);
 		return n ? n : wait_mixed(w, false);
 	}
 	more = collect_inproc(w, 0);

@@ -11,6 +11,7 @@ static void EP_ORD_01_items_come_in_the_order_they_became_ready(enum set set)
 {
 	static const char *const orders[] = {"abcde", "edcba", "dbeac", "bdace"};
 
+	NEEDS_ONE_ORDER(set);
 	for (size_t m = 0; m < MODES; m++) {
 		for (size_t o = 0; o < 4; o++) {
 			struct subject s[N];
@@ -31,6 +32,7 @@ static void EP_ORD_01_items_ready_at_ADD_come_in_the_order_of_ADD(enum set set)
 	struct subject s[N];
 	int ep = ep_new();
 
+	NEEDS_ONE_ORDER(set);
 	for (int i = 0; i < N; i++) {
 		s[i] = subject_new(set, i);
 		subject_fire(&s[i]);
@@ -49,6 +51,7 @@ static void EP_ORD_01_every_way_of_waiting_keeps_the_order(enum set set)
 	struct subject s[N];
 	int ep = ep_new();
 
+	NEEDS_ONE_ORDER(set);
 	set_new(set, s, N, ep, EPOLLIN | EPOLLET);
 	for (enum how how = HOW_WAIT; how < HOWS; how++) {
 		struct epoll_event ev[8];
@@ -73,6 +76,7 @@ static void EP_ORD_02_a_further_edge_does_not_move_an_item(enum set set)
 		struct subject s[N];
 		int ep = ep_new();
 
+	NEEDS_ONE_ORDER(set);
 		set_new(set, s, N, ep, EPOLLIN | modes[m]);
 		set_fire(s, "bcabbadc");
 		assert_order(ep, 8, "bcad");
@@ -87,6 +91,7 @@ static void EP_ORD_02_drained_and_fired_again_keeps_its_place(enum set set)
 	struct subject s[N];
 	int ep = ep_new();
 
+	NEEDS_ONE_ORDER(set);
 	set_new(set, s, N, ep, EPOLLIN | EPOLLET);
 	set_fire(s, "abc");
 	subject_drain(&s[0]);
@@ -102,6 +107,7 @@ static void EP_ORD_03_small_maxevents_takes_the_first_and_keeps_the_rest(enum se
 	struct subject s[N];
 	int ep = ep_new();
 
+	NEEDS_ONE_ORDER(set);
 	set_new(set, s, N, ep, EPOLLIN);
 	set_fire(s, "cadbe");
 	assert_order(ep, 2, "ca");
@@ -127,6 +133,7 @@ static void EP_ORD_04_level_items_walk_round_robin(enum set set)
 	int ep = ep_new();
 	int share[N] = {0};
 
+	NEEDS_ONE_ORDER(set);
 	set_new(set, s, N, ep, EPOLLIN);
 	set_fire(s, "abcde");
 	assert_order(ep, 2, "ab");
@@ -151,11 +158,38 @@ static void EP_ORD_04_level_items_walk_round_robin(enum set set)
 }
 EACH_SET(EP_ORD_04_level_items_walk_round_robin)
 
+/* However many are always ready, and whoever serves them: each gets its turn. */
+static void EP_ORD_04_nothing_starves(enum set set)
+{
+	for (int max = 1; max <= 3; max++) {
+		struct subject s[N];
+		int ep = ep_new();
+		int last[N] = {0};
+
+		set_new(set, s, N, ep, EPOLLIN);
+		set_fire(s, "abcde");
+		for (int turn = 1; turn <= 60; turn++) {
+			struct epoll_event ev[3];
+			int n = epoll_wait(ep, ev, max, 0);
+
+			assert_in_range(n, 1, max);
+			for (int i = 0; i < n; i++)
+				last[ev[i].data.u64 - 'a'] = turn;
+			for (int i = 0; i < N; i++)
+				assert_in_range(turn - last[i], 0, 2 * N);
+		}
+		set_close(s, N);
+		close(ep);
+	}
+}
+EACH_SET(EP_ORD_04_nothing_starves)
+
 static void EP_ORD_05_untouched_come_before_delivered(enum set set)
 {
 	struct subject s[N];
 	int ep = ep_new();
 
+	NEEDS_ONE_ORDER(set);
 	set_new(set, s, N, ep, EPOLLIN);
 	set_fire(s, "ebadc");
 	assert_order(ep, 3, "eba");
@@ -193,6 +227,7 @@ static void EP_ORD_05_arrivals_during_a_collection_come_between(enum set set)
 	struct collect c = {.max = 2};
 	struct trap trap = {0};
 
+	NEEDS_ONE_ORDER(set);
 	if (!trap_new(&trap, 1))
 		SKIP("no userfaultfd for this user");
 	c.ep = ep_new();
@@ -257,6 +292,7 @@ static void EP_ORD_07_newcomers_queue_behind_requeued_level_items(enum set set)
 	struct subject s[N];
 	int ep = ep_new();
 
+	NEEDS_ONE_ORDER(set);
 	set_new(set, s, N, ep, EPOLLIN);
 	set_fire(s, "ab");
 	assert_order(ep, 8, "ab");
@@ -292,6 +328,7 @@ static void EP_ORD_08_level_and_edge_items_share_one_order(enum set set)
 	struct subject s[6];
 	int ep = ep_new();
 
+	NEEDS_ONE_ORDER(set);
 	set_new(set, s, 6, ep, EPOLLIN);
 	assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s[0].rd, EPOLLIN | EPOLLET, 'a'));
 	assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s[3].rd, EPOLLIN | EPOLLET, 'd'));
@@ -317,6 +354,7 @@ int main(void)
 		TEST_EACH_SET(EP_ORD_02_drained_and_fired_again_keeps_its_place),
 		TEST_EACH_SET(EP_ORD_03_small_maxevents_takes_the_first_and_keeps_the_rest),
 		TEST_EACH_SET(EP_ORD_04_level_items_walk_round_robin),
+		TEST_EACH_SET(EP_ORD_04_nothing_starves),
 		TEST_EACH_SET(EP_ORD_05_untouched_come_before_delivered),
 		TEST_EACH_SET(EP_ORD_05_arrivals_during_a_collection_come_between),
 		TEST_EACH_SET(EP_ORD_06_items_not_ready_use_up_no_room),

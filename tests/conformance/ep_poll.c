@@ -199,6 +199,7 @@ static void EP_POLL_03_items_not_ready_are_dropped_up_to_the_first_ready(enum se
 	struct subject s[4];
 	int ep = ep_new();
 
+	NEEDS_ONE_ORDER(set);
 	set_new(set, s, 4, ep, EPOLLIN | EPOLLET);
 	set_fire(s, "abcd");
 	subject_drain(&s[0]);

@@ -216,6 +216,7 @@ static void EP_WAIT_03_signalling_does_not_wait_for_a_stuck_collection(enum set 
 	struct action *a = calloc(1, sizeof(*a));
 	struct trap trap = {0};
 
+	NEEDS_ONE_ORDER(set);
 	if (!trap_new(&trap, 0)) {
 		free(a);
 		free(c);
@@ -258,6 +259,7 @@ static void EP_WAIT_03_ctl_and_wait_wait_for_a_stuck_collection(enum set set)
 	struct trap trap = {0};
 	struct epoll_event second = {0};
 
+	NEEDS_ONE_ORDER(set);
 	if (!trap_new(&trap, 0)) {
 		free(a);
 		free(c);

@@ -31,6 +31,18 @@
 		skip();                                                                            \
 	} while (0)
 
+/*
+ * A kernel file does not tell when it became ready, so in a mixed set Pollux keeps the
+ * order of the in-process files and that of the kernel's, not one order over both. This
+ * is the one known deviation of mixed sets (README, Limits); claims about a common order
+ * or a common lock of collections are not made there.
+ */
+#define NEEDS_ONE_ORDER(set)                                                                       \
+	do {                                                                                       \
+		if ((set) == SET_MIXED && under_pollux())                                          \
+			SKIP("known deviation: no common order of in-process and kernel files");   \
+	} while (0)
+
 enum set { SET_EVENTFD, SET_PIPE, SET_SOCKET, SET_MIXED };
 
 /* Makes four test functions of a claim that takes the kind of set. */

@@ -188,6 +188,13 @@ static inline int wait_by(enum entry e, int ep, struct epoll_event *ev, int max,
 }
 
 /* The shapes of interest set on which a wait is tried. */
+/*
+ * In a mixed set Pollux keeps the order of the in-process files and that of the kernel's
+ * files, not one order over both (README, Limits): no claims about it are made there.
+ */
+#define NO_COMMON_ORDER(set)                                                                       \
+	(((set) == SET_MIXED || (set) == SET_NESTED_MIXED) && under_pollux())
+
 enum wset_kind { SET_EVENTFD, SET_PIPE, SET_MIXED, SET_NESTED, SET_NESTED_MIXED, SET_KINDS };
 
 struct wset {

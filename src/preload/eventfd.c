@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * eventfd                      adopted
+ * eventfd_read, eventfd_write  if the descriptor is ours
+ */
+#include "preload/preload.h"
+
+PLX_EXPORT int eventfd(unsigned int init, int flags)
+{
+	if (plx_may_adopt()) {
+		int saved = errno;
+		long r = plx_px_eventfd(init, flags);
+
+		if (r != PLX_PASS)
+			return plx_result_saved(r, saved);
+		errno = saved;
+	}
+	return plx_real.eventfd(init, flags);
+}
+
+PLX_EXPORT int eventfd_read(int fd, eventfd_t *value)
+{
+	if (plx_ours(fd)) {
+		long r;
+
+		plx_cancel_point();
+		r = plx_px_read(fd, value, sizeof(*value));
+		if (r != PLX_PASS)
+			return plx_result(r) < 0 ? -1 : 0;
+	}
+	return plx_real.eventfd_read(fd, value);
+}
+
+PLX_EXPORT int eventfd_write(int fd, eventfd_t value)
+{
+	if (plx_ours(fd)) {
+		long r;
+
+		plx_cancel_point();
+		r = plx_px_write(fd, &value, sizeof(value));
+		if (r != PLX_PASS)
+			return plx_result(r) < 0 ? -1 : 0;
+	}
+	return plx_real.eventfd_write(fd, value);
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * execve execv execvp execvpe execl execlp execle fexecve execveat
+ * posix_spawn posix_spawnp pidfd_spawn pidfd_spawnp system popen wordexp
+ *
+ * What the new program inherits escapes first. posix_spawn also hands over what its
+ * file actions duplicate, close-on-exec or not. The list of actions is libc's own
+ * business, so posix_spawn_file_actions_adddup2 remembers the numbers named.
+ */
+#include "preload/preload.h"
+
+#include <stdarg.h>
+#include <unistd.h>
+
+#define NAMED_MAX 65536
+#define BITS 64
+
+static uint64_t named[NAMED_MAX / BITS];
+static uint32_t named_words;
+static uint32_t named_beyond;
+
+void plx_before_exec(enum plx_way_out why)
+{
+	int saved = errno;
+
+	if (!plx_any())
+		return;
+	plx_px_escape_inherited(why);
+	errno = saved;
+}
+
+static void name_fd(int fd)
+{
+	uint32_t end = (uint32_t)fd / BITS + 1;
+	uint32_t have = plx_load(&named_words);
+
+	if (fd < 0)
+		return;
+	if (fd >= NAMED_MAX) {
+		plx_store(&named_beyond, 1);
+		return;
+	}
+	plx_or(&named[fd / BITS], 1ull << fd % BITS);
+	while (have < end && !plx_cas(&named_words, &have, end))
+		;
+}
+
+static void before_spawn(bool actions)
+{
+	int saved = errno;
+
+	if (!plx_any())
+		return;
+	plx_px_escape_inherited(PLX_OUT_SPAWN);
+	if (actions && plx_load(&named_beyond))
+		plx_px_escape_all(PLX_OUT_SPAWN);
+	for (uint32_t i = 0; actions && i < plx_load(&named_words); i++)
+		for (uint64_t w = plx_load(&named[i]); w; w &= w - 1)
+			plx_escape_if_ours(i * BITS + __builtin_ctzll(w), PLX_OUT_SPAWN);
+	errno = saved;
+}
+
+PLX_EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int fd, int to)
+{
+	name_fd(fd);
+	return plx_real.posix_spawn_file_actions_adddup2(actions, fd, to);
+}
+
+PLX_EXPORT int posix_spawn(pid_t *restrict pid, const char *restrict path,
+			   const posix_spawn_file_actions_t *restrict actions,
+			   const posix_spawnattr_t *restrict attr, char *const argv[restrict],
+			   char *const envp[restrict])
+{
+	before_spawn(actions);
+	return plx_real.posix_spawn(pid, path, actions, attr, argv, envp);
+}
+
+PLX_EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
+			    const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
+{
+	before_spawn(actions);
+	return plx_real.posix_spawnp(pid, file, actions, attr, argv, envp);
+}
+
+PLX_EXPORT int pidfd_spawn(int *restrict pidfd, const char *restrict path,
+			   const posix_spawn_file_actions_t *restrict actions,
+			   const posix_spawnattr_t *restrict attr, char *const argv[restrict],
+			   char *const envp[restrict]);
+PLX_EXPORT int pidfd_spawn(int *restrict pidfd, const char *restrict path,
+			   const posix_spawn_file_actions_t *restrict actions,
+			   const posix_spawnattr_t *restrict attr, char *const argv[restrict],
+			   char *const envp[restrict])
+{
+	before_spawn(actions);
+	return plx_real.pidfd_spawn(pidfd, path, actions, attr, argv, envp);
+}
+
+PLX_EXPORT int pidfd_spawnp(int *restrict pidfd, const char *restrict file,
+			    const posix_spawn_file_actions_t *restrict actions,
+			    const posix_spawnattr_t *restrict attr, char *const argv[restrict],
+			    char *const envp[restrict]);
+PLX_EXPORT int pidfd_spawnp(int *restrict pidfd, const char *restrict file,
+			    const posix_spawn_file_actions_t *restrict actions,
+			    const posix_spawnattr_t *restrict attr, char *const argv[restrict],
+			    char *const envp[restrict])
+{
+	before_spawn(actions);
+	return plx_real.pidfd_spawnp(pidfd, file, actions, attr, argv, envp);
+}
+
+PLX_EXPORT int system(const char *cmd)
+{
+	if (cmd)
+		before_spawn(false);
+	return plx_real.system(cmd);
+}
+
+PLX_EXPORT FILE *popen(const char *cmd, const char *mode)
+{
+	before_spawn(false);
+	return plx_real.popen(cmd, mode);
+}
+FILE *_IO_popen(const char *cmd, const char *mode);
+PLX_ALIAS(_IO_popen, popen);
+
+PLX_EXPORT int wordexp(const char *restrict words, wordexp_t *restrict we, int flags)
+{
+	before_spawn(false);
+	return plx_real.wordexp(words, we, flags);
+}
+
+PLX_EXPORT int execve(const char *path, char *const argv[], char *const envp[])
+{
+	plx_before_exec(PLX_OUT_EXEC);
+	return plx_real.execve(path, argv, envp);
+}
+
+PLX_EXPORT int execv(const char *path, char *const argv[])
+{
+	plx_before_exec(PLX_OUT_EXEC);
+	return plx_real.execve(path, argv, environ);
+}
+
+PLX_EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
+{
+	plx_before_exec(PLX_OUT_EXEC);
+	return plx_real.execvpe(file, argv, envp);
+}
+
+PLX_EXPORT int execvp(const char *file, char *const argv[])
+{
+	plx_before_exec(PLX_OUT_EXEC);
+	return plx_real.execvpe(file, argv, environ);
+}
+
+PLX_EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
+{
+	plx_before_exec(PLX_OUT_EXEC);
+	return plx_real.fexecve(fd, argv, envp);
+}
+
+PLX_EXPORT int execveat(int dir, const char *path, char *const argv[], char *const envp[],
+			int flags)
+{
+	plx_before_exec(PLX_OUT_EXEC);
+	return plx_real.execveat(dir, path, argv, envp, flags);
+}
+
+static size_t count_args(va_list ap)
+{
+	size_t n = 0;
+
+	while (va_arg(ap, char *))
+		n++;
+	return n;
+}
+
+/*
+ * The array lives on the stack, as in libc: the caller may be the child of a vfork.
+ * `argv` and, for execle, `envp` are set from the arguments that start with `arg`.
+ */
+#define COLLECT(arg, with_env)                                                                     \
+	const char *first = arg;                                                                   \
+	char *const *envp = environ;                                                               \
+	va_list ap;                                                                                \
+	size_t n = 0;                                                                              \
+                                                                                                   \
+	/* The header says that it is not NULL; programs do not always care. */                    \
+	__asm__("" : "+r"(first));                                                                 \
+	if (first) {                                                                               \
+		va_start(ap, arg);                                                                 \
+		n = 1 + count_args(ap);                                                            \
+		va_end(ap);                                                                        \
+	}                                                                                          \
+	char *argv[n + 1];                                                                         \
+	va_start(ap, arg);                                                                         \
+	argv[0] = (char *)first;                                                                    \
+	for (size_t i = 1; i <= n; i++)                                                            \
+		argv[i] = va_arg(ap, char *);                                                      \
+	if (with_env)                                                                              \
+		envp = va_arg(ap, char *const *);                                                  \
+	va_end(ap)
+
+PLX_EXPORT int execl(const char *path, const char *arg, ...)
+{
+	COLLECT(arg, false);
+	plx_before_exec(PLX_OUT_EXEC);
+	return plx_real.execve(path, argv, envp);
+}
+
+PLX_EXPORT int execlp(const char *file, const char *arg, ...)
+{
+	COLLECT(arg, false);
+	plx_before_exec(PLX_OUT_EXEC);
+	return plx_real.execvpe(file, argv, envp);
+}
+
+PLX_EXPORT int execle(const char *path, const char *arg, ...)
+{
+	COLLECT(arg, true);
+	plx_before_exec(PLX_OUT_EXEC);
+	return plx_real.execve(path, argv, envp);
+}

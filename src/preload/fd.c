@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * close, dup, fcntl, fcntl64            if the descriptor is ours
+ * dup2, dup3                            if either number is ours
+ * close_range, closefrom                always: they may hit our hidden descriptors
+ * ioctl                                 if the descriptor is ours; a request that may carry
+ *                                       descriptors to a driver: everything escapes first
+ * flock, lockf, lockf64, pidfd_getfd    the descriptor named escapes first
+ */
+#include "preload/preload.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+
+static __attribute__((noinline)) int close_ours(int fd)
+{
+	int saved = errno;
+	long r = PLX_PASS;
+
+	if (!plx_vfork_child()) {
+		plx_cancel_point();
+		r = plx_px_close(fd);
+	}
+	return r == PLX_PASS ? plx_real.close(fd) : plx_result_saved(r, saved);
+}
+
+PLX_EXPORT int close(int fd)
+{
+	return plx_fd_ours(fd) ? close_ours(fd) : plx_real.close(fd);
+}
+PLX_ALIAS(__close, close);
+
+PLX_EXPORT int close_range(unsigned int first, unsigned int last, int flags)
+{
+	if (plx_any()) {
+		int saved = errno;
+		long r;
+
+		if (flags & CLOSE_RANGE_UNSHARE)
+			plx_stop_adopting(PLX_OUT_UNSHARE);
+		r = plx_px_close_range(first, last, flags);
+		if (r != PLX_PASS)
+			return plx_result_saved(r, saved);
+	}
+	return plx_real.close_range(first, last, flags);
+}
+
+PLX_EXPORT void closefrom(int low)
+{
+	close_range(low < 0 ? 0 : low, ~0u, 0);
+}
+
+PLX_EXPORT int dup(int fd)
+{
+	if (plx_ours(fd)) {
+		int saved = errno;
+		long r = plx_px_dup(fd);
+
+		if (r != PLX_PASS)
+			return plx_result_saved(r, saved);
+	}
+	return plx_real.dup(fd);
+}
+
+PLX_EXPORT int dup2(int fd, int to)
+{
+	if ((plx_fd_ours(fd) || plx_fd_ours(to)) && !plx_vfork_child()) {
+		int saved = errno;
+		long r = plx_px_dup3(fd, to, -1);
+
+		if (r != PLX_PASS)
+			return plx_result_saved(r, saved);
+	}
+	return plx_real.dup2(fd, to);
+}
+PLX_ALIAS(__dup2, dup2);
+
+PLX_EXPORT int dup3(int fd, int to, int flags)
+{
+	if ((plx_fd_ours(fd) || plx_fd_ours(to)) && !plx_vfork_child() && flags != -1) {
+		int saved = errno;
+		long r = plx_px_dup3(fd, to, flags);
+
+		if (r != PLX_PASS)
+			return plx_result_saved(r, saved);
+	}
+	return plx_real.dup3(fd, to, flags);
+}
+
+/*
+ * The headers declare fcntl and ioctl with an open end; as functions of three arguments
+ * they need no frame.
+ */
+static __attribute__((noinline)) int fcntl_ours(int fd, int cmd, long arg)
+{
+	int saved = errno;
+	long r = plx_vfork_child() ? PLX_PASS : plx_px_fcntl(fd, cmd, arg);
+
+	return r == PLX_PASS ? plx_real.fcntl(fd, cmd, arg) : plx_result_saved(r, saved);
+}
+
+PLX_EXPORT int plx_fcntl(int fd, int cmd, long arg) __asm__("fcntl");
+PLX_EXPORT int plx_fcntl(int fd, int cmd, long arg)
+{
+	return plx_fd_ours(fd) ? fcntl_ours(fd, cmd, arg) : plx_real.fcntl(fd, cmd, arg);
+}
+PLX_EXPORT int plx_fcntl64(int, int, long) __asm__("fcntl64") __attribute__((alias("fcntl")));
+PLX_EXPORT int plx_fcntl_(int, int, long) __asm__("__fcntl") __attribute__((alias("fcntl")));
+
+static __attribute__((noinline)) int ioctl_active(int fd, unsigned long req, void *arg)
+{
+	int saved = errno;
+	long r = PLX_PASS;
+
+	if (plx_ours(fd))
+		r = plx_px_ioctl(fd, req, arg);
+	else if (plx_any() && plx_px_ioctl_carries_fds(req))
+		plx_px_escape_all(PLX_OUT_IOCTL_FDS);
+	errno = saved;
+	return r == PLX_PASS ? plx_real.ioctl(fd, req, arg) : plx_result(r);
+}
+
+PLX_EXPORT int plx_ioctl(int fd, unsigned long req, void *arg) __asm__("ioctl");
+PLX_EXPORT int plx_ioctl(int fd, unsigned long req, void *arg)
+{
+	return plx_load(&plx_active) ? ioctl_active(fd, req, arg) : plx_real.ioctl(fd, req, arg);
+}
+
+PLX_EXPORT int flock(int fd, int op)
+{
+	plx_escape_if_ours(fd, PLX_OUT_FLOCK);
+	return plx_real.flock(fd, op);
+}
+
+PLX_EXPORT int lockf(int fd, int op, off_t n)
+{
+	plx_escape_if_ours(fd, PLX_OUT_FLOCK);
+	return plx_real.lockf(fd, op, n);
+}
+PLX_ALIAS(lockf64, lockf);
+
+PLX_EXPORT int pidfd_getfd(int pidfd, int fd, unsigned int flags)
+{
+	/* pidfd may be this very process; in any other the number means something else. */
+	plx_escape_if_ours(fd, PLX_OUT_SYSCALL);
+	return plx_real.pidfd_getfd(pidfd, fd, flags);
+}

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * fork, _Fork, daemon, forkpty   everything escapes, then the real call with the layer's
+ *                                hooks around it
+ * vfork                          everything escapes; the child runs past us
+ * clone                          without CLONE_VM like fork; like vfork if it is one;
+ *                                sharing memory but not descriptors: everything escapes and
+ *                                adoption ends; threads pass
+ * unshare                        with CLONE_FILES: everything escapes and adoption ends
+ * login_tty                      replaces 0, 1 and 2 inside libc: they escape
+ * prctl                          PR_SET_SECCOMP: everything escapes and adoption ends, as the
+ *                                filter knows nothing of the calls that we would make
+ */
+#include "preload/preload.h"
+
+#include <sched.h>
+#include <stdarg.h>
+#include <sys/prctl.h>
+#include <utmp.h>
+
+#include "base/sys.h"
+
+__thread pid_t plx_vfork_parent;
+
+/*
+ * The thread that called vfork runs on once the child is gone, in the same memory,
+ * so only the process number tells who is asking.
+ */
+bool plx_vfork_child_check(void)
+{
+	if (plx_sys0(SYS_getpid) != plx_vfork_parent)
+		return true;
+	plx_vfork_parent = 0;
+	return false;
+}
+
+void plx_fork_prepare(void)
+{
+	plx_px_fork_prepare();
+}
+
+void plx_fork_done(bool child)
+{
+	int saved = errno;
+
+	if (child) {
+		plx_guard_after_fork(false);
+		plx_px_fork_child();
+	} else {
+		plx_px_fork_parent();
+	}
+	errno = saved;
+}
+
+static pid_t fork_with(pid_t (*real)(void))
+{
+	pid_t pid;
+
+	plx_fork_prepare();
+	pid = real();
+	plx_fork_done(pid == 0);
+	return pid;
+}
+
+PLX_EXPORT pid_t fork(void)
+{
+	return plx_vfork_child() ? plx_real.fork() : fork_with(plx_real.fork);
+}
+pid_t __fork(void);
+PLX_ALIAS(__fork, fork);
+
+PLX_EXPORT pid_t _Fork(void)
+{
+	return plx_vfork_child() ? plx_real._Fork() : fork_with(plx_real._Fork);
+}
+
+PLX_EXPORT int daemon(int nochdir, int noclose)
+{
+	pid_t parent;
+	int r;
+
+	if (plx_vfork_child())
+		return plx_real.daemon(nochdir, noclose);
+	parent = plx_sys0(SYS_getpid);
+	plx_fork_prepare();
+	/* The parent does not return, unless it could not fork; the child may fail, too. */
+	r = plx_real.daemon(nochdir, noclose);
+	plx_fork_done(plx_sys0(SYS_getpid) != parent);
+	return r;
+}
+
+PLX_EXPORT int forkpty(int *fd, char *name, const struct termios *t, const struct winsize *w)
+{
+	int pid;
+
+	if (plx_vfork_child())
+		return plx_real.forkpty(fd, name, t, w);
+	plx_fork_prepare();
+	pid = plx_real.forkpty(fd, name, t, w);
+	plx_fork_done(pid == 0);
+	return pid;
+}
+
+PLX_EXPORT int login_tty(int fd)
+{
+	plx_escape_if_ours(fd, PLX_OUT_STDIO);
+	for (int i = 0; i <= 2; i++)
+		plx_escape_if_ours(i, PLX_OUT_STDIO);
+	return plx_real.login_tty(fd);
+}
+
+void *plx_vfork_enter(void)
+{
+	int saved = errno;
+
+	/* A stub is a function of ours, in whose frame a vfork cannot return twice. */
+	plx_real_init();
+	if (!plx_vfork_child()) {
+		if (plx_load(&plx_active))
+			plx_px_escape_all(PLX_OUT_VFORK);
+		plx_vfork_parent = plx_sys0(SYS_getpid);
+	}
+	errno = saved;
+	return (void *)plx_real.vfork;
+}
+
+/*
+ * vfork returns twice into the caller's frame, so no frame of ours may lie between:
+ * the real one is entered by a jump.
+ */
+#if defined(__x86_64__)
+__asm__(".text\n"
+	".globl vfork\n"
+	".type vfork, @function\n"
+	"vfork:\n"
+	".cfi_startproc\n"
+	"	endbr64\n"
+	"	subq $8, %rsp\n"
+	".cfi_adjust_cfa_offset 8\n"
+	"	call plx_vfork_enter\n"
+	"	addq $8, %rsp\n"
+	".cfi_adjust_cfa_offset -8\n"
+	"	jmp *%rax\n"
+	".cfi_endproc\n"
+	".size vfork, .-vfork\n");
+#elif defined(__aarch64__)
+__asm__(".text\n"
+	".globl vfork\n"
+	".type vfork, %function\n"
+	"vfork:\n"
+	".cfi_startproc\n"
+	"	hint #34\n"
+	"	stp x29, x30, [sp, #-16]!\n"
+	".cfi_adjust_cfa_offset 16\n"
+	".cfi_rel_offset x29, 0\n"
+	".cfi_rel_offset x30, 8\n"
+	"	mov x29, sp\n"
+	"	bl plx_vfork_enter\n"
+	"	mov x16, x0\n"
+	"	ldp x29, x30, [sp], #16\n"
+	".cfi_restore x30\n"
+	".cfi_restore x29\n"
+	".cfi_adjust_cfa_offset -16\n"
+	"	br x16\n"
+	".cfi_endproc\n"
+	".size vfork, .-vfork\n");
+#endif
+__asm__(".globl __vfork\n"
+	".set __vfork, vfork\n");
+
+enum plx_clone_kind plx_clone_prepare(unsigned long flags)
+{
+	if (plx_vfork_child() || (flags & (CLONE_VM | CLONE_FILES)) == (CLONE_VM | CLONE_FILES))
+		return PLX_CLONE_PASS;
+	if ((flags & (CLONE_VM | CLONE_VFORK | CLONE_SETTLS)) == (CLONE_VM | CLONE_VFORK)) {
+		plx_vfork_enter();
+		return PLX_CLONE_PASS;
+	}
+	if (flags & (CLONE_VM | CLONE_FILES))
+		plx_stop_adopting(PLX_OUT_CLONE);
+	return flags & CLONE_VM ? PLX_CLONE_PASS : PLX_CLONE_FORK;
+}
+
+struct clone_start {
+	int (*fn)(void *);
+	void *arg;
+};
+
+/* In the child, in its copy of the parent's memory. */
+static int clone_child(void *p)
+{
+	struct clone_start start = *(struct clone_start *)p;
+
+	plx_fork_done(true);
+	return start.fn(start.arg);
+}
+
+PLX_EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
+{
+	struct clone_start start = { .fn = fn, .arg = arg };
+	void *ptid, *tls, *ctid;
+	va_list ap;
+	int pid;
+
+	va_start(ap, arg);
+	ptid = va_arg(ap, void *);
+	tls = va_arg(ap, void *);
+	ctid = va_arg(ap, void *);
+	va_end(ap);
+	if (!fn || !stack || plx_clone_prepare((unsigned int)flags) == PLX_CLONE_PASS)
+		return plx_real.clone(fn, stack, flags, arg, ptid, tls, ctid);
+	plx_fork_prepare();
+	pid = plx_real.clone(clone_child, stack, flags, &start, ptid, tls, ctid);
+	plx_fork_done(false);
+	return pid;
+}
+PLX_ALIAS(__clone, clone);
+
+PLX_EXPORT int unshare(int flags)
+{
+	if ((flags & CLONE_FILES) && !plx_vfork_child())
+		plx_stop_adopting(PLX_OUT_UNSHARE);
+	return plx_real.unshare(flags);
+}
+
+PLX_EXPORT int prctl(int op, ...)
+{
+	long a, b, c, d;
+	va_list ap;
+
+	va_start(ap, op);
+	a = va_arg(ap, long);
+	b = va_arg(ap, long);
+	c = va_arg(ap, long);
+	d = va_arg(ap, long);
+	va_end(ap);
+	if (op == PR_SET_SECCOMP && !plx_vfork_child())
+		plx_stop_adopting(PLX_OUT_SYSCALL);
+	return plx_real.prctl(op, a, b, c, d);
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Start and end of the drop-in.
+ *
+ * The fault handler is installed only when the first object is about to be adopted;
+ * a process that never makes an epoll or an eventfd keeps its signals untouched.
+ *
+ *   pthread_cancel   noted, so that calls which do not sleep look for the request
+ *   POLLUX_STATS=1   statistics to stderr at exit
+ *
+ * The public functions pollux_* are exported as well, pollux_fd_served among them: a
+ * program that is linked with the library then works on this one's objects.
+ */
+#include "preload/preload.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+uint32_t plx_active;
+uint32_t plx_cancel_used;
+static uint32_t started;
+
+static void start(void)
+{
+	plx_real_init();
+	plx_libc.epoll_wait = plx_real.epoll_wait;
+	plx_libc.epoll_pwait = plx_real.epoll_pwait;
+	plx_libc.epoll_pwait2 = plx_real.epoll_pwait2;
+	plx_libc.ppoll = plx_real.ppoll;
+	plx_libc.pselect = plx_real.pselect;
+	plx_px_init();
+	plx_store_rel(&started, 1);
+}
+
+bool plx_activate(void)
+{
+	int saved = errno;
+
+	if (!plx_load_acq(&started))
+		start();
+	if (plx_px_no_adopt == (PLX_ADOPT_EPOLL | PLX_ADOPT_EVENTFD) || plx_px_no_adopt == ~0u)
+		return false;
+	plx_guard_install();
+	plx_store_rel(&plx_active, 1);
+	errno = saved;
+	return true;
+}
+
+void plx_stop_adopting(enum plx_way_out why)
+{
+	if (!plx_load_acq(&started))
+		start();
+	plx_or(&plx_px_no_adopt, ~0u);
+	plx_px_escape_all(why);
+}
+
+PLX_EXPORT int pthread_cancel(pthread_t t)
+{
+	plx_store(&plx_cancel_used, 1);
+	plx_mb();
+	return plx_real.pthread_cancel(t);
+}
+
+__attribute__((constructor(101))) static void preload_start(void)
+{
+	if (!plx_load_acq(&started))
+		start();
+}
+
+__attribute__((destructor)) static void preload_end(void)
+{
+	const char *stats = getenv("POLLUX_STATS");
+
+	if (stats && strcmp(stats, "1") == 0)
+		plx_px_stats_print(2);
+}

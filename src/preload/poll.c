@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * poll, ppoll, select, pselect, __poll_chk, __ppoll_chk   if the set holds one of ours
+ *
+ * select alone reports the time that was left.
+ */
+#include "preload/preload.h"
+#include "preload/timeleft.h"
+
+static long poll_ms(struct pollfd *fds, nfds_t n, int timeout)
+{
+	struct timespec ts = { .tv_sec = timeout / 1000, .tv_nsec = timeout % 1000 * 1000000l };
+
+	plx_cancel_point();
+	return plx_px_ppoll(fds, n, timeout < 0 ? NULL : &ts, NULL);
+}
+
+PLX_EXPORT int poll(struct pollfd *fds, nfds_t n, int timeout)
+{
+	if (plx_any()) {
+		int saved = errno;
+		long r = poll_ms(fds, n, timeout);
+
+		if (r != PLX_PASS)
+			return plx_result_saved(r, saved);
+		errno = saved;
+	}
+	return plx_real.poll(fds, n, timeout);
+}
+PLX_ALIAS(__poll, poll);
+
+PLX_EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
+		     const sigset_t *mask)
+{
+	struct timespec ts;
+	sigset_t copy;
+
+	if (plx_any() &&
+	    !(timeout && (plx_copy_in(&ts, timeout, sizeof(ts)) || plx_timespec_bad(&ts))) &&
+	    !(mask && plx_copy_in(&copy, mask, 8))) {
+		int saved = errno;
+		long r;
+
+		plx_cancel_point();
+		r = plx_px_ppoll(fds, n, timeout ? &ts : NULL, mask ? &copy : NULL);
+		if (r != PLX_PASS)
+			return plx_result_saved(r, saved);
+		errno = saved;
+	}
+	return plx_real.ppoll(fds, n, timeout, mask);
+}
+
+PLX_EXPORT int __poll_chk(struct pollfd *fds, nfds_t n, int timeout, size_t room);
+PLX_EXPORT int __poll_chk(struct pollfd *fds, nfds_t n, int timeout, size_t room)
+{
+	if (room / sizeof(*fds) < n || !plx_any())
+		return plx_real.__poll_chk(fds, n, timeout, room);
+	return poll(fds, n, timeout);
+}
+
+PLX_EXPORT int __ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
+			   const sigset_t *mask, size_t room);
+PLX_EXPORT int __ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
+			   const sigset_t *mask, size_t room)
+{
+	if (room / sizeof(*fds) < n || !plx_any())
+		return plx_real.__ppoll_chk(fds, n, timeout, mask, room);
+	return ppoll(fds, n, timeout, mask);
+}
+
+PLX_EXPORT int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *timeout,
+		       const sigset_t *mask)
+{
+	struct timespec ts;
+	sigset_t copy;
+
+	if (plx_any() &&
+	    !(timeout && (plx_copy_in(&ts, timeout, sizeof(ts)) || plx_timespec_bad(&ts))) &&
+	    !(mask && plx_copy_in(&copy, mask, 8))) {
+		int saved = errno;
+		long ret;
+
+		plx_cancel_point();
+		ret = plx_px_pselect(n, r, w, e, timeout ? &ts : NULL, mask ? &copy : NULL);
+		if (ret != PLX_PASS)
+			return plx_result_saved(ret, saved);
+		errno = saved;
+	}
+	return plx_real.pselect(n, r, w, e, timeout, mask);
+}
+
+PLX_EXPORT int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *timeout)
+{
+	struct timespec deadline, ts;
+	struct timeval tv;
+
+	if (plx_any() && !(timeout && (plx_copy_in(&tv, timeout, sizeof(tv)) ||
+				       plx_timeval_start(&tv, &ts, &deadline)))) {
+		int saved = errno;
+		long ret;
+
+		plx_cancel_point();
+		ret = plx_px_pselect(n, r, w, e, timeout ? &ts : NULL, NULL);
+		if (ret != PLX_PASS) {
+			if (timeout && (ts.tv_sec || ts.tv_nsec))
+				plx_timeval_left(&deadline, timeout);
+			return plx_result_saved(ret, saved);
+		}
+		errno = saved;
+	}
+	return plx_real.select(n, r, w, e, timeout);
+}
+PLX_ALIAS(__select, select);

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Common to the families of interposed names.
+ *
+ * The rule for all of them: a call that concerns no descriptor of ours is a tail
+ * call of the real function, after one look at the table. A call that does goes to
+ * the POSIX layer; what that passes back (PLX_PASS) takes the real function, too.
+ * Arguments that the kernel refuses before it looks at a descriptor are passed on
+ * without more ado: the number is a real descriptor, so the kernel's own checks, in
+ * its own order, give the right error.
+ *
+ * The child of a vfork lives in our memory with descriptors of its own. What the
+ * table says is not true of it, so everything it calls goes to the real function.
+ */
+#ifndef PLX_PRELOAD_PRELOAD_H
+#define PLX_PRELOAD_PRELOAD_H
+
+/* Otherwise the headers rename open to open64 and so on; both are defined here. */
+#undef _FILE_OFFSET_BITS
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "posix/posix.h"
+#include "posix/uaccess.h"
+#include "preload/real.h"
+
+#define PLX_EXPORT __attribute__((visibility("default")))
+
+/* A second name of a function of the same file. */
+#define PLX_ALIAS(name, target) PLX_EXPORT extern __typeof__(target) name __attribute__((alias(#target)))
+
+#if !defined(__clang__)
+/* The alias need not repeat the nonnull and nothrow of the header's declaration. */
+#pragma GCC diagnostic ignored "-Wmissing-attributes"
+#endif
+
+/* The process whose thread called vfork and has not been seen to return; else 0. */
+extern __thread pid_t plx_vfork_parent;
+bool plx_vfork_child_check(void);
+
+static inline bool plx_vfork_child(void)
+{
+	return plx_unlikely(plx_vfork_parent != 0) && plx_vfork_child_check();
+}
+
+/* fd is in the table, and the table speaks of this process. */
+static inline bool plx_ours(int fd)
+{
+	return plx_fd_ours(fd) && !plx_vfork_child();
+}
+
+/* Set when the first object is about to be adopted; before that nothing can be ours. */
+extern uint32_t plx_active;
+
+static inline bool plx_any(void)
+{
+	return plx_unlikely(plx_load(&plx_active)) && !plx_vfork_child();
+}
+
+/* Before an object is created: true if it may be adopted at all. */
+bool plx_activate(void);
+
+static inline bool plx_may_adopt(void)
+{
+	if (plx_vfork_child())
+		return false;
+	return plx_likely(plx_load_acq(&plx_active)) || plx_activate();
+}
+
+/* Adoption ends for good: the descriptor table is about to be split or watched. */
+void plx_stop_adopting(enum plx_way_out why);
+
+static inline void plx_escape_if_ours(int fd, enum plx_way_out why)
+{
+	if (plx_ours(fd))
+		plx_px_escape(fd, why);
+}
+
+/* Set by the first pthread_cancel; until then nobody has to look for a request. */
+extern uint32_t plx_cancel_used;
+
+static inline void plx_cancel_point(void)
+{
+	if (plx_unlikely(plx_load(&plx_cancel_used)))
+		pthread_testcancel();
+}
+
+static inline long plx_result(long r)
+{
+	if (plx_unlikely(r < 0)) {
+		errno = -r;
+		return -1;
+	}
+	return r;
+}
+
+/* The same for calls on the way of which errno may have been touched. */
+static inline long plx_result_saved(long r, int saved)
+{
+	errno = r < 0 ? (int)-r : saved;
+	return r < 0 ? -1 : r;
+}
+
+static inline bool plx_timespec_bad(const struct timespec *ts)
+{
+	return ts->tv_sec < 0 || (unsigned long)ts->tv_nsec >= 1000000000ul;
+}
+
+/* --- what several files share ----------------------------------------------------------- */
+
+/* A path that shows or hands over descriptors by number (path.c). */
+void plx_path_check_slow(const char *path);
+
+static inline void plx_path_check(const char *path)
+{
+	if (plx_any())
+		plx_path_check_slow(path);
+}
+
+/* signal.c: installs the fault handler behind the program's back, once. */
+void plx_guard_install(void);
+/* In the child of a fork; cleared: its signals have been reset to their defaults. */
+void plx_guard_after_fork(bool cleared);
+/* rt_sigaction with the kernel's own structure: 0, a negative errno, or PLX_PASS. */
+long plx_guard_raw_sigaction(int sig, const void *act, void *old, size_t size);
+
+/* fork.c */
+enum plx_clone_kind {
+	PLX_CLONE_PASS,
+	PLX_CLONE_FORK,
+};
+/* Before a clone with these flags: PLX_CLONE_FORK if plx_fork_* have to stand around it. */
+enum plx_clone_kind plx_clone_prepare(unsigned long flags);
+void plx_fork_prepare(void);
+/* In both processes, with fork's result; errno is left as it is. */
+void plx_fork_done(bool child);
+/* Before a vfork; returns the real one. */
+void *plx_vfork_enter(void);
+
+/* exec.c */
+void plx_before_exec(enum plx_way_out why);
+
+/* socket.c */
+void plx_escape_message(const struct msghdr *m);
+void plx_escape_messages(const struct mmsghdr *m, unsigned int n);
+
+#endif

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * read, write, readv, writev, __read_chk   if the descriptor is ours
+ * preadv2, pwritev2 and their 64 forms     the same at offset -1, the current position
+ *
+ * pread, pwrite, preadv, pwritev and their variants are not replaced: the number is a
+ * real eventfd or epoll, and the kernel's refusal of a position on it is the answer.
+ * The same holds for preadv2 and pwritev2 at any other offset.
+ */
+#include "preload/preload.h"
+
+/*
+ * What is kept out of the replaced functions, so that these have no frame and the path
+ * of other descriptors through them is a test and a jump.
+ */
+#define OURS static __attribute__((noinline))
+
+OURS ssize_t read_ours(int fd, void *buf, size_t n)
+{
+	long r;
+
+	if (plx_vfork_child())
+		return plx_real.read(fd, buf, n);
+	plx_cancel_point();
+	r = plx_px_read(fd, buf, n);
+	return r == PLX_PASS ? plx_real.read(fd, buf, n) : plx_result(r);
+}
+
+PLX_EXPORT ssize_t read(int fd, void *buf, size_t n)
+{
+	return plx_fd_ours(fd) ? read_ours(fd, buf, n) : plx_real.read(fd, buf, n);
+}
+PLX_ALIAS(__read, read);
+
+PLX_EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room);
+PLX_EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room)
+{
+	if (plx_fd_ours(fd) && n <= room)
+		return read_ours(fd, buf, n);
+	return plx_real.__read_chk(fd, buf, n, room);
+}
+
+OURS ssize_t write_ours(int fd, const void *buf, size_t n)
+{
+	long r;
+
+	if (plx_vfork_child())
+		return plx_real.write(fd, buf, n);
+	plx_cancel_point();
+	r = plx_px_write(fd, buf, n);
+	return r == PLX_PASS ? plx_real.write(fd, buf, n) : plx_result(r);
+}
+
+PLX_EXPORT ssize_t write(int fd, const void *buf, size_t n)
+{
+	return plx_fd_ours(fd) ? write_ours(fd, buf, n) : plx_real.write(fd, buf, n);
+}
+PLX_ALIAS(__write, write);
+
+/* PLX_PASS, or the result with errno set. */
+OURS long readv_ours(int fd, const struct iovec *iov, int cnt, int flags)
+{
+	int saved = errno;
+	long r;
+
+	if (plx_vfork_child())
+		return PLX_PASS;
+	plx_cancel_point();
+	r = plx_px_readv(fd, iov, cnt, flags);
+	return r == PLX_PASS ? r : plx_result_saved(r, saved);
+}
+
+OURS long writev_ours(int fd, const struct iovec *iov, int cnt, int flags)
+{
+	int saved = errno;
+	long r;
+
+	if (plx_vfork_child())
+		return PLX_PASS;
+	plx_cancel_point();
+	r = plx_px_writev(fd, iov, cnt, flags);
+	return r == PLX_PASS ? r : plx_result_saved(r, saved);
+}
+
+PLX_EXPORT ssize_t readv(int fd, const struct iovec *iov, int cnt)
+{
+	long r = plx_fd_ours(fd) ? readv_ours(fd, iov, cnt, 0) : PLX_PASS;
+
+	return r == PLX_PASS ? plx_real.readv(fd, iov, cnt) : r;
+}
+
+PLX_EXPORT ssize_t writev(int fd, const struct iovec *iov, int cnt)
+{
+	long r = plx_fd_ours(fd) ? writev_ours(fd, iov, cnt, 0) : PLX_PASS;
+
+	return r == PLX_PASS ? plx_real.writev(fd, iov, cnt) : r;
+}
+
+PLX_EXPORT ssize_t preadv2(int fd, const struct iovec *iov, int cnt, off_t off, int flags)
+{
+	long r = off == -1 && plx_fd_ours(fd) ? readv_ours(fd, iov, cnt, flags) : PLX_PASS;
+
+	return r == PLX_PASS ? plx_real.preadv2(fd, iov, cnt, off, flags) : r;
+}
+PLX_ALIAS(preadv64v2, preadv2);
+
+PLX_EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int cnt, off_t off, int flags)
+{
+	long r = off == -1 && plx_fd_ours(fd) ? writev_ours(fd, iov, cnt, flags) : PLX_PASS;
+
+	return r == PLX_PASS ? plx_real.pwritev2(fd, iov, cnt, off, flags) : r;
+}
+PLX_ALIAS(pwritev64v2, pwritev2);

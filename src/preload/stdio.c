@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * fdopen                       the descriptor escapes: the stream works inside libc
+ * fclose, freopen, freopen64,  close a number inside libc. That of a stream is not ours,
+ * pclose                       unless it was closed and given out again behind the
+ *                              stream's back; then it escapes, and is closed like any other
+ * dprintf, vdprintf, ...       the descriptor escapes
+ * fopen, fopen64               paths, see path.c
+ */
+#include "preload/preload.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+PLX_EXPORT FILE *fdopen(int fd, const char *mode)
+{
+	plx_escape_if_ours(fd, PLX_OUT_STDIO);
+	return plx_real.fdopen(fd, mode);
+}
+FILE *_IO_fdopen(int fd, const char *mode);
+PLX_ALIAS(_IO_fdopen, fdopen);
+
+PLX_EXPORT FILE *fopen(const char *path, const char *mode)
+{
+	plx_path_check(path);
+	return plx_real.fopen(path, mode);
+}
+PLX_ALIAS(fopen64, fopen);
+FILE *_IO_fopen(const char *path, const char *mode);
+PLX_ALIAS(_IO_fopen, fopen);
+
+static void stream_leaves(FILE *f)
+{
+	if (plx_any()) {
+		int saved = errno;
+
+		plx_escape_if_ours(fileno(f), PLX_OUT_STDIO);
+		errno = saved;
+	}
+}
+
+PLX_EXPORT FILE *freopen(const char *path, const char *mode, FILE *f)
+{
+	stream_leaves(f);
+	if (path)
+		plx_path_check(path);
+	return plx_real.freopen(path, mode, f);
+}
+PLX_ALIAS(freopen64, freopen);
+
+PLX_EXPORT int fclose(FILE *f)
+{
+	stream_leaves(f);
+	return plx_real.fclose(f);
+}
+int _IO_fclose(FILE *f);
+PLX_ALIAS(_IO_fclose, fclose);
+
+PLX_EXPORT int pclose(FILE *f)
+{
+	stream_leaves(f);
+	return plx_real.pclose(f);
+}
+
+PLX_EXPORT int vdprintf(int fd, const char *fmt, va_list ap)
+{
+	plx_escape_if_ours(fd, PLX_OUT_STDIO);
+	return plx_real.vdprintf(fd, fmt, ap);
+}
+
+PLX_EXPORT int dprintf(int fd, const char *fmt, ...)
+{
+	va_list ap;
+	int r;
+
+	plx_escape_if_ours(fd, PLX_OUT_STDIO);
+	va_start(ap, fmt);
+	r = plx_real.vdprintf(fd, fmt, ap);
+	va_end(ap);
+	return r;
+}
+
+PLX_EXPORT int __vdprintf_chk(int fd, int flag, const char *fmt, va_list ap);
+PLX_EXPORT int __vdprintf_chk(int fd, int flag, const char *fmt, va_list ap)
+{
+	plx_escape_if_ours(fd, PLX_OUT_STDIO);
+	return plx_real.__vdprintf_chk(fd, flag, fmt, ap);
+}
+
+PLX_EXPORT int __dprintf_chk(int fd, int flag, const char *fmt, ...);
+PLX_EXPORT int __dprintf_chk(int fd, int flag, const char *fmt, ...)
+{
+	va_list ap;
+	int r;
+
+	plx_escape_if_ours(fd, PLX_OUT_STDIO);
+	va_start(ap, fmt);
+	r = plx_real.__vdprintf_chk(fd, flag, fmt, ap);
+	va_end(ap);
+	return r;
+}

@@ -1,0 +1,497 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * syscall(): the second way into every family.
+ *
+ * A number that concerns us does what the libc function of that name does here, with
+ * the kernel's own argument layout. Everything else is a tail call. No call made
+ * through syscall() is a cancellation point.
+ *
+ *   io_submit       the descriptors that its control blocks name escape
+ *   io_uring_setup  a ring takes requests that we cannot see: everything escapes and
+ *                   adoption ends
+ *   seccomp         the same, see prctl in fork.c
+ *   kcmp            compares kernel files: those named escape
+ */
+#include "preload/preload.h"
+#include "preload/timeleft.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <linux/kcmp.h>
+#include <linux/sched.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+struct raw {
+	long nr, a, b, c, d, e, f;
+};
+
+/*
+ * What syscall() gets, all of it on to a function of its own: the frame of syscall
+ * itself stays empty, so that its last call can be a jump.
+ */
+#define RAW_PARAMS long nr, long a, long b, long c, long d, long e, long f
+#define RAW_ARGS nr, a, b, c, d, e, f
+
+static long pass(const struct raw *s)
+{
+	return plx_real.syscall(s->nr, s->a, s->b, s->c, s->d, s->e, s->f);
+}
+
+/* A mask argument of a bare call; true if the kernel is to refuse it. */
+static bool mask_in(const sigset_t **mask, sigset_t *copy, long user, long size)
+{
+	*mask = NULL;
+	if (!user)
+		return false;
+	if (size != 8 || plx_copy_in(copy, (const void *)user, 8))
+		return true;
+	*mask = copy;
+	return false;
+}
+
+static bool timespec_in(const struct timespec **ts, struct timespec *copy, long user)
+{
+	*ts = NULL;
+	if (!user)
+		return false;
+	if (plx_copy_in(copy, (const void *)user, sizeof(*copy)) || plx_timespec_bad(copy))
+		return true;
+	*ts = copy;
+	return false;
+}
+
+static struct timespec from_ms(int ms)
+{
+	return (struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000l };
+}
+
+static long do_epoll_wait(const struct raw *s)
+{
+	const struct timespec *ts = NULL;
+	const sigset_t *mask = NULL;
+	struct timespec copy;
+	sigset_t set;
+
+	if (!plx_ours(s->a))
+		return PLX_PASS;
+	if (s->nr == SYS_epoll_pwait2) {
+		if (timespec_in(&ts, &copy, s->d))
+			return PLX_PASS;
+	} else if ((int)s->d >= 0) {
+		copy = from_ms(s->d);
+		ts = &copy;
+	}
+	if (s->nr == SYS_epoll_pwait || s->nr == SYS_epoll_pwait2) {
+		if (mask_in(&mask, &set, s->e, s->f))
+			return PLX_PASS;
+	}
+	return plx_px_epoll_wait(s->a, (struct epoll_event *)s->b, s->c, ts, mask);
+}
+
+static long do_ppoll(const struct raw *s)
+{
+	const struct timespec *ts;
+	struct timespec copy, deadline;
+	const sigset_t *mask;
+	sigset_t set;
+	long r;
+
+	if (!plx_any() || timespec_in(&ts, &copy, s->c) || mask_in(&mask, &set, s->d, s->e))
+		return PLX_PASS;
+	if (ts)
+		plx_deadline_set(&deadline, ts);
+	r = plx_px_ppoll((struct pollfd *)s->a, (unsigned int)s->b, ts, mask);
+	if (r != PLX_PASS && ts && (ts->tv_sec || ts->tv_nsec))
+		plx_timespec_left(&deadline, (struct timespec *)s->c);
+	return r;
+}
+
+static long do_pselect6(const struct raw *s)
+{
+	struct {
+		long mask;
+		long size;
+	} arg = { 0 };
+	const struct timespec *ts;
+	struct timespec copy, deadline;
+	const sigset_t *mask;
+	sigset_t set;
+	long r;
+
+	if (!plx_any() || (s->f && plx_copy_in(&arg, (const void *)s->f, sizeof(arg))) ||
+	    timespec_in(&ts, &copy, s->e) || mask_in(&mask, &set, arg.mask, arg.size))
+		return PLX_PASS;
+	if (ts)
+		plx_deadline_set(&deadline, ts);
+	r = plx_px_pselect(s->a, (fd_set *)s->b, (fd_set *)s->c, (fd_set *)s->d, ts, mask);
+	if (r != PLX_PASS && ts && (ts->tv_sec || ts->tv_nsec))
+		plx_timespec_left(&deadline, (struct timespec *)s->e);
+	return r;
+}
+
+#ifdef SYS_poll
+static long do_poll(const struct raw *s)
+{
+	struct timespec ts = from_ms(s->c);
+
+	if (!plx_any())
+		return PLX_PASS;
+	return plx_px_ppoll((struct pollfd *)s->a, (unsigned int)s->b, (int)s->c < 0 ? NULL : &ts,
+			    NULL);
+}
+
+static long do_select(const struct raw *s)
+{
+	struct timeval *user = (struct timeval *)s->e;
+	struct timespec ts, deadline;
+	struct timeval tv;
+	long r;
+
+	if (!plx_any() || (user && (plx_copy_in(&tv, user, sizeof(tv)) ||
+				    plx_timeval_start(&tv, &ts, &deadline))))
+		return PLX_PASS;
+	r = plx_px_pselect(s->a, (fd_set *)s->b, (fd_set *)s->c, (fd_set *)s->d, user ? &ts : NULL,
+			   NULL);
+	if (r != PLX_PASS && user && (ts.tv_sec || ts.tv_nsec))
+		plx_timeval_left(&deadline, user);
+	return r;
+}
+#endif
+
+/* Calls that may sleep. */
+static long serve_sleeping(const struct raw *s)
+{
+	switch (s->nr) {
+	case SYS_read:
+		return plx_ours(s->a) ? plx_px_read(s->a, (void *)s->b, s->c) : PLX_PASS;
+	case SYS_write:
+		return plx_ours(s->a) ? plx_px_write(s->a, (const void *)s->b, s->c) : PLX_PASS;
+	case SYS_readv:
+		return plx_ours(s->a) ? plx_px_readv(s->a, (const struct iovec *)s->b, s->c, 0) :
+					PLX_PASS;
+	case SYS_writev:
+		return plx_ours(s->a) ? plx_px_writev(s->a, (const struct iovec *)s->b, s->c, 0) :
+					PLX_PASS;
+	case SYS_preadv2:
+		return s->d == -1 && plx_ours(s->a) ?
+			       plx_px_readv(s->a, (const struct iovec *)s->b, s->c, s->f) :
+			       PLX_PASS;
+	case SYS_pwritev2:
+		return s->d == -1 && plx_ours(s->a) ?
+			       plx_px_writev(s->a, (const struct iovec *)s->b, s->c, s->f) :
+			       PLX_PASS;
+	case SYS_ppoll:
+		return do_ppoll(s);
+	case SYS_pselect6:
+		return do_pselect6(s);
+#ifdef SYS_poll
+	case SYS_poll:
+		return do_poll(s);
+	case SYS_select:
+		return do_select(s);
+#endif
+	default:
+		return do_epoll_wait(s);
+	}
+}
+
+static __attribute__((noinline)) long enter_sleeping(RAW_PARAMS)
+{
+	struct raw s = { RAW_ARGS };
+	int saved = errno, state;
+	long r;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	r = serve_sleeping(&s);
+	pthread_setcancelstate(state, NULL);
+	errno = saved;
+	return r == PLX_PASS ? pass(&s) : plx_result(r);
+}
+
+static long do_close_range(const struct raw *s)
+{
+	if (!plx_any())
+		return PLX_PASS;
+	if (s->c & CLOSE_RANGE_UNSHARE)
+		plx_stop_adopting(PLX_OUT_UNSHARE);
+	return plx_px_close_range(s->a, s->b, s->c);
+}
+
+static long do_ioctl(const struct raw *s)
+{
+	if (plx_ours(s->a))
+		return plx_px_ioctl(s->a, (unsigned int)s->b, (void *)s->c);
+	if (plx_any() && plx_px_ioctl_carries_fds((unsigned int)s->b))
+		plx_px_escape_all(PLX_OUT_IOCTL_FDS);
+	return PLX_PASS;
+}
+
+static long do_kcmp(const struct raw *s)
+{
+	if (s->c == KCMP_FILE) {
+		plx_escape_if_ours(s->d, PLX_OUT_SYSCALL);
+		plx_escape_if_ours(s->e, PLX_OUT_SYSCALL);
+	} else if (s->c == KCMP_EPOLL_TFD && plx_any()) {
+		plx_px_escape_all(PLX_OUT_SYSCALL);
+	}
+	return PLX_PASS;
+}
+
+/* Calls that do not sleep and do not return twice. */
+static long serve(const struct raw *s)
+{
+	switch (s->nr) {
+	case SYS_epoll_create1:
+		return plx_may_adopt() ? plx_px_epoll_create1(s->a) : PLX_PASS;
+	case SYS_eventfd2:
+		return plx_may_adopt() ? plx_px_eventfd(s->a, s->b) : PLX_PASS;
+#ifdef SYS_epoll_create
+	case SYS_epoll_create:
+		return (int)s->a > 0 && plx_may_adopt() ? plx_px_epoll_create1(0) : PLX_PASS;
+	case SYS_eventfd:
+		return plx_may_adopt() ? plx_px_eventfd(s->a, 0) : PLX_PASS;
+	case SYS_dup2:
+		if ((plx_fd_ours(s->a) || plx_fd_ours(s->b)) && !plx_vfork_child())
+			return plx_px_dup3(s->a, s->b, -1);
+		return PLX_PASS;
+	case SYS_open:
+		plx_path_check((const char *)s->a);
+		return PLX_PASS;
+#endif
+	case SYS_dup3:
+		if ((plx_fd_ours(s->a) || plx_fd_ours(s->b)) && !plx_vfork_child() && s->c != -1)
+			return plx_px_dup3(s->a, s->b, s->c);
+		return PLX_PASS;
+	case SYS_epoll_ctl:
+		if ((plx_fd_ours(s->a) || plx_fd_ours(s->c)) && !plx_vfork_child())
+			return plx_px_epoll_ctl(s->a, s->b, s->c, (struct epoll_event *)s->d);
+		return PLX_PASS;
+	case SYS_close:
+		return plx_ours(s->a) ? plx_px_close(s->a) : PLX_PASS;
+	case SYS_close_range:
+		return do_close_range(s);
+	case SYS_dup:
+		return plx_ours(s->a) ? plx_px_dup(s->a) : PLX_PASS;
+	case SYS_fcntl:
+		return plx_ours(s->a) ? plx_px_fcntl(s->a, s->b, s->c) : PLX_PASS;
+	case SYS_ioctl:
+		return do_ioctl(s);
+	case SYS_flock:
+		plx_escape_if_ours(s->a, PLX_OUT_FLOCK);
+		return PLX_PASS;
+	case SYS_pidfd_getfd:
+		plx_escape_if_ours(s->b, PLX_OUT_SYSCALL);
+		return PLX_PASS;
+	case SYS_kcmp:
+		return do_kcmp(s);
+	case SYS_sendmsg:
+		if (plx_any())
+			plx_escape_message((const struct msghdr *)s->b);
+		return PLX_PASS;
+	case SYS_sendmmsg:
+		if (plx_any())
+			plx_escape_messages((const struct mmsghdr *)s->b, s->c);
+		return PLX_PASS;
+	case SYS_splice:
+	case SYS_copy_file_range:
+		plx_escape_if_ours(s->a, PLX_OUT_SPLICE);
+		plx_escape_if_ours(s->c, PLX_OUT_SPLICE);
+		return PLX_PASS;
+	case SYS_tee:
+	case SYS_sendfile:
+		plx_escape_if_ours(s->b, PLX_OUT_SPLICE);
+		plx_escape_if_ours(s->a, PLX_OUT_SPLICE);
+		return PLX_PASS;
+	case SYS_vmsplice:
+		plx_escape_if_ours(s->a, PLX_OUT_SPLICE);
+		return PLX_PASS;
+	case SYS_openat:
+	case SYS_openat2:
+		plx_path_check((const char *)s->b);
+		return PLX_PASS;
+	case SYS_io_submit:
+		if (plx_any())
+			plx_px_escape_iocbs(s->b, (void *const *)s->c);
+		return PLX_PASS;
+	case SYS_rt_sigaction:
+		return plx_guard_raw_sigaction(s->a, (const void *)s->b, (void *)s->c, s->d);
+	case SYS_unshare:
+		if ((s->a & CLONE_FILES) && !plx_vfork_child())
+			plx_stop_adopting(PLX_OUT_UNSHARE);
+		return PLX_PASS;
+	case SYS_prctl:
+		if ((int)s->a == PR_SET_SECCOMP && !plx_vfork_child())
+			plx_stop_adopting(PLX_OUT_SYSCALL);
+		return PLX_PASS;
+	case SYS_seccomp:
+		if (!plx_vfork_child())
+			plx_stop_adopting(PLX_OUT_SYSCALL);
+		return PLX_PASS;
+	default:
+		return PLX_PASS;
+	}
+}
+
+static __attribute__((noinline)) long enter(RAW_PARAMS)
+{
+	struct raw s = { RAW_ARGS };
+	int saved = errno;
+	long r = serve(&s);
+
+	errno = saved;
+	return r == PLX_PASS ? pass(&s) : plx_result(r);
+}
+
+static __attribute__((noinline)) long do_uring_setup(RAW_PARAMS)
+{
+	long fd = plx_real.syscall(RAW_ARGS);
+
+	if (fd >= 0 && !plx_vfork_child()) {
+		int saved = errno;
+
+		plx_stop_adopting(PLX_OUT_IO_URING);
+		errno = saved;
+	}
+	return fd;
+}
+
+/*
+ * Whether a clone is like a fork, and stays on this stack. Otherwise the caller makes
+ * the call, by a jump: the child may return on another stack than the parent.
+ */
+static __attribute__((noinline)) bool clone_forks(long nr, long a, long b)
+{
+	unsigned long flags = a;
+	bool own_stack = b;
+	int saved = errno;
+	bool forks;
+
+	if (nr == SYS_clone3) {
+		struct clone_args args = { 0 };
+
+		if (b < CLONE_ARGS_SIZE_VER0 ||
+		    plx_copy_in(&args, (const void *)a, CLONE_ARGS_SIZE_VER0))
+			return false;
+		flags = args.flags;
+		own_stack = args.stack;
+	}
+	forks = plx_clone_prepare(flags) == PLX_CLONE_FORK;
+	if (forks && own_stack) {
+		/* The child does not come back to us: it must have nothing of ours. */
+		plx_stop_adopting(PLX_OUT_CLONE);
+		forks = false;
+	}
+	errno = saved;
+	return forks;
+}
+
+static __attribute__((noinline)) long do_fork(RAW_PARAMS)
+{
+	struct clone_args args = { 0 };
+	long pid;
+
+	if (nr == SYS_clone3)
+		plx_copy_in(&args, (const void *)a, CLONE_ARGS_SIZE_VER0);
+	plx_fork_prepare();
+	pid = plx_real.syscall(RAW_ARGS);
+	plx_fork_done(pid == 0);
+	if (pid == 0 && (args.flags & CLONE_CLEAR_SIGHAND))
+		plx_guard_after_fork(true);
+	return pid;
+}
+
+/* Ends in a jump on every path; see clone_forks. */
+static __attribute__((noinline)) long enter_process(RAW_PARAMS)
+{
+	switch (nr) {
+#ifdef SYS_fork
+	case SYS_fork:
+		if (!plx_vfork_child())
+			return do_fork(RAW_ARGS);
+		break;
+	case SYS_vfork:
+		plx_vfork_enter();
+		break;
+#endif
+	case SYS_execve:
+	case SYS_execveat:
+		plx_before_exec(PLX_OUT_EXEC);
+		break;
+	default:
+		if (clone_forks(nr, a, b))
+			return do_fork(RAW_ARGS);
+	}
+	return plx_real.syscall(RAW_ARGS);
+}
+
+/* The name in the program is `syscall`; unistd.h declares that with other parameters. */
+PLX_EXPORT long plx_syscall(RAW_PARAMS) __asm__("syscall");
+PLX_EXPORT long plx_syscall(RAW_PARAMS)
+{
+	switch (nr) {
+	case SYS_read:
+	case SYS_write:
+	case SYS_readv:
+	case SYS_writev:
+	case SYS_preadv2:
+	case SYS_pwritev2:
+	case SYS_ppoll:
+	case SYS_pselect6:
+	case SYS_epoll_pwait:
+	case SYS_epoll_pwait2:
+#ifdef SYS_poll
+	case SYS_poll:
+	case SYS_select:
+	case SYS_epoll_wait:
+#endif
+		if (!plx_load(&plx_active))
+			break;
+		return enter_sleeping(RAW_ARGS);
+	case SYS_epoll_create1:
+	case SYS_eventfd2:
+#ifdef SYS_epoll_create
+	case SYS_epoll_create:
+	case SYS_eventfd:
+	case SYS_dup2:
+	case SYS_open:
+#endif
+	case SYS_dup3:
+	case SYS_epoll_ctl:
+	case SYS_close:
+	case SYS_close_range:
+	case SYS_dup:
+	case SYS_fcntl:
+	case SYS_ioctl:
+	case SYS_flock:
+	case SYS_pidfd_getfd:
+	case SYS_kcmp:
+	case SYS_sendmsg:
+	case SYS_sendmmsg:
+	case SYS_splice:
+	case SYS_copy_file_range:
+	case SYS_tee:
+	case SYS_sendfile:
+	case SYS_vmsplice:
+	case SYS_openat:
+	case SYS_openat2:
+	case SYS_io_submit:
+	case SYS_rt_sigaction:
+	case SYS_unshare:
+	case SYS_prctl:
+	case SYS_seccomp:
+		return enter(RAW_ARGS);
+	case SYS_io_uring_setup:
+		return do_uring_setup(RAW_ARGS);
+#ifdef SYS_fork
+	case SYS_fork:
+	case SYS_vfork:
+#endif
+	case SYS_clone:
+	case SYS_clone3:
+	case SYS_execve:
+	case SYS_execveat:
+		return enter_process(RAW_ARGS);
+	}
+	return plx_real.syscall(RAW_ARGS);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Time-outs that are written back.
+ */
+#ifndef PLX_PRELOAD_TIMELEFT_H
+#define PLX_PRELOAD_TIMELEFT_H
+
+#include "preload/preload.h"
+
+/* deadline = now + ts */
+void plx_deadline_set(struct timespec *deadline, const struct timespec *ts);
+/* select's time-out as ts and as a deadline; true if it is one that the kernel refuses. */
+bool plx_timeval_start(const struct timeval *tv, struct timespec *ts, struct timespec *deadline);
+/* Stores what is left until deadline, unless the process wants its time-outs untouched. */
+void plx_timeval_left(const struct timespec *deadline, struct timeval *user);
+void plx_timespec_left(const struct timespec *deadline, struct timespec *user);
+
+#endif

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * As many events as sleepers let all sleepers go, one each: what arrives while
+ * somebody collects, what does not fit, and what the bell told somebody else.
+ */
+#include "torture.h"
+
+#include "epoll/engine.h"
+
+#define N 4
+
+struct shared {
+	struct pollux_ep *ep;
+	struct obj *o[N];
+	int64_t timeout;
+	unsigned long got, timed_out, rounds;
+	int quit;
+};
+
+struct sleeper {
+	struct shared *s;
+	unsigned long turn;
+};
+
+/* One event a round. */
+static void sleeper(struct thread *t)
+{
+	struct sleeper *me = t->arg;
+	struct shared *s = me->s;
+
+	while (!atomic_get(&s->quit)) {
+		struct epoll_event ev;
+		int n;
+
+		if (atomic_get(&s->rounds) == me->turn) {
+			sched_yield();
+			continue;
+		}
+		n = pollux_ep_wait(s->ep, &ev, 1, s->timeout);
+		if (n == 1) {
+			me->turn++;
+			atomic_add(&s->got, 1);
+		} else if (n == 0) {
+			atomic_add(&s->timed_out, 1);
+		} else {
+			broken("a wait returned %d", n);
+		}
+	}
+}
+
+static void run(uint32_t mode, int64_t timeout)
+{
+	struct shared s = { .ep = ep_new(), .timeout = timeout };
+	struct sleeper me[N];
+	struct thread t[N];
+	unsigned long asleep = points_passed("announce_before_look");
+	unsigned long rung = points_passed("bell_before_unpark");
+	uint32_t r = 7;
+	int64_t start = now_ns();
+
+	torture_begin();
+	for (int i = 0; i < N; i++) {
+		s.o[i] = obj_new(0);
+		ep_add(s.ep, &s.o[i]->file, 0, EPOLLIN | mode, i);
+		me[i] = (struct sleeper){ .s = &s };
+		thread_start(&t[i], sleeper, &me[i]);
+	}
+	while (!stopping() && now_ns() - start < torture_ns() / 2) {
+		unsigned long round = atomic_add(&s.rounds, 1) + 1;
+
+		/* Sometimes all sleep before the first event, sometimes none. */
+		for (uint32_t i = rnd(&r) % 2000; i; i--)
+			__asm__ __volatile__("" ::: "memory");
+		if (!(rnd(&r) & 15))
+			sleep_ms(1);
+		for (int i = 0; i < N; i++)
+			obj_fire(s.o[i], EPOLLIN, EPOLLIN);
+		if (!await(atomic_get(&s.got) == N * round))
+			broken("round %lu: %lu events for %d sleepers", round,
+			       s.got - N * (round - 1), N);
+		for (int i = 0; i < N; i++)
+			obj_set(s.o[i], 0);
+	}
+	atomic_set(&s.quit, 1);
+	torture_end(t, N);
+	asleep = points_passed("announce_before_look") - asleep;
+	rung = points_passed("bell_before_unpark") - rung;
+	print_message("mode %#x: %lu rounds, %lu announced, %lu rung, %lu timed out\n", mode,
+		      s.rounds, asleep, rung, s.timed_out);
+	assert_true(s.rounds > 20);
+	assert_true(rung > 20);
+	if (timeout > 0)
+		assert_true(s.timed_out > 0);
+	ep_put(s.ep);
+	for (int i = 0; i < N; i++)
+		obj_put(s.o[i]);
+}
+
+static void edges(void **state)
+{
+	(void)state;
+	run(EPOLLET, POLLUX_FOREVER);
+}
+
+static void levels(void **state)
+{
+	(void)state;
+	run(0, POLLUX_FOREVER);
+}
+
+/* Some leave by time-out just as they are chosen (EP-WAKE-09). */
+static void time_outs(void **state)
+{
+	(void)state;
+	run(EPOLLET, 60000);
+}
+
+/* What arrives while another thread collects wakes a sleeper. */
+struct slow {
+	struct obj *fire;
+};
+
+static int slow_sink(void *arg, int index, uint32_t events, uint64_t data)
+{
+	struct slow *s = arg;
+
+	(void)index;
+	(void)events;
+	if (data == 'a')
+		obj_fire(s->fire, EPOLLIN, EPOLLIN);
+	return 0;
+}
+
+static void arrival_during_a_collection(void **state)
+{
+	struct pollux_ep *ep = ep_new();
+	struct obj *a = obj_new(0), *b = obj_new(0);
+	struct slow s = { .fire = b };
+
+	(void)state;
+	torture_begin();
+	ep_add(ep, &a->file, 0, EPOLLIN | EPOLLET, 'a');
+	ep_add(ep, &b->file, 0, EPOLLIN | EPOLLET, 'b');
+	for (int i = 0; i < 50; i++) {
+		struct waiter *w;
+
+		/* a is on the list, and still a thread sleeps: it was woken for nothing. */
+		obj_set(a, EPOLLIN);
+		w = waiter_new(ep, 1);
+		plx_lock(&ep->mtx, PLX_RANK_EP);
+		pollux_file_wake(&a->file, EPOLLIN);
+		plx_unlock(&ep->mtx, PLX_RANK_EP);
+		if (plx_ep_harvest(ep, slow_sink, &s, 1) == 1)
+			waiter_gets(w, 'b');
+		else
+			waiter_gets(w, 'a');
+		obj_set(b, 0);
+		obj_set(a, 0);
+		(void)pollux_ep_wait(ep, &(struct epoll_event){ 0 }, 1, 0);
+	}
+	ep_put(ep);
+	obj_put(a);
+	obj_put(b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(edges),
+		TEST(levels),
+		TEST(time_outs),
+		TEST(arrival_during_a_collection),
+	};
+
+	return RUN(tests);
+}
