@@ -15,6 +15,7 @@
  *   PLX_RANK_FILE      file.lock                 the file's list of watches, its primary flag
  *   PLX_RANK_GHOST     plx_front.ghost_lock      events that a spill made itself
  *   PLX_RANK_RETIRE    orphaned retire batches   batches left behind by threads that ended
+ *   PLX_RANK_SLAB      depot of the slab         free objects that no thread keeps
  */
 #ifndef PLX_BASE_LOCK_H
 #define PLX_BASE_LOCK_H
@@ -29,6 +30,7 @@ enum plx_rank {
 	PLX_RANK_FILE,
 	PLX_RANK_GHOST,
 	PLX_RANK_RETIRE,
+	PLX_RANK_SLAB,
 };
 
 /* 0 free, 1 held, 2 held and somebody may sleep. */

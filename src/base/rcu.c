@@ -6,6 +6,7 @@
 
 #include "base/bug.h"
 #include "base/lock.h"
+#include "base/slab.h"
 
 #define RETIRE_BATCH 128
 
@@ -155,15 +156,18 @@ void plx_retire_after_fork_child(void)
 
 void plx_rcu_before_fork(void)
 {
+	plx_slab_before_fork();
 	urcu_bp_before_fork();
 }
 
 void plx_rcu_after_fork_parent(void)
 {
 	urcu_bp_after_fork_parent();
+	plx_slab_after_fork();
 }
 
 void plx_rcu_after_fork_child(void)
 {
 	urcu_bp_after_fork_child();
+	plx_slab_after_fork();
 }

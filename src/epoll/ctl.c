@@ -105,7 +105,7 @@ static void ctl_tell(struct pollux_ep *ep)
 static struct plx_epitem *item_new(struct pollux_ep *ep, struct pollux_file *f, int key,
 				   uint32_t events, uint64_t data)
 {
-	struct plx_epitem *item = plx_zalloc(sizeof(*item));
+	struct plx_epitem *item = plx_slab_alloc();
 
 	if (!item)
 		return NULL;

@@ -56,6 +56,7 @@
 #include "base/lock.h"
 #include "base/mem.h"
 #include "base/rcu.h"
+#include "base/slab.h"
 
 #define PLX_EPOCH_ONE (1ull << 39)
 #define PLX_QUEUED (1ull << 38)
@@ -129,7 +130,7 @@ struct plx_epitem {
 	uint32_t seen;
 };
 
-_Static_assert(sizeof(struct plx_epitem) == 128, "an item fills two cache lines");
+_Static_assert(sizeof(struct plx_epitem) == PLX_SLAB_OBJECT, "an item fills two cache lines");
 
 /* ep.help: every item has to be looked at. */
 #define PLX_HELP_ALL ((struct plx_epitem *)1)
@@ -173,6 +174,8 @@ void plx_watch_link(struct pollux_file *f, struct plx_watch *w);
 void plx_watch_unlink(struct pollux_file *f, struct plx_watch *w);
 /* Invalidates what producers may have concluded about f: EPOCH moves, QUIET goes. */
 void plx_file_bump(struct pollux_file *f);
+/* pollux_file_wake after a read-modify-write, which orders what follows on x86. */
+void plx_file_wake_rmw(struct pollux_file *f, uint32_t key);
 /* pollux_file_wake for a caller inside an RCU section whose last access was a full barrier. */
 void plx_file_wake_rcu(struct pollux_file *f, uint32_t key, bool all);
 /*

@@ -141,7 +141,8 @@ static bool item_wake(struct plx_epitem *item, uint32_t key)
 	if (!(events & ~PLX_EP_FLAGS) || (key && !(key & events)))
 		return false;
 	queued = plx_item_queue(item);
-	plx_mb();
+	/* The push was a read-modify-write; an item found queued was pushed before. */
+	plx_mb_after_rmw();
 	slept = plx_ep_wake_one(ep);
 	if (plx_unlikely(plx_load(&ep->file.watches) != NULL))
 		plx_file_wake_rcu(&ep->file, EPOLLIN, false);
@@ -169,6 +170,14 @@ void plx_file_wake_rcu(struct pollux_file *f, uint32_t key, bool all)
 		if (success && w->exclusive == PLX_WATCH_EXCLUSIVE && !all)
 			break;
 	}
+}
+
+void plx_file_wake_rmw(struct pollux_file *f, uint32_t key)
+{
+	plx_mb_after_rmw();
+	plx_rcu_read_lock();
+	plx_file_wake_rcu(f, key, false);
+	plx_rcu_read_unlock();
 }
 
 void pollux_file_wake(struct pollux_file *f, uint32_t key)
@@ -212,7 +221,7 @@ uint64_t plx_file_add(struct pollux_file *f, uint64_t v)
 			struct pollux_ep *ep = item->ep;
 
 			plx_item_push(item, pops);
-			plx_mb();
+			plx_mb_after_rmw();
 			plx_ep_wake_one(ep);
 			if (plx_unlikely(plx_load(&ep->file.watches) != NULL))
 				plx_file_wake_rcu(&ep->file, EPOLLIN, false);

@@ -51,7 +51,7 @@ static void item_free(void *p)
 	struct plx_epitem *item = p;
 	struct pollux_ep *ep = item->ep;
 
-	plx_free(item);
+	plx_slab_free(item);
 	plx_ep_put(ep);
 }
 

@@ -51,7 +51,7 @@ static uint32_t efd_poll(struct pollux_file *f)
 
 static void efd_free(struct pollux_file *f)
 {
-	plx_free(plx_file_efd(f));
+	plx_slab_free(plx_file_efd(f));
 }
 
 static const struct pollux_file_ops efd_ops = {
@@ -90,7 +90,7 @@ int pollux_efd_new(struct pollux_eventfd **out, uint64_t initial, int flags)
 
 	if (flags & ~POLLUX_EFD_SEMAPHORE)
 		return -EINVAL;
-	e = plx_zalloc(sizeof(*e));
+	e = plx_slab_alloc();
 	if (!e)
 		return -ENOMEM;
 	pollux_file_init(&e->file, &efd_ops);
@@ -124,8 +124,9 @@ uint64_t pollux_efd_count(struct pollux_eventfd *e)
 /* Every successful read tells with OUT, every successful write with IN (EFD-13). */
 static void efd_tell_readers_left(struct pollux_eventfd *e)
 {
+	plx_mb_after_rmw();
 	if (plx_load_acq(&e->file.watches))
-		pollux_file_wake(&e->file, EPOLLOUT);
+		plx_file_wake_rmw(&e->file, EPOLLOUT);
 }
 
 static int efd_read_slow(struct pollux_eventfd *e, uint64_t *value)

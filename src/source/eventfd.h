@@ -25,6 +25,8 @@ struct pollux_eventfd {
 	uint32_t picked;
 };
 
+_Static_assert(sizeof(struct pollux_eventfd) <= PLX_SLAB_OBJECT, "an eventfd has its own lines");
+
 static inline struct pollux_eventfd *plx_file_efd(struct pollux_file *f)
 {
 	return plx_container_of(f, struct pollux_eventfd, file);

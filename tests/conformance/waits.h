@@ -194,6 +194,14 @@ static inline int wait_by(enum entry e, int ep, struct epoll_event *ev, int max,
  */
 #define NO_COMMON_ORDER(set)                                                                       \
 	(((set) == SET_MIXED || (set) == SET_NESTED_MIXED) && under_pollux())
+#define SKIP_WITHOUT_COMMON_ORDER(set)                                                             \
+	do {                                                                                       \
+		if (NO_COMMON_ORDER(set)) {                                                        \
+			print_message("skipped: known deviation: no common order of in-process "   \
+				      "and kernel files\n");                                       \
+			skip();                                                                    \
+		}                                                                                  \
+	} while (0)
 
 enum wset_kind { SET_EVENTFD, SET_PIPE, SET_MIXED, SET_NESTED, SET_NESTED_MIXED, SET_KINDS };
 

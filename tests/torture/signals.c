@@ -48,13 +48,11 @@ static void victim(struct thread *t)
 {
 	uint32_t r = (uint32_t)t->tid;
 	struct sigevent sev = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR2 };
-	struct itimerspec its = { { 0, 30000 }, { 0, 30000 } };
 	timer_t timer;
 
 	victim_id = pthread_self();
 	sev._sigev_un._tid = t->tid;
-	if (timer_create(CLOCK_MONOTONIC, &sev, &timer) != 0 ||
-	    timer_settime(timer, 0, &its, NULL) != 0)
+	if (timer_create(CLOCK_MONOTONIC, &sev, &timer) != 0)
 		broken("no timer");
 	while (!stopping()) {
 		int call = rnd(&r) % CALLS;
@@ -63,7 +61,11 @@ static void victim(struct thread *t)
 		uint64_t v;
 
 		in_call = call;
-		for (int k = 0; k < 20; k++) {
+		for (int k = 0; k < 8; k++) {
+			/* One shot each, so that a slow handler does not eat all the time. */
+			struct itimerspec its = { .it_value.tv_nsec = 1 + rnd(&r) % 20000 };
+
+			timer_settime(timer, 0, &its, NULL);
 			switch (call) {
 			case WRITE:
 				atomic_add(&written, 1);

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Objects of two cache lines.
+ *
+ * Items and eventfds are written by producers on one CPU and by consumers on another;
+ * two of them in one cache line cost more than everything else together. These
+ * objects are aligned to their size, without a header, and come from magazines of the
+ * calling thread. Memory once taken stays with the process and is used again.
+ *
+ * Sanitizer builds and fault injection use the C library instead, which knows what
+ * has been freed.
+ */
+#ifndef PLX_BASE_SLAB_H
+#define PLX_BASE_SLAB_H
+
+#include <stddef.h>
+
+#define PLX_SLAB_OBJECT 128
+
+/* Zeroed; NULL when there is no memory. */
+void *plx_slab_alloc(void);
+void plx_slab_free(void *p);
+
+/* Around fork: the depot's lock is held, so that the child finds it whole. */
+void plx_slab_before_fork(void);
+void plx_slab_after_fork(void);
+
+#endif
