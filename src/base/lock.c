@@ -46,8 +46,7 @@ void plx_lockdep_acquire(const plx_lock_t *l, enum plx_rank rank)
 {
 	for (int i = 0; i < nheld; i++) {
 		PLX_INVARIANT(held[i].lock != l, "a lock is not taken twice by one thread");
-		PLX_INVARIANT(held[i].rank < rank ||
-				      (held[i].rank == rank && rank == PLX_RANK_EP),
+		PLX_INVARIANT(held[i].rank < rank || (held[i].rank == rank && rank == PLX_RANK_EP),
 			      "locks are taken in rising rank");
 	}
 	PLX_INVARIANT(nheld < LOCKDEP_MAX, "lock nesting stays bounded");

@@ -49,7 +49,7 @@ static struct free_object *depot;
 static __thread struct {
 	uint32_t n;
 	void *obj[MAGAZINE];
-} *magazine;
+} * magazine;
 static pthread_key_t magazine_key;
 static pthread_once_t magazine_once = PTHREAD_ONCE_INIT;
 

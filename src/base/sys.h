@@ -46,7 +46,6 @@ static inline long plx_sys6(long nr, long a, long b, long c, long d, long e, lon
 #define plx_sys1(nr, a) plx_sys6((nr), (long)(a), 0, 0, 0, 0, 0)
 #define plx_sys2(nr, a, b) plx_sys6((nr), (long)(a), (long)(b), 0, 0, 0, 0)
 #define plx_sys3(nr, a, b, c) plx_sys6((nr), (long)(a), (long)(b), (long)(c), 0, 0, 0)
-#define plx_sys4(nr, a, b, c, d)                                                                   \
-	plx_sys6((nr), (long)(a), (long)(b), (long)(c), (long)(d), 0, 0)
+#define plx_sys4(nr, a, b, c, d) plx_sys6((nr), (long)(a), (long)(b), (long)(c), (long)(d), 0, 0)
 
 #endif

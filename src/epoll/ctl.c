@@ -117,9 +117,9 @@ static struct plx_epitem *item_new(struct pollux_ep *ep, struct pollux_file *f, 
 	item->data = data;
 	item->pushed = (uint32_t)-1;
 	item->seen = ep->harvests;
-	item->mark = plx_or(&f->flags, PLX_FILE_HAS_PRIMARY) & PLX_FILE_HAS_PRIMARY ?
-			     &item->own_mark :
-			     &f->word;
+	item->mark = plx_or(&f->flags, PLX_FILE_HAS_PRIMARY) & PLX_FILE_HAS_PRIMARY
+			     ? &item->own_mark
+			     : &f->word;
 	return item;
 }
 

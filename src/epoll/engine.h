@@ -202,7 +202,8 @@ void plx_item_push(struct plx_epitem *item, uint32_t pops);
 void plx_ready_splice(struct pollux_ep *ep);
 /* ep.mtx held: takes the item off the ordered list, if it is on it. */
 void plx_ready_unlink(struct plx_epitem *item);
-/* After a wake that found the item queued: the next ones need not look, if nobody else has to know. */
+/* After a wake that found the item queued: the next ones need not look, if nobody else has to know.
+ */
 void plx_item_try_quiet(struct plx_epitem *item);
 /* Makes the harvest look at an item whose producer is between its mark and its push. */
 void plx_ep_help(struct plx_epitem *item);

@@ -152,7 +152,7 @@ static void harvest_help(struct harvest *h, struct pollux_ep *ep, struct plx_epi
 
 int plx_ep_harvest(struct pollux_ep *ep, plx_sink_t sink, void *arg, int max)
 {
-	struct harvest h = { .sink = sink, .arg = arg, .max = max };
+	struct harvest h = {.sink = sink, .arg = arg, .max = max};
 	struct plx_epitem *help;
 	struct plx_list rest, level;
 	bool more;

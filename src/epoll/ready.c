@@ -40,9 +40,9 @@
  *    own wake, if the file has exactly this watch and the epoll is not itself watched:
  *    then a wake has nothing to do, whatever its key, until the item is taken off, the
  *    list changes, or the epoll becomes watched. (Its own wake first: the producer that
- *    pushed may be stopped before its own, and later ones look no further than QUIET.) Each of these moves EPOCH and clears QUIET after
- *    it has happened; the producer read the word before it looked. Either its
- *    compare-and-swap fails, or it saw the change, or its QUIET is cleared.
+ *    pushed may be stopped before its own, and later ones look no further than QUIET.) Each of
+ * these moves EPOCH and clears QUIET after it has happened; the producer read the word before it
+ * looked. Either its compare-and-swap fails, or it saw the change, or its QUIET is cleared.
  * 6. No wake is lost. Producer: push, barrier, look for sleepers. Consumer: announce,
  *    barrier, look at the list (ep_announce in wait.c). As in the kernel, each event
  *    wakes one more sleeper, even if the one woken before has not run yet (EP-WAKE-03),
@@ -210,8 +210,7 @@ static void bell_complete(struct pollux_ep *ep, uint64_t rung)
 	uint64_t bell = plx_load(&ep->bell);
 
 	while (bell / BELL_COLLECTION == rung / BELL_COLLECTION &&
-	       (bell & BELL_DONE) != BELL_DONE &&
-	       !plx_cas(&ep->bell, &bell, bell + BELL_DONE_ONE))
+	       (bell & BELL_DONE) != BELL_DONE && !plx_cas(&ep->bell, &bell, bell + BELL_DONE_ONE))
 		;
 }
 

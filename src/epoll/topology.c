@@ -18,7 +18,7 @@ plx_lock_t plx_topology_lock;
 uint64_t plx_topology_gen = 1;
 
 /* Paths of n + 1 epolls allowed for one file; those of one epoll have no limit. */
-static const unsigned int path_limits[PLX_EP_MAX_DEPTH] = { 0, 500, 100, 50, 10 };
+static const unsigned int path_limits[PLX_EP_MAX_DEPTH] = {0, 500, 100, 50, 10};
 
 /* Epolls on the longest chain that hangs below ep, ep included; LOOP if it meets stop. */
 static int depth_below(struct pollux_ep *ep, struct pollux_ep *stop, int level)
@@ -126,7 +126,7 @@ static int paths_above(struct pollux_file *f, int depth, unsigned int *count)
 
 static int paths_of_file(struct pollux_file *f)
 {
-	unsigned int count[PLX_EP_MAX_DEPTH] = { 0 };
+	unsigned int count[PLX_EP_MAX_DEPTH] = {0};
 	int r;
 
 	plx_rcu_read_lock();
@@ -145,8 +145,8 @@ static int paths_below(struct pollux_ep *ep)
 		for (struct plx_list *l = ep->items.next; !r && l != &ep->items; l = l->next) {
 			struct pollux_file *f = plx_all_item(l)->file;
 
-			r = f->kind == PLX_KIND_EPOLL ? paths_below(plx_file_ep(f)) :
-							paths_of_file(f);
+			r = f->kind == PLX_KIND_EPOLL ? paths_below(plx_file_ep(f))
+						      : paths_of_file(f);
 		}
 	}
 	plx_unlock(&ep->mtx, PLX_RANK_EP);

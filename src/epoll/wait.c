@@ -17,6 +17,7 @@
 
 bool plx_ep_announce(struct pollux_ep *ep)
 {
+	PLX_DELAY(announce_before_count);
 	plx_xadd(&ep->sleepers, 1);
 	plx_mb_after_rmw();
 	PLX_DELAY(announce_before_look);
@@ -54,7 +55,7 @@ static int64_t futex_now(void *host)
  */
 static int futex_park(void *host, uint32_t *bell, int64_t deadline)
 {
-	struct timespec ts = { .tv_sec = LONG_MAX / 2000000000l };
+	struct timespec ts = {.tv_sec = LONG_MAX / 2000000000l};
 	uint32_t seen = plx_load_acq(bell);
 	long r;
 

@@ -45,7 +45,7 @@ int pollux_epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 int pollux_epoll_pwait(int epfd, struct epoll_event *events, int maxevents, int timeout,
 		       const sigset_t *sigmask)
 {
-	struct timespec ts = { .tv_sec = timeout / 1000, .tv_nsec = timeout % 1000 * 1000000l };
+	struct timespec ts = {.tv_sec = timeout / 1000, .tv_nsec = timeout % 1000 * 1000000l};
 
 	API_RETURN(plx_px_epoll_wait(epfd, events, maxevents, timeout < 0 ? NULL : &ts, sigmask),
 		   epoll_pwait(epfd, events, maxevents, timeout, sigmask));
@@ -115,7 +115,7 @@ int pollux_fcntl(int fd, int cmd, long arg)
 
 int pollux_poll(struct pollfd *fds, nfds_t nfds, int timeout)
 {
-	struct timespec ts = { .tv_sec = timeout / 1000, .tv_nsec = timeout % 1000 * 1000000l };
+	struct timespec ts = {.tv_sec = timeout / 1000, .tv_nsec = timeout % 1000 * 1000000l};
 
 	API_RETURN(plx_px_ppoll(fds, nfds, timeout < 0 ? NULL : &ts, NULL),
 		   poll(fds, nfds, timeout));
@@ -198,9 +198,9 @@ static void guard_handler(int sig, siginfo_t *info, void *context)
 
 int pollux_guard_faults(void)
 {
-	struct sigaction sa = { .sa_sigaction = guard_handler,
-				.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER };
-	static const int signals[] = { SIGSEGV, SIGBUS };
+	struct sigaction sa = {.sa_sigaction = guard_handler,
+			       .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
+	static const int signals[] = {SIGSEGV, SIGBUS};
 
 	sigemptyset(&sa.sa_mask);
 	for (int i = 0; i < 2; i++) {

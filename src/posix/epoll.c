@@ -24,7 +24,7 @@ static void front_unpark(void *host, uint32_t *bell)
 }
 
 /* Waiting is plx_px_epoll_wait; the engine only ever wakes through these. */
-static const struct pollux_host_ops front_host = { .unpark_one = front_unpark };
+static const struct pollux_host_ops front_host = {.unpark_one = front_unpark};
 
 static void front_free(void *p)
 {
@@ -81,14 +81,15 @@ static uint64_t marker_new(void)
 	uint64_t r;
 
 	if (plx_sys3(SYS_getrandom, &r, sizeof(r), 0) != sizeof(r))
-		r = (uint64_t)&seed * 0x9e3779b97f4a7c15ull + plx_xadd(&seed, 0x632be59bd9b4e019ull);
+		r = (uint64_t)&seed * 0x9e3779b97f4a7c15ull +
+		    plx_xadd(&seed, 0x632be59bd9b4e019ull);
 	return r;
 }
 
 /* Registers the doorbell, once. 0, or a negative errno: the set stays with the kernel. */
 static int front_setup(struct plx_front *fr, int epfd)
 {
-	struct epoll_event ev = { .events = EPOLLIN | EPOLLET };
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
 	long r;
 
 	if (plx_load_acq(&fr->inproc))
@@ -131,7 +132,7 @@ out:
 /* The program has chosen the doorbell's marker as its own data: take another one. */
 static void marker_change(struct plx_front *fr)
 {
-	struct epoll_event ev = { .events = EPOLLIN | EPOLLET };
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
 
 	plx_lock(&fr->lock, PLX_RANK_FRONT);
 	ev.data.u64 = marker_new();
@@ -195,10 +196,9 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 	long r = PLX_PASS;
 
 	if (plx_unlikely(plx_fd_hidden(epfd) || plx_fd_hidden(fd)))
-		return op != EPOLL_CTL_DEL && plx_copy_in(&(struct epoll_event){ 0 }, ev,
-							   sizeof(*ev)) ?
-			       -EFAULT :
-			       -EBADF;
+		return op != EPOLL_CTL_DEL && plx_copy_in(&(struct epoll_event){0}, ev, sizeof(*ev))
+			       ? -EFAULT
+			       : -EBADF;
 	f = plx_table_get(fd);
 	ef = plx_table_get(epfd);
 	if (ef && ef->kind == PLX_KIND_EPOLL) {
@@ -213,8 +213,7 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 			plx_px_escape(epfd, PLX_OUT_NESTED);
 			r = ctl_kernel(fr, op, ev);
 		}
-	} else if (!ef && f && op == EPOLL_CTL_ADD &&
-		   plx_sys2(SYS_fcntl, epfd, F_GETFD) >= 0) {
+	} else if (!ef && f && op == EPOLL_CTL_ADD && plx_sys2(SYS_fcntl, epfd, F_GETFD) >= 0) {
 		plx_px_escape(fd, PLX_OUT_FOREIGN_EPOLL);
 	}
 	if (ef)

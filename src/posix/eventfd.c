@@ -81,7 +81,7 @@ static long not_ours(struct pollux_file *f)
  */
 static long kernel_sleep(int fd, uint64_t *value, bool write)
 {
-	struct pollfd p = { .fd = fd, .events = write ? POLLOUT : POLLIN };
+	struct pollfd p = {.fd = fd, .events = write ? POLLOUT : POLLIN};
 	long r;
 
 	do {
@@ -100,16 +100,17 @@ static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, 
 	bool slept = false;
 
 	plx_rcu_read_unlock();
+	/* Gone from the table, by a close or a spill: the number is the kernel's. */
 	if (!got)
-		return -EBADF;
+		return PLX_PASS;
 	if (r == -EAGAIN && !nonblock) {
 		r = write ? pollux_efd_write(e, *value, 1) : pollux_efd_read(e, value, 1);
 		slept = true;
 	}
 	if (r == -ESTALE) {
 		plx_spill_wait(e);
-		r = slept && (plx_load(&e->status) & O_NONBLOCK) ? kernel_sleep(fd, value, write) :
-								   PLX_PASS;
+		r = slept && (plx_load(&e->status) & O_NONBLOCK) ? kernel_sleep(fd, value, write)
+								 : PLX_PASS;
 	}
 	pollux_file_put(&e->file);
 	return r;

@@ -210,12 +210,12 @@ bool plx_px_ioctl_carries_fds(unsigned long req)
 {
 	switch (_IOC_TYPE(req)) {
 	case 0x12: /* block devices */
-	case 'E': /* input */
-	case 'T': /* terminals */
-	case 'V': /* video */
-	case 'X': /* file systems */
-	case 'f': /* ext4, inode flags */
-	case 'v': /* the same, version */
+	case 'E':  /* input */
+	case 'T':  /* terminals */
+	case 'V':  /* video */
+	case 'X':  /* file systems */
+	case 'f':  /* ext4, inode flags */
+	case 'v':  /* the same, version */
 	case 0x89: /* sockets */
 	case 0x8a: /* epoll */
 	case 0x8b: /* wireless */

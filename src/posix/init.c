@@ -25,9 +25,9 @@ static const struct {
 	const char *name;
 	uint32_t kinds;
 } adopt_names[] = {
-	{ "epoll", PLX_ADOPT_EPOLL },
-	{ "eventfd", PLX_ADOPT_EVENTFD },
-	{ "all", ~0u },
+	{"epoll", PLX_ADOPT_EPOLL},
+	{"eventfd", PLX_ADOPT_EVENTFD},
+	{"all", ~0u},
 };
 
 static uint32_t parse_kinds(const char *list)

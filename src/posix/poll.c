@@ -183,7 +183,7 @@ static int64_t poll_now(void)
 
 static int poll_kernel(struct poll_call *c, bool block, int64_t deadline, const sigset_t *sigmask)
 {
-	struct timespec ts = { 0 }, *tp = &ts;
+	struct timespec ts = {0}, *tp = &ts;
 	int r;
 
 	if (block && deadline < 0) {
@@ -397,7 +397,7 @@ struct select_sets {
 	size_t bytes;
 };
 
-static const short select_events[3] = { SELECT_READ, SELECT_WRITE, SELECT_EXCEPT };
+static const short select_events[3] = {SELECT_READ, SELECT_WRITE, SELECT_EXCEPT};
 
 static bool set_has(const unsigned long *set, int fd)
 {
@@ -473,7 +473,7 @@ static void select_free(void *p)
 long plx_px_pselect(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct timespec *timeout,
 		    const sigset_t *sigmask)
 {
-	struct select_sets s = { .user = { rd, wr, ex } };
+	struct select_sets s = {.user = {rd, wr, ex}};
 	bool fault = false;
 	long r = PLX_PASS;
 

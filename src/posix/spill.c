@@ -9,7 +9,8 @@
  *   2. each counter is frozen: reads and writes find it gone, and wait for step 6
  *   3. a kernel eventfd with the count takes its place under every number (dup3)
  *   4. its items leave the epolls
- *   5. and are added to the kernel epolls, in the order of the ready lists
+ *   5. and are added to the kernel epolls, in the order of the ready lists and, for each
+ *      file, in the order in which they were added here (EP-RDY-19, EP-EXC-02)
  *   6. spilled is set; the mutexes are released; sleepers are woken and go to the kernel
  *
  * ADD makes a fresh edge in the kernel for a file that is ready. That is right for
@@ -38,10 +39,14 @@ struct move {
 	struct pollux_ep *ep;
 	struct pollux_eventfd *e;
 	uint32_t events;
+	/* Place in the epoll's ready list, from 1; 0: not on it. */
 	uint32_t order;
+	/* Place among the watches of its file in the order of their ADDs, from 0. */
+	uint32_t age;
 	uint64_t data;
 	int key;
 	bool consumed;
+	bool done;
 };
 
 struct spill {
@@ -64,28 +69,29 @@ static const struct {
 	const char *name;
 	const char *what;
 } ways_out[PLX_OUT_COUNT] = {
-	[PLX_OUT_FORK] = { "fork", "all objects; both sides go on with the kernel's" },
-	[PLX_OUT_VFORK] = { "vfork", "all objects; the child shares memory, not descriptors" },
-	[PLX_OUT_CLONE] = { "clone", "all objects, unless it makes a thread" },
-	[PLX_OUT_UNSHARE] = { "unshare", "all objects; nothing is adopted afterwards" },
-	[PLX_OUT_EXEC] = { "exec", "objects with a descriptor that is not close-on-exec" },
-	[PLX_OUT_SPAWN] = { "spawn", "as exec, and what file actions name" },
-	[PLX_OUT_SCM_RIGHTS] = { "scm_rights", "the objects whose descriptors are sent" },
-	[PLX_OUT_SPLICE] = { "splice", "the object; so for tee, vmsplice, sendfile" },
-	[PLX_OUT_VECTOR] = { "vector", "the object, for reads and writes in several pieces" },
-	[PLX_OUT_STDIO] = { "stdio", "the object given to fdopen or dprintf" },
-	[PLX_OUT_FCNTL] = { "fcntl", "the object, for owners, signals, leases, locks" },
-	[PLX_OUT_IOCTL] = { "ioctl", "the object, for requests other than FIONBIO and its like" },
-	[PLX_OUT_IOCTL_FDS] = { "ioctl_fds", "all objects, for requests that may carry descriptors" },
-	[PLX_OUT_FLOCK] = { "flock", "the object" },
-	[PLX_OUT_FDINFO] = { "fdinfo", "the object whose fdinfo is opened" },
-	[PLX_OUT_AIO] = { "aio", "objects named by an iocb" },
-	[PLX_OUT_IO_URING] = { "io_uring", "all objects; nothing is adopted afterwards" },
-	[PLX_OUT_NESTED] = { "nested", "both epolls and what they watch" },
-	[PLX_OUT_FOREIGN_EPOLL] = { "foreign_epoll", "an object added to an epoll that is not ours" },
-	[PLX_OUT_NO_FD] = { "no_fd", "an object added to an epoll that has gone, or no doorbell to be had" },
-	[PLX_OUT_POLL] = { "poll", "an epoll in a poll or select set, and what it watches" },
-	[PLX_OUT_SYSCALL] = { "syscall", "objects named by a raw call that we do not serve" },
+	[PLX_OUT_FORK] = {"fork", "all objects; both sides go on with the kernel's"},
+	[PLX_OUT_VFORK] = {"vfork", "all objects; the child shares memory, not descriptors"},
+	[PLX_OUT_CLONE] = {"clone", "all objects, unless it makes a thread"},
+	[PLX_OUT_UNSHARE] = {"unshare", "all objects; nothing is adopted afterwards"},
+	[PLX_OUT_EXEC] = {"exec", "objects with a descriptor that is not close-on-exec"},
+	[PLX_OUT_SPAWN] = {"spawn", "as exec, and what file actions name"},
+	[PLX_OUT_SCM_RIGHTS] = {"scm_rights", "the objects whose descriptors are sent"},
+	[PLX_OUT_SPLICE] = {"splice", "the object; so for tee, vmsplice, sendfile"},
+	[PLX_OUT_VECTOR] = {"vector", "the object, for reads and writes in several pieces"},
+	[PLX_OUT_STDIO] = {"stdio", "the object given to fdopen or dprintf"},
+	[PLX_OUT_FCNTL] = {"fcntl", "the object, for owners, signals, leases, locks"},
+	[PLX_OUT_IOCTL] = {"ioctl", "the object, for requests other than FIONBIO and its like"},
+	[PLX_OUT_IOCTL_FDS] = {"ioctl_fds", "all objects, for requests that may carry descriptors"},
+	[PLX_OUT_FLOCK] = {"flock", "the object"},
+	[PLX_OUT_FDINFO] = {"fdinfo", "the object whose fdinfo is opened"},
+	[PLX_OUT_AIO] = {"aio", "objects named by an iocb"},
+	[PLX_OUT_IO_URING] = {"io_uring", "all objects; nothing is adopted afterwards"},
+	[PLX_OUT_NESTED] = {"nested", "both epolls and what they watch"},
+	[PLX_OUT_FOREIGN_EPOLL] = {"foreign_epoll", "an object added to an epoll that is not ours"},
+	[PLX_OUT_NO_FD] = {"no_fd",
+			   "an object added to an epoll that has gone, or no doorbell to be had"},
+	[PLX_OUT_POLL] = {"poll", "an epoll in a poll or select set, and what it watches"},
+	[PLX_OUT_SYSCALL] = {"syscall", "objects named by a raw call that we do not serve"},
 };
 
 static uint64_t spilled_by[PLX_OUT_COUNT];
@@ -162,8 +168,32 @@ static void take_item(struct spill *s, struct plx_epitem *item, uint32_t order, 
 	m->order = order;
 	m->data = item->data;
 	m->key = item->key;
+	m->age = item->seen;
+	m->done = false;
 	m->consumed = (events & EPOLLET) && !order && (ready & events);
 	plx_item_remove(item);
+}
+
+/*
+ * Numbers the items of a file by age: plain ones are listed newest first, exclusive ones
+ * after them, oldest first. The numbers are kept where a harvest notes its visits; the
+ * items are about to go.
+ */
+static void number_items(struct pollux_eventfd *e)
+{
+	struct plx_watch *w;
+	uint32_t plain = 0, next;
+
+	plx_rcu_read_lock();
+	for (w = plx_load_acq(&e->file.watches); w; w = plx_load_acq(&w->next))
+		if (!w->fn && w->exclusive == PLX_WATCH_PLAIN)
+			plain++;
+	next = plain;
+	for (w = plx_load_acq(&e->file.watches); w; w = plx_load_acq(&w->next))
+		if (!w->fn)
+			plx_watch_item(w)->seen =
+				w->exclusive == PLX_WATCH_PLAIN ? --plain : next++;
+	plx_rcu_read_unlock();
 }
 
 /* The ready list first, in its order; then the rest, among it items that a producer
@@ -257,19 +287,6 @@ static int move_number(const struct spill *s, const struct move *m, const int *k
 	return k[m->e->picked - 1];
 }
 
-static int by_epoll_and_order(const void *a, const void *b)
-{
-	const struct move *x = a, *y = b;
-
-	if (x->ep != y->ep)
-		return x->ep < y->ep ? -1 : 1;
-	if (x->consumed != y->consumed)
-		return x->consumed ? -1 : 1;
-	if (!x->order != !y->order)
-		return x->order ? -1 : 1;
-	return (x->order > y->order) - (x->order < y->order);
-}
-
 /* --- ghosts ------------------------------------------------------------------------ */
 
 static void ghost_add(struct plx_front *fr, uint64_t data)
@@ -322,7 +339,8 @@ static int registrations(int epfd, struct registration **out)
 		if (size - len < 4096) {
 			size = size ? size * 2 : 16384;
 			text = realloc(text, size);
-			PLX_INVARIANT(text, "there is memory for turning objects into kernel objects");
+			PLX_INVARIANT(text,
+				      "there is memory for turning objects into kernel objects");
 		}
 		r = plx_sys3(SYS_read, fd, text + len, size - len - 1);
 		len += r > 0 ? r : 0;
@@ -347,7 +365,7 @@ static int registrations(int epfd, struct registration **out)
 static void put_back(int epfd, const struct registration *reg, int n, uint64_t data)
 {
 	for (int i = 0; i < n; i++) {
-		struct epoll_event ev = { .events = reg[i].events, .data.u64 = data };
+		struct epoll_event ev = {.events = reg[i].events, .data.u64 = data};
 
 		if (reg[i].data == data && (reg[i].events & (EPOLLET | EPOLLONESHOT)))
 			plx_sys4(SYS_epoll_ctl, epfd, EPOLL_CTL_MOD, reg[i].fd, &ev);
@@ -364,7 +382,7 @@ static void lay_ghosts(struct plx_front *fr)
 	struct registration *reg;
 	int n = registrations(fr->kfd, &reg);
 	struct epoll_event *ev = calloc(n + 1, sizeof(*ev));
-	struct timespec pause = { .tv_nsec = 100000 };
+	struct timespec pause = {.tv_nsec = 100000};
 	bool rung = false;
 	int got;
 
@@ -387,27 +405,81 @@ static void lay_ghosts(struct plx_front *fr)
 	free(reg);
 }
 
+/*
+ * One move may go if the older items of its file have gone, and what stands before it in
+ * its epoll: collected edges before queued items, queued items in their order.
+ */
+static bool move_may_go(const struct move *m, const uint32_t *next_age, bool strict)
+{
+	const struct plx_front *fr = m->ep->owner;
+
+	if (m->age != next_age[m->e->picked - 1])
+		return false;
+	if (!strict || !m->order)
+		return true;
+	return !fr->consumed_left && m->order == fr->order_next;
+}
+
+static void move_go(struct spill *s, struct move *m, const int *k, uint32_t *next_age)
+{
+	struct plx_front *fr = m->ep->owner;
+	struct epoll_event ev = {.events = m->events, .data.u64 = m->data};
+
+	if (m->consumed)
+		ghost_add(fr, m->data);
+	plx_xchg(&fr->nkernel, 1);
+	plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_ADD, move_number(s, m, k), &ev);
+	m->done = true;
+	next_age[m->e->picked - 1]++;
+	if (m->order)
+		fr->order_next = m->order + 1;
+	if (m->consumed && --fr->consumed_left == 0)
+		lay_ghosts(fr);
+}
+
+/*
+ * Both orders together nearly always have a solution. Where they have none, age wins: the
+ * ready lists of different epolls were then filled in orders that no single sequence of
+ * wakes gives.
+ */
 static void register_moves(struct spill *s, const int *k)
 {
-	qsort(s->moves, s->nmoves, sizeof(*s->moves), by_epoll_and_order);
-	for (int i = 0; i < s->nmoves; i++) {
-		struct move *m = &s->moves[i];
-		struct plx_front *fr = m->ep->owner;
-		struct epoll_event ev = { .events = m->events, .data.u64 = m->data };
-		bool last = i + 1 == s->nmoves || s->moves[i + 1].ep != m->ep;
+	uint32_t *next_age = calloc(s->nefds + 1, sizeof(*next_age));
+	int left = s->nmoves;
 
-		if (m->consumed)
-			ghost_add(fr, m->data);
-		plx_xchg(&fr->nkernel, 1);
-		plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_ADD, move_number(s, m, k), &ev);
-		if (m->consumed && (last || !s->moves[i + 1].consumed))
-			lay_ghosts(fr);
+	PLX_INVARIANT(next_age, "there is memory for turning objects into kernel objects");
+	for (int i = 0; i < s->neps; i++) {
+		struct plx_front *fr = s->eps[i]->owner;
+
+		fr->consumed_left = 0;
+		fr->order_next = 1;
+	}
+	for (int i = 0; i < s->nmoves; i++) {
+		struct plx_front *fr = s->moves[i].ep->owner;
+
+		fr->consumed_left += s->moves[i].consumed;
+	}
+	for (bool strict = true; left;) {
+		int before = left;
+
+		for (int i = 0; i < s->nmoves; i++) {
+			struct move *m = &s->moves[i];
+
+			if (m->done || !move_may_go(m, next_age, strict))
+				continue;
+			move_go(s, m, k, next_age);
+			left--;
+			if (!strict)
+				break;
+		}
+		strict = strict ? left < before : true;
 	}
 	for (int i = 0; i < s->neps; i++) {
 		struct plx_front *fr = s->eps[i]->owner;
 
 		plx_xadd(&fr->gen, 1);
 	}
+	free(next_age);
 }
 
 /* plx_table_lock held, signals blocked; the objects have been collected in s. */
@@ -422,6 +494,8 @@ static void spill_run(struct spill *s, enum plx_way_out why)
 		plx_lock(&s->eps[i]->mtx, PLX_RANK_EP);
 	for (int i = 0; i < s->nefds; i++)
 		counts[i] = plx_efd_freeze(s->efds[i]);
+	for (int i = 0; i < s->nefds; i++)
+		number_items(s->efds[i]);
 	for (int i = 0; i < s->neps; i++)
 		take_items(s, s->eps[i], counts);
 	for (int i = 0; i < s->nefds; i++)
@@ -681,8 +755,8 @@ void plx_px_stats_print(int fd)
 
 	for (int i = 0; i < PLX_OUT_COUNT; i++)
 		if (spilled_by[i])
-			n += snprintf(buf + n, sizeof(buf) - n, "pollux: spilled by %s: %llu (%s)\n",
-				      ways_out[i].name, (unsigned long long)spilled_by[i],
-				      ways_out[i].what);
+			n += snprintf(buf + n, sizeof(buf) - n,
+				      "pollux: spilled by %s: %llu (%s)\n", ways_out[i].name,
+				      (unsigned long long)spilled_by[i], ways_out[i].what);
 	plx_sys3(SYS_write, fd, buf, n);
 }

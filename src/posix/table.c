@@ -2,7 +2,7 @@
 #include "posix/table.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 
 #include "base/sys.h"
@@ -21,7 +21,7 @@ struct hidden {
 };
 
 struct pollux_file *plx_table_first[PLX_TABLE_CHUNK];
-struct pollux_file **plx_table_chunks[PLX_TABLE_CHUNKS] = { plx_table_first };
+struct pollux_file **plx_table_chunks[PLX_TABLE_CHUNKS] = {plx_table_first};
 plx_lock_t plx_table_lock;
 
 struct pollux_file *plx_table_get(int fd)
@@ -53,11 +53,10 @@ struct pollux_file *plx_table_set(int fd, struct pollux_file *f)
 	return plx_xchg(plx_table_slot(fd), f);
 }
 
-/* Chunks are mapped, never unmapped; a race for one is decided by the swap. */
+/* Chunks are never freed; a race for one is decided by the swap. */
 int plx_table_reserve(int fd)
 {
-	struct pollux_file ***at, **none = NULL;
-	void *p;
+	struct pollux_file ***at, **none = NULL, **p;
 
 	if (fd < PLX_TABLE_CHUNK)
 		return 0;
@@ -66,12 +65,11 @@ int plx_table_reserve(int fd)
 	at = &plx_table_chunks[fd / PLX_TABLE_CHUNK];
 	if (plx_load_acq(at))
 		return 0;
-	p = mmap(NULL, PLX_TABLE_CHUNK * sizeof(void *), PROT_READ | PROT_WRITE,
-		 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (p == MAP_FAILED)
+	p = calloc(PLX_TABLE_CHUNK, sizeof(*p));
+	if (!p)
 		return -ENOMEM;
-	if (!plx_cas(at, &none, (struct pollux_file **)p))
-		munmap(p, PLX_TABLE_CHUNK * sizeof(void *));
+	if (!plx_cas(at, &none, p))
+		free(p);
 	return 0;
 }
 
@@ -94,7 +92,7 @@ static void hidden_free(struct pollux_file *f)
 	plx_free(f);
 }
 
-static const struct pollux_file_ops hidden_ops = { .poll = hidden_poll, .free = hidden_free };
+static const struct pollux_file_ops hidden_ops = {.poll = hidden_poll, .free = hidden_free};
 
 /* fd duplicated to a high number, close-on-exec; a negative errno if there is none. */
 static int dup_high(int fd)
@@ -115,9 +113,9 @@ static int dup_high(int fd)
 	 */
 	if (lim.rlim_max > lim.rlim_cur) {
 		more = lim;
-		more.rlim_cur = lim.rlim_max - lim.rlim_cur > HIDDEN_ROOM * 16 ?
-					lim.rlim_cur + HIDDEN_ROOM * 16 :
-					lim.rlim_max;
+		more.rlim_cur = lim.rlim_max - lim.rlim_cur > HIDDEN_ROOM * 16
+					? lim.rlim_cur + HIDDEN_ROOM * 16
+					: lim.rlim_max;
 		plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, &more, NULL);
 		n = plx_sys3(SYS_fcntl, fd, F_DUPFD_CLOEXEC, lim.rlim_cur);
 		plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, &lim, NULL);

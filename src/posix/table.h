@@ -21,7 +21,6 @@
 extern struct pollux_file **plx_table_chunks[PLX_TABLE_CHUNKS];
 extern struct pollux_file *plx_table_first[PLX_TABLE_CHUNK];
 
-
 static inline struct pollux_file **plx_table_slot(int fd)
 {
 	struct pollux_file **chunk;

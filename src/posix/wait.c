@@ -32,6 +32,17 @@
 #define USER_END (1ull << 52)
 #endif
 
+/*
+ * The wait that the calling thread is in. A signal handler may leave it for good by
+ * siglongjmp; the note is how the next wait, or the end of the thread, finds what it
+ * held. It is told from a wait that a handler has merely interrupted by its frame.
+ */
+static __thread struct wait_note {
+	struct pollux_file *file;
+	void *frame;
+	bool announced;
+} note;
+
 struct waiter {
 	struct plx_front *fr;
 	struct pollux_file *file;
@@ -40,14 +51,16 @@ struct waiter {
 	int epfd;
 	const sigset_t *sigmask;
 	bool announced;
+	/* What the thread's note said before: a wait that a handler interrupted, if any. */
+	struct wait_note outer;
 	/* Deadline on CLOCK_MONOTONIC in ns; negative: none. */
 	int64_t deadline;
 };
 
 static __thread struct epoll_event *bounce;
 static __thread int bounce_room;
-static pthread_key_t bounce_key;
-static pthread_once_t bounce_once = PTHREAD_ONCE_INIT;
+static pthread_key_t wait_key;
+static pthread_once_t wait_once = PTHREAD_ONCE_INIT;
 
 static int64_t now_ns(void)
 {
@@ -57,16 +70,33 @@ static int64_t now_ns(void)
 	return ts.tv_sec * NSEC + ts.tv_nsec;
 }
 
-static void bounce_free(void *p)
+static void note_drop(void);
+
+/* The end of a thread that has waited; p is one of its thread-local variables. */
+static void wait_thread_exit(void *p)
 {
+	(void)p;
+	if (note.file)
+		note_drop();
+	free(bounce);
 	bounce = NULL;
 	bounce_room = 0;
-	free(p);
 }
 
-static void bounce_init(void)
+static void wait_init(void)
 {
-	pthread_key_create(&bounce_key, bounce_free);
+	pthread_key_create(&wait_key, wait_thread_exit);
+}
+
+/* Once a thread: its end is to be heard of. */
+static void wait_thread_begin(void)
+{
+	static __thread bool begun;
+
+	if (plx_likely(begun))
+		return;
+	pthread_once(&wait_once, wait_init);
+	begun = pthread_setspecific(wait_key, &note) == 0;
 }
 
 /* Room for max events, or as many as can be had; the stack has the rest. */
@@ -77,11 +107,9 @@ static struct epoll_event *bounce_get(struct epoll_event *stack, int *max)
 	if (bounce_room < *max) {
 		void *p = realloc(bounce, *max * sizeof(*bounce));
 
-		pthread_once(&bounce_once, bounce_init);
 		if (p) {
 			bounce = p;
 			bounce_room = *max;
-			pthread_setspecific(bounce_key, p);
 		} else if (bounce_room <= BOUNCE_STACK) {
 			*max = BOUNCE_STACK;
 			return stack;
@@ -95,7 +123,7 @@ static struct epoll_event *bounce_get(struct epoll_event *stack, int *max)
 static int sink_user(void *arg, int index, uint32_t events, uint64_t data)
 {
 	struct epoll_event *user = arg;
-	struct epoll_event ev = { .events = events, .data.u64 = data };
+	struct epoll_event ev = {.events = events, .data.u64 = data};
 
 	return plx_copy_out(user + index, &ev, sizeof(ev));
 }
@@ -261,7 +289,7 @@ static int collect_both(struct waiter *w)
 
 static void waiter_retract(struct waiter *w)
 {
-	w->announced = false;
+	w->announced = note.announced = false;
 	plx_ep_retract(w->fr->ep);
 }
 
@@ -274,6 +302,29 @@ static void waiter_leave(struct waiter *w)
 		plx_ep_wake_one(w->fr->ep);
 }
 
+static void note_drop(void)
+{
+	struct waiter left = {.file = note.file, .fr = plx_file_front(note.file)};
+
+	if (note.announced)
+		waiter_leave(&left);
+	note.file = NULL;
+	pollux_file_put(left.file);
+}
+
+/* At the beginning of a wait: if an earlier one was left by a jump, ends it. */
+static void note_check(void *frame)
+{
+	stack_t stack;
+
+	if (plx_likely(!note.file))
+		return;
+	if ((char *)frame < (char *)note.frame || plx_sys2(SYS_sigaltstack, NULL, &stack) < 0 ||
+	    (stack.ss_flags & SS_ONSTACK))
+		return;
+	note_drop();
+}
+
 /* Also runs when the thread is cancelled in the kernel's wait. */
 static void waiter_done(void *p)
 {
@@ -281,6 +332,7 @@ static void waiter_done(void *p)
 
 	if (w->announced)
 		waiter_leave(w);
+	note = w->outer;
 	pollux_file_put(w->file);
 }
 
@@ -301,7 +353,7 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 			return 0;
 		if (plx_ep_spin(w->fr->ep))
 			continue;
-		w->announced = true;
+		w->announced = note.announced = true;
 		if (plx_ep_announce(w->fr->ep)) {
 			plx_px_count(PLX_COUNT_SLEEPS);
 			n = collect_kernel(w, 0, true);
@@ -334,7 +386,7 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 		n = plx_sys6(SYS_epoll_pwait, w->epfd, (long)w->ev, w->max, 0, 0, 8);
 		return n;
 	}
-	w->announced = true;
+	w->announced = note.announced = true;
 	plx_xadd(&w->fr->ep->sleepers, 1);
 	plx_mb_after_rmw();
 	if (plx_load_acq(&w->fr->inproc)) {
@@ -361,7 +413,7 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout,
 		       const sigset_t *sigmask)
 {
-	struct waiter w = { .ev = ev, .max = max, .epfd = epfd, .sigmask = sigmask };
+	struct waiter w = {.ev = ev, .max = max, .epfd = epfd, .sigmask = sigmask};
 	bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
 	long r;
 
@@ -374,6 +426,10 @@ long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct t
 	}
 	w.fr = plx_file_front(w.file);
 	w.deadline = -1;
+	note_check(&w);
+	wait_thread_begin();
+	w.outer = note;
+	note = (struct wait_note){.file = w.file, .frame = &w};
 	if (timeout && !poll_only) {
 		int64_t now = now_ns();
 

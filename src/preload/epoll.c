@@ -74,7 +74,7 @@ static __attribute__((noinline)) long wait_ours(int epfd, struct epoll_event *ev
 static __attribute__((noinline)) long wait_ours_ms(int epfd, struct epoll_event *ev, int max,
 						   int timeout, const sigset_t *mask)
 {
-	struct timespec ts = { .tv_sec = timeout / 1000, .tv_nsec = timeout % 1000 * 1000000l };
+	struct timespec ts = {.tv_sec = timeout / 1000, .tv_nsec = timeout % 1000 * 1000000l};
 
 	return wait_copied(epfd, ev, max, timeout < 0 ? NULL : &ts, mask);
 }
@@ -89,8 +89,8 @@ static __attribute__((noinline)) int wait_or_pass(int epfd, struct epoll_event *
 
 PLX_EXPORT int epoll_wait(int epfd, struct epoll_event *ev, int max, int timeout)
 {
-	return plx_fd_ours(epfd) ? wait_or_pass(epfd, ev, max, timeout) :
-				   plx_real.epoll_wait(epfd, ev, max, timeout);
+	return plx_fd_ours(epfd) ? wait_or_pass(epfd, ev, max, timeout)
+				 : plx_real.epoll_wait(epfd, ev, max, timeout);
 }
 
 PLX_EXPORT int epoll_pwait(int epfd, struct epoll_event *ev, int max, int timeout,

@@ -194,7 +194,7 @@ static size_t count_args(va_list ap)
 	}                                                                                          \
 	char *argv[n + 1];                                                                         \
 	va_start(ap, arg);                                                                         \
-	argv[0] = (char *)first;                                                                    \
+	argv[0] = (char *)first;                                                                   \
 	for (size_t i = 1; i <= n; i++)                                                            \
 		argv[i] = va_arg(ap, char *);                                                      \
 	if (with_env)                                                                              \

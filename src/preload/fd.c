@@ -10,7 +10,6 @@
 #include "preload/preload.h"
 
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 
@@ -38,7 +37,7 @@ PLX_EXPORT int close_range(unsigned int first, unsigned int last, int flags)
 		int saved = errno;
 		long r;
 
-		if (flags & CLOSE_RANGE_UNSHARE)
+		if (plx_unshares(first, last, flags))
 			plx_stop_adopting(PLX_OUT_UNSHARE);
 		r = plx_px_close_range(first, last, flags);
 		if (r != PLX_PASS)

@@ -197,7 +197,7 @@ static int clone_child(void *p)
 
 PLX_EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 {
-	struct clone_start start = { .fn = fn, .arg = arg };
+	struct clone_start start = {.fn = fn, .arg = arg};
 	void *ptid, *tls, *ctid;
 	va_list ap;
 	int pid;

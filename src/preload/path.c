@@ -86,7 +86,8 @@ PLX_EXPORT int plx_open(const char *path, int flags, unsigned int mode)
 	return plx_real.open(path, flags, mode);
 }
 
-PLX_EXPORT int plx_openat(int dir, const char *path, int flags, unsigned int mode) __asm__("openat");
+PLX_EXPORT int plx_openat(int dir, const char *path, int flags,
+			  unsigned int mode) __asm__("openat");
 PLX_EXPORT int plx_openat(int dir, const char *path, int flags, unsigned int mode)
 {
 	plx_path_check(path);
@@ -94,8 +95,8 @@ PLX_EXPORT int plx_openat(int dir, const char *path, int flags, unsigned int mod
 }
 
 #define OPEN_ALIAS(c_name, name, target)                                                           \
-	PLX_EXPORT extern __typeof__(plx_##target)                                                 \
-		c_name __asm__(name) __attribute__((alias(#target)))
+	PLX_EXPORT extern __typeof__(plx_##target) c_name __asm__(name)                            \
+		__attribute__((alias(#target)))
 OPEN_ALIAS(plx_open64, "open64", open);
 OPEN_ALIAS(plx_open_, "__open", open);
 OPEN_ALIAS(plx_open64_, "__open64", open);

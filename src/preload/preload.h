@@ -19,6 +19,7 @@
 #undef _FILE_OFFSET_BITS
 
 #include <errno.h>
+#include <linux/close_range.h>
 #include <pthread.h>
 #include <stdbool.h>
 
@@ -29,7 +30,8 @@
 #define PLX_EXPORT __attribute__((visibility("default")))
 
 /* A second name of a function of the same file. */
-#define PLX_ALIAS(name, target) PLX_EXPORT extern __typeof__(target) name __attribute__((alias(#target)))
+#define PLX_ALIAS(name, target)                                                                    \
+	PLX_EXPORT extern __typeof__(target) name __attribute__((alias(#target)))
 
 #if !defined(__clang__)
 /* The alias need not repeat the nonnull and nothrow of the header's declaration. */
@@ -71,6 +73,13 @@ static inline bool plx_may_adopt(void)
 
 /* Adoption ends for good: the descriptor table is about to be split or watched. */
 void plx_stop_adopting(enum plx_way_out why);
+
+/* A close_range that the kernel accepts, and that gives the caller a table of its own. */
+static inline bool plx_unshares(unsigned int first, unsigned int last, unsigned int flags)
+{
+	return (flags & CLOSE_RANGE_UNSHARE) && first <= last &&
+	       !(flags & ~(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC));
+}
 
 static inline void plx_escape_if_ours(int fd, enum plx_way_out why)
 {

@@ -36,7 +36,7 @@ PLX_REALS(STUB)
 #undef STUB
 
 #define START(ret, name, params, args) .name = first_##name,
-struct plx_real plx_real = { PLX_REALS(START) };
+struct plx_real plx_real = {PLX_REALS(START)};
 #undef START
 
 void plx_real_init(void)
@@ -46,8 +46,7 @@ void plx_real_init(void)
 	if (plx_load_acq(&found))
 		return;
 	looking = true;
-#define FIND(ret, name, params, args)                                                              \
-	plx_store(&plx_real.name, (ret(*) params)look_up(#name));
+#define FIND(ret, name, params, args) plx_store(&plx_real.name, (ret(*) params)look_up(#name));
 	PLX_REALS(FIND)
 #undef FIND
 	looking = false;

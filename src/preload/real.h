@@ -60,17 +60,17 @@
 	X(int, epoll_create1, (int f), (f))                                                        \
 	X(int, epoll_ctl, (int e, int op, int fd, struct epoll_event *ev), (e, op, fd, ev))        \
 	X(int, epoll_wait, (int e, struct epoll_event *ev, int n, int t), (e, ev, n, t))           \
-	X(int, epoll_pwait,                                                                        \
-	  (int e, struct epoll_event *ev, int n, int t, const sigset_t *m), (e, ev, n, t, m))      \
+	X(int, epoll_pwait, (int e, struct epoll_event *ev, int n, int t, const sigset_t *m),      \
+	  (e, ev, n, t, m))                                                                        \
 	X(int, epoll_pwait2,                                                                       \
 	  (int e, struct epoll_event *ev, int n, const struct timespec *t, const sigset_t *m),     \
 	  (e, ev, n, t, m))                                                                        \
-	X(int, poll, (struct pollfd *p, nfds_t n, int t), (p, n, t))                               \
-	X(int, ppoll,                                                                              \
-	  (struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *m), (p, n, t, m)) \
-	X(int, __poll_chk, (struct pollfd *p, nfds_t n, int t, size_t room), (p, n, t, room))      \
+	X(int, poll, (struct pollfd * p, nfds_t n, int t), (p, n, t))                              \
+	X(int, ppoll, (struct pollfd * p, nfds_t n, const struct timespec *t, const sigset_t *m),  \
+	  (p, n, t, m))                                                                            \
+	X(int, __poll_chk, (struct pollfd * p, nfds_t n, int t, size_t room), (p, n, t, room))     \
 	X(int, __ppoll_chk,                                                                        \
-	  (struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *m, size_t room),  \
+	  (struct pollfd * p, nfds_t n, const struct timespec *t, const sigset_t *m, size_t room), \
 	  (p, n, t, m, room))                                                                      \
 	X(int, select, (int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *t),                \
 	  (n, r, w, e, t))                                                                         \
@@ -106,13 +106,11 @@
 	X(pid_t, fork, (void), ())                                                                 \
 	X(pid_t, _Fork, (void), ())                                                                \
 	X(pid_t, vfork, (void), ())                                                                \
-	X(int, clone,                                                                              \
-	  (int (*fn)(void *), void *st, int f, void *arg, void *a, void *b, void *c),              \
+	X(int, clone, (int (*fn)(void *), void *st, int f, void *arg, void *a, void *b, void *c),  \
 	  (fn, st, f, arg, a, b, c))                                                               \
 	X(int, unshare, (int f), (f))                                                              \
 	X(int, daemon, (int nochdir, int noclose), (nochdir, noclose))                             \
-	X(int, forkpty,                                                                            \
-	  (int *fd, char *name, const struct termios *t, const struct winsize *w),                 \
+	X(int, forkpty, (int *fd, char *name, const struct termios *t, const struct winsize *w),   \
 	  (fd, name, t, w))                                                                        \
 	X(int, login_tty, (int fd), (fd))                                                          \
 	X(int, execve, (const char *p, char *const *v, char *const *e), (p, v, e))                 \
@@ -136,8 +134,8 @@
 	  (int *pid, const char *p, const posix_spawn_file_actions_t *a,                           \
 	   const posix_spawnattr_t *t, char *const *v, char *const *e),                            \
 	  (pid, p, a, t, v, e))                                                                    \
-	X(int, posix_spawn_file_actions_adddup2,                                                   \
-	  (posix_spawn_file_actions_t * a, int fd, int to), (a, fd, to))                           \
+	X(int, posix_spawn_file_actions_adddup2, (posix_spawn_file_actions_t * a, int fd, int to), \
+	  (a, fd, to))                                                                             \
 	X(int, system, (const char *cmd), (cmd))                                                   \
 	X(FILE *, popen, (const char *cmd, const char *m), (cmd, m))                               \
 	X(int, pclose, (FILE * f), (f))                                                            \

@@ -176,7 +176,7 @@ static int guard_sigaction(int sig, struct guard *g, const struct sigaction *act
 /* The default for this signal: as if the handler had never been there. */
 static void die(int sig, siginfo_t *info)
 {
-	struct sigaction dfl = { .sa_handler = SIG_DFL };
+	struct sigaction dfl = {.sa_handler = SIG_DFL};
 
 	plx_real.sigaction(sig, &dfl, NULL);
 	/* A fault repeats by itself; a signal that was sent has to be sent again. */
@@ -223,7 +223,7 @@ PLX_ALIAS(__sigaction, sigaction);
 
 static sighandler_t set_handler(int sig, struct guard *g, sighandler_t h, int flags, bool self)
 {
-	struct sigaction act = { .sa_handler = h, .sa_flags = flags }, old;
+	struct sigaction act = {.sa_handler = h, .sa_flags = flags}, old;
 
 	if (h == SIG_ERR) {
 		errno = EINVAL;
@@ -312,7 +312,7 @@ struct kernel_sigaction {
 
 long plx_guard_raw_sigaction(int sig, const void *user_act, void *user_old, size_t size)
 {
-	struct kernel_sigaction in, out = { 0 };
+	struct kernel_sigaction in, out = {0};
 	struct sigaction act, old;
 	struct guard *g = guard_of(sig);
 	int saved = errno;

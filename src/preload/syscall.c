@@ -16,7 +16,6 @@
 #include "preload/timeleft.h"
 
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <linux/kcmp.h>
 #include <linux/sched.h>
 #include <sys/prctl.h>
@@ -63,7 +62,7 @@ static bool timespec_in(const struct timespec **ts, struct timespec *copy, long 
 
 static struct timespec from_ms(int ms)
 {
-	return (struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000l };
+	return (struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000l};
 }
 
 static long do_epoll_wait(const struct raw *s)
@@ -112,7 +111,7 @@ static long do_pselect6(const struct raw *s)
 	struct {
 		long mask;
 		long size;
-	} arg = { 0 };
+	} arg = {0};
 	const struct timespec *ts;
 	struct timespec copy, deadline;
 	const sigset_t *mask;
@@ -168,19 +167,19 @@ static long serve_sleeping(const struct raw *s)
 	case SYS_write:
 		return plx_ours(s->a) ? plx_px_write(s->a, (const void *)s->b, s->c) : PLX_PASS;
 	case SYS_readv:
-		return plx_ours(s->a) ? plx_px_readv(s->a, (const struct iovec *)s->b, s->c, 0) :
-					PLX_PASS;
+		return plx_ours(s->a) ? plx_px_readv(s->a, (const struct iovec *)s->b, s->c, 0)
+				      : PLX_PASS;
 	case SYS_writev:
-		return plx_ours(s->a) ? plx_px_writev(s->a, (const struct iovec *)s->b, s->c, 0) :
-					PLX_PASS;
+		return plx_ours(s->a) ? plx_px_writev(s->a, (const struct iovec *)s->b, s->c, 0)
+				      : PLX_PASS;
 	case SYS_preadv2:
-		return s->d == -1 && plx_ours(s->a) ?
-			       plx_px_readv(s->a, (const struct iovec *)s->b, s->c, s->f) :
-			       PLX_PASS;
+		return s->d == -1 && plx_ours(s->a)
+			       ? plx_px_readv(s->a, (const struct iovec *)s->b, s->c, s->f)
+			       : PLX_PASS;
 	case SYS_pwritev2:
-		return s->d == -1 && plx_ours(s->a) ?
-			       plx_px_writev(s->a, (const struct iovec *)s->b, s->c, s->f) :
-			       PLX_PASS;
+		return s->d == -1 && plx_ours(s->a)
+			       ? plx_px_writev(s->a, (const struct iovec *)s->b, s->c, s->f)
+			       : PLX_PASS;
 	case SYS_ppoll:
 		return do_ppoll(s);
 	case SYS_pselect6:
@@ -198,7 +197,7 @@ static long serve_sleeping(const struct raw *s)
 
 static __attribute__((noinline)) long enter_sleeping(RAW_PARAMS)
 {
-	struct raw s = { RAW_ARGS };
+	struct raw s = {RAW_ARGS};
 	int saved = errno, state;
 	long r;
 
@@ -213,7 +212,7 @@ static long do_close_range(const struct raw *s)
 {
 	if (!plx_any())
 		return PLX_PASS;
-	if (s->c & CLOSE_RANGE_UNSHARE)
+	if (plx_unshares(s->a, s->b, s->c))
 		plx_stop_adopting(PLX_OUT_UNSHARE);
 	return plx_px_close_range(s->a, s->b, s->c);
 }
@@ -335,7 +334,7 @@ static long serve(const struct raw *s)
 
 static __attribute__((noinline)) long enter(RAW_PARAMS)
 {
-	struct raw s = { RAW_ARGS };
+	struct raw s = {RAW_ARGS};
 	int saved = errno;
 	long r = serve(&s);
 
@@ -368,7 +367,7 @@ static __attribute__((noinline)) bool clone_forks(long nr, long a, long b)
 	bool forks;
 
 	if (nr == SYS_clone3) {
-		struct clone_args args = { 0 };
+		struct clone_args args = {0};
 
 		if (b < CLONE_ARGS_SIZE_VER0 ||
 		    plx_copy_in(&args, (const void *)a, CLONE_ARGS_SIZE_VER0))
@@ -388,7 +387,7 @@ static __attribute__((noinline)) bool clone_forks(long nr, long a, long b)
 
 static __attribute__((noinline)) long do_fork(RAW_PARAMS)
 {
-	struct clone_args args = { 0 };
+	struct clone_args args = {0};
 	long pid;
 
 	if (nr == SYS_clone3)

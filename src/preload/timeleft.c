@@ -60,7 +60,7 @@ void plx_timeval_left(const struct timespec *deadline, struct timeval *user)
 	struct timespec ts;
 
 	if (left(deadline, &ts)) {
-		struct timeval tv = { .tv_sec = ts.tv_sec, .tv_usec = ts.tv_nsec / 1000 };
+		struct timeval tv = {.tv_sec = ts.tv_sec, .tv_usec = ts.tv_nsec / 1000};
 
 		/* A time-out in read-only memory is no error. */
 		(void)plx_copy_out(user, &tv, sizeof(tv));

@@ -196,8 +196,7 @@ static int efd_try_write(struct pollux_eventfd *e, uint64_t value)
 {
 	uint64_t w = plx_load(&e->file.word);
 
-	if (plx_unlikely((w & PLX_SLOW) || (w & PLX_PAYLOAD) >= PAYLOAD_SAFE ||
-			 value >= SMALL_ADD))
+	if (plx_unlikely((w & PLX_SLOW) || (w & PLX_PAYLOAD) >= PAYLOAD_SAFE || value >= SMALL_ADD))
 		return value < MEDIUM_ADD ? efd_write_medium(e, value) : efd_write_slow(e, value);
 	if (plx_likely(w & PLX_QUIET)) {
 		w = plx_xadd(&e->file.word, value);

@@ -553,6 +553,9 @@ static void EFD_05_a_signal_ends_or_restarts_a_blocking_read(void **state)
 	struct sigaction sa = {.sa_handler = on_signal}, old;
 
 	(void)state;
+	/* It holds signals back until a call ends that it knows to block; ours it does not. */
+	if (SANITIZED == 2 && under_pollux())
+		SKIP("ThreadSanitizer delays the handler");
 	assert_ok(sigaction(SIGUSR1, &sa, &old));
 	for (enum via via = VIA_CALL; via < VIAS; via++) {
 		int fd = efd_new(0, 0);

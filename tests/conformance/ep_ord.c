@@ -76,7 +76,7 @@ static void EP_ORD_02_a_further_edge_does_not_move_an_item(enum set set)
 		struct subject s[N];
 		int ep = ep_new();
 
-	NEEDS_ONE_ORDER(set);
+		NEEDS_ONE_ORDER(set);
 		set_new(set, s, N, ep, EPOLLIN | modes[m]);
 		set_fire(s, "bcabbadc");
 		assert_order(ep, 8, "bcad");

@@ -212,11 +212,13 @@ static void *del_main(void *arg)
 static void EP_WAIT_03_signalling_does_not_wait_for_a_stuck_collection(enum set set)
 {
 	struct subject s[3];
-	struct collect *c = calloc(1, sizeof(*c));
-	struct action *a = calloc(1, sizeof(*a));
+	struct collect *c;
+	struct action *a;
 	struct trap trap = {0};
 
 	NEEDS_ONE_ORDER(set);
+	c = calloc(1, sizeof(*c));
+	a = calloc(1, sizeof(*a));
 	if (!trap_new(&trap, 0)) {
 		free(a);
 		free(c);
@@ -254,12 +256,14 @@ EACH_SET(EP_WAIT_03_signalling_does_not_wait_for_a_stuck_collection)
 static void EP_WAIT_03_ctl_and_wait_wait_for_a_stuck_collection(enum set set)
 {
 	struct subject s[3];
-	struct collect *c = calloc(2, sizeof(*c));
-	struct action *a = calloc(1, sizeof(*a));
+	struct collect *c;
+	struct action *a;
 	struct trap trap = {0};
 	struct epoll_event second = {0};
 
 	NEEDS_ONE_ORDER(set);
+	c = calloc(2, sizeof(*c));
+	a = calloc(1, sizeof(*a));
 	if (!trap_new(&trap, 0)) {
 		free(a);
 		free(c);

@@ -1100,11 +1100,15 @@ static void ESCAPE_posix_spawn_with_file_actions(void **state)
 
 static void ESCAPE_system(void **state)
 {
-	struct world w = world_made();
+	struct world w;
 	char line[8192];
 	int st;
 
 	(void)state;
+	/* A sanitized drop-in cannot be loaded into the shell, which is not sanitized. */
+	if (SANITIZED && under_pollux())
+		SKIP("the shell is not sanitized");
+	w = world_made();
 	args_line(line, sizeof(line), "--check", &w);
 	st = system(line);
 	assert_true(WIFEXITED(st) && WEXITSTATUS(st) == 0);
@@ -1114,12 +1118,16 @@ static void ESCAPE_system(void **state)
 
 static void ESCAPE_popen(void **state)
 {
-	struct world w = world_made();
+	struct world w;
 	char line[8192], answer[64] = "";
 	FILE *f;
 	int st;
 
 	(void)state;
+	/* A sanitized drop-in cannot be loaded into the shell, which is not sanitized. */
+	if (SANITIZED && under_pollux())
+		SKIP("the shell is not sanitized");
+	w = world_made();
 	args_line(line, sizeof(line) - 32, "--check", &w);
 	strcat(line, " && echo well");
 	f = popen(line, "r");
@@ -2201,10 +2209,10 @@ static void *jumper_main(void *arg)
 
 	if (sigsetjmp(away, 1) == 0)
 		get(j->fd);
-	j->jumps = 1;
+	__atomic_store_n(&j->jumps, 1, __ATOMIC_RELEASE);
 	if (sigsetjmp(away, 1) == 0)
 		epoll_wait(j->ep, &ev, 1, -1);
-	j->jumps = 2;
+	__atomic_store_n(&j->jumps, 2, __ATOMIC_RELEASE);
 	return NULL;
 }
 
@@ -2222,13 +2230,13 @@ static void ESCAPE_siglongjmp_out_of_sleeping_calls(void **state)
 	thread_start(&j->t, jumper_main, j);
 	assert_true(thread_asleep(&j->t));
 	pthread_kill(j->t.id, SIGUSR1);
-	while (j->jumps < 1 && now_ms() < end)
+	while (__atomic_load_n(&j->jumps, __ATOMIC_ACQUIRE) < 1 && now_ms() < end)
 		sleep_ms(1);
-	assert_int_equal(j->jumps, 1);
+	assert_int_equal(__atomic_load_n(&j->jumps, __ATOMIC_ACQUIRE), 1);
 	assert_true(thread_asleep(&j->t));
 	pthread_kill(j->t.id, SIGUSR1);
 	assert_true(thread_join(&j->t, SOON_MS));
-	assert_int_equal(j->jumps, 2);
+	assert_int_equal(__atomic_load_n(&j->jumps, __ATOMIC_ACQUIRE), 2);
 	assert_ok(sigaction(SIGUSR1, &old, NULL));
 	efd_add(j->fd, 2);
 	assert_true(ep_one(j->ep, EPOLLIN, 1));

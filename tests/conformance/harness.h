@@ -37,6 +37,15 @@
 #include <sys/wait.h>
 #include <cmocka.h>
 
+/* Whether these tests, and the drop-in with them, are built with a sanitizer. */
+#if defined(__SANITIZE_THREAD__)
+#define SANITIZED 2
+#elif defined(__SANITIZE_ADDRESS__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
 /* Asserts that the call returns -1 and sets errno to want. */
 #define assert_errno(call, want)                                                                   \
 	do {                                                                                       \

@@ -192,8 +192,7 @@ static inline int wait_by(enum entry e, int ep, struct epoll_event *ev, int max,
  * In a mixed set Pollux keeps the order of the in-process files and that of the kernel's
  * files, not one order over both (README, Limits): no claims about it are made there.
  */
-#define NO_COMMON_ORDER(set)                                                                       \
-	(((set) == SET_MIXED || (set) == SET_NESTED_MIXED) && under_pollux())
+#define NO_COMMON_ORDER(set) (((set) == SET_MIXED || (set) == SET_NESTED_MIXED) && under_pollux())
 #define SKIP_WITHOUT_COMMON_ORDER(set)                                                             \
 	do {                                                                                       \
 		if (NO_COMMON_ORDER(set)) {                                                        \

@@ -75,7 +75,7 @@ static void making_a_counter(void **state)
 /* The order of the errors stands, and nothing is registered or charged. */
 static void adding_an_item(void **state)
 {
-	static const uint32_t mode[] = { 0, EPOLLET, EPOLLONESHOT, EPOLLEXCLUSIVE };
+	static const uint32_t mode[] = {0, EPOLLET, EPOLLONESHOT, EPOLLEXCLUSIVE};
 
 	(void)state;
 	for (int m = 0; m < 4; m++) {
@@ -169,8 +169,8 @@ static void the_rest_allocates_nothing(void **state)
 /* A whole life, and in each run one allocation later fails. */
 static int life(void)
 {
-	struct pollux_ep *ep[3] = { NULL };
-	struct pollux_eventfd *e[4] = { NULL };
+	struct pollux_ep *ep[3] = {NULL};
+	struct pollux_eventfd *e[4] = {NULL};
 	struct epoll_event ev[4];
 	int failed = 0;
 
@@ -233,12 +233,9 @@ static void each_allocation_in_turn(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		LEAKLESS(the_seam_is_there),
-		LEAKLESS(making_an_epoll),
-		LEAKLESS(making_a_counter),
-		LEAKLESS(adding_an_item),
-		LEAKLESS(adding_an_epoll),
-		LEAKLESS(the_rest_allocates_nothing),
+		LEAKLESS(the_seam_is_there),	   LEAKLESS(making_an_epoll),
+		LEAKLESS(making_a_counter),	   LEAKLESS(adding_an_item),
+		LEAKLESS(adding_an_epoll),	   LEAKLESS(the_rest_allocates_nothing),
 		LEAKLESS(each_allocation_in_turn),
 	};
 

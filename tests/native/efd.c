@@ -21,8 +21,8 @@ static void EFD_01_flags(void **state)
 
 static void EFD_04_read_takes_all_or_one(void **state)
 {
-	static const uint64_t start[] = { 1, 5, 1ull << 20, (1ull << 34) - 1, 1ull << 34, 1ull << 40,
-					  TOP };
+	static const uint64_t start[] = {1,	     5,		 1ull << 20, (1ull << 34) - 1,
+					 1ull << 34, 1ull << 40, TOP};
 
 	(void)state;
 	for (int i = 0; i < 7; i++) {
@@ -55,18 +55,18 @@ static void EFD_05_read_of_nothing(void **state)
 static void EFD_10_a_write_fits_or_fails(void **state)
 {
 	/* Around each border between the ways in which the count is kept. */
-	static const uint64_t at[] = { 0,
-				       1,
-				       (1ull << 16) - 1,
-				       (1ull << 33) - 1,
-				       1ull << 33,
-				       (1ull << 34) - 1,
-				       1ull << 34,
-				       (1ull << 36) - 1,
-				       1ull << 36,
-				       1ull << 63,
-				       TOP - 1,
-				       TOP };
+	static const uint64_t at[] = {0,
+				      1,
+				      (1ull << 16) - 1,
+				      (1ull << 33) - 1,
+				      1ull << 33,
+				      (1ull << 34) - 1,
+				      1ull << 34,
+				      (1ull << 36) - 1,
+				      1ull << 36,
+				      1ull << 63,
+				      TOP - 1,
+				      TOP};
 
 	(void)state;
 	for (int i = 0; i < 12; i++) {
@@ -118,12 +118,12 @@ static void EFD_12_masks(void **state)
 		uint64_t count;
 		uint32_t mask;
 	} t[] = {
-		{ 0, EPOLLOUT },
-		{ 1, EPOLLIN | EPOLLOUT },
-		{ (1ull << 34) - 1, EPOLLIN | EPOLLOUT },
-		{ 1ull << 34, EPOLLIN | EPOLLOUT },
-		{ TOP - 1, EPOLLIN | EPOLLOUT },
-		{ TOP, EPOLLIN },
+		{0, EPOLLOUT},
+		{1, EPOLLIN | EPOLLOUT},
+		{(1ull << 34) - 1, EPOLLIN | EPOLLOUT},
+		{1ull << 34, EPOLLIN | EPOLLOUT},
+		{TOP - 1, EPOLLIN | EPOLLOUT},
+		{TOP, EPOLLIN},
 	};
 
 	(void)state;
@@ -146,7 +146,7 @@ static void EFD_12_masks(void **state)
 
 static void EFD_13_who_hears_of_reads_and_writes(void **state)
 {
-	static const uint64_t base[] = { 1, 1ull << 40 };
+	static const uint64_t base[] = {1, 1ull << 40};
 
 	(void)state;
 	for (int big = 0; big < 2; big++) {
@@ -350,7 +350,7 @@ static void EFD_16_a_blocked_reader_does_not_hide_the_watchers(void **state)
 	thread_join(&b->t);
 	assert_int_equal(b->value, 4);
 	free(b);
-	(void)pollux_ep_wait(ep, &(struct epoll_event){ 0 }, 1, 0);
+	(void)pollux_ep_wait(ep, &(struct epoll_event){0}, 1, 0);
 	efd_add(e, 1);
 	assert_one(ep, EPOLLIN, 'a');
 	ep_put(ep);

@@ -5,7 +5,7 @@
 static void EP_CTL_05_an_epoll_does_not_watch_itself(void **state)
 {
 	struct pollux_ep *ep = ep_new();
-	static const int ops[] = { EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL, 77 };
+	static const int ops[] = {EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL, 77};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
@@ -17,8 +17,8 @@ static void EP_CTL_06_exclusive_takes_few_bits(void **state)
 {
 	struct pollux_ep *ep = ep_new(), *other = ep_new();
 	struct obj *o = obj_new(0);
-	uint32_t good = EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET |
-			EPOLLEXCLUSIVE;
+	uint32_t good =
+		EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
 
 	(void)state;
 	for (int bit = 0; bit < 32; bit++) {
@@ -27,9 +27,9 @@ static void EP_CTL_06_exclusive_takes_few_bits(void **state)
 
 		assert_int_equal(ep_ctl(ep, EPOLL_CTL_ADD, &o->file, bit, events, 0), want);
 	}
-	assert_int_equal(ep_ctl(ep, EPOLL_CTL_ADD, pollux_ep_file(other), 0,
-				EPOLLIN | EPOLLEXCLUSIVE, 0),
-			 -EINVAL);
+	assert_int_equal(
+		ep_ctl(ep, EPOLL_CTL_ADD, pollux_ep_file(other), 0, EPOLLIN | EPOLLEXCLUSIVE, 0),
+		-EINVAL);
 	ep_put(ep);
 	ep_put(other);
 	obj_put(o);
@@ -47,9 +47,9 @@ static void EP_CTL_07_exclusive_is_judged_before_the_lookup(void **state)
 	assert_int_equal(ep_ctl(ep, EPOLL_CTL_ADD, &o->file, 0, EPOLLPRI | EPOLLEXCLUSIVE, 0),
 			 -EINVAL);
 	ep_add(up, pollux_ep_file(ep), 0, EPOLLIN, 'e');
-	assert_int_equal(ep_ctl(ep, EPOLL_CTL_ADD, pollux_ep_file(up), 0,
-				EPOLLIN | EPOLLEXCLUSIVE, 0),
-			 -EINVAL);
+	assert_int_equal(
+		ep_ctl(ep, EPOLL_CTL_ADD, pollux_ep_file(up), 0, EPOLLIN | EPOLLEXCLUSIVE, 0),
+		-EINVAL);
 	assert_int_equal(ep_ctl(ep, EPOLL_CTL_ADD, pollux_ep_file(up), 0, EPOLLIN, 0), -ELOOP);
 	ep_put(ep);
 	ep_put(up);
@@ -60,7 +60,7 @@ static void EP_CTL_09_lookup_errors(void **state)
 {
 	struct pollux_ep *ep = ep_new();
 	struct obj *o = obj_new(0);
-	static const int unknown[] = { 0, -1, 4, 1000 };
+	static const int unknown[] = {0, -1, 4, 1000};
 
 	(void)state;
 	assert_int_equal(ep_del(ep, &o->file, 0), -ENOENT);
@@ -149,7 +149,7 @@ static void EP_ADD_02_no_interest_reports_error_and_hangup(void **state)
 
 static void EP_ADD_03_ready_at_add_is_queued_and_wakes(void **state)
 {
-	static const uint32_t mode[] = { 0, EPOLLET, EPOLLONESHOT, EPOLLET | EPOLLONESHOT };
+	static const uint32_t mode[] = {0, EPOLLET, EPOLLONESHOT, EPOLLET | EPOLLONESHOT};
 
 	(void)state;
 	for (int i = 0; i < 4; i++) {

@@ -12,7 +12,7 @@ struct set {
 /* N epolls that watch one object; letters say whether each does so exclusively. */
 static struct set set_new(const char *how, uint32_t events)
 {
-	struct set s = { .o = obj_new(0) };
+	struct set s = {.o = obj_new(0)};
 
 	for (int i = 0; i < N; i++) {
 		s.ep[i] = ep_new();
@@ -77,20 +77,20 @@ static void EP_EXC_04_what_counts_as_a_success(void **state)
 		uint32_t events, key;
 		bool on;
 	} t[] = {
-		{ EPOLLIN, EPOLLIN, false },
-		{ EPOLLIN, EPOLLIN | EPOLLPRI, false },
-		{ EPOLLIN, 0, false },
-		{ EPOLLIN, EPOLLERR, false },
-		{ EPOLLIN, EPOLLIN | EPOLLOUT, true },
-		{ EPOLLIN | EPOLLOUT, EPOLLIN | EPOLLOUT, true },
-		{ EPOLLIN | EPOLLOUT, EPOLLOUT, false },
-		{ EPOLLIN, EPOLLOUT | EPOLLERR, true },
-		{ EPOLLOUT, EPOLLIN | EPOLLHUP, true },
-		{ EPOLLOUT, EPOLLOUT, false },
-		{ EPOLLOUT, EPOLLIN, true },
-		{ 0, EPOLLHUP, false },
-		{ 0, 0, false },
-		{ 0, EPOLLIN | EPOLLHUP, true },
+		{EPOLLIN, EPOLLIN, false},
+		{EPOLLIN, EPOLLIN | EPOLLPRI, false},
+		{EPOLLIN, 0, false},
+		{EPOLLIN, EPOLLERR, false},
+		{EPOLLIN, EPOLLIN | EPOLLOUT, true},
+		{EPOLLIN | EPOLLOUT, EPOLLIN | EPOLLOUT, true},
+		{EPOLLIN | EPOLLOUT, EPOLLOUT, false},
+		{EPOLLIN, EPOLLOUT | EPOLLERR, true},
+		{EPOLLOUT, EPOLLIN | EPOLLHUP, true},
+		{EPOLLOUT, EPOLLOUT, false},
+		{EPOLLOUT, EPOLLIN, true},
+		{0, EPOLLHUP, false},
+		{0, 0, false},
+		{0, EPOLLIN | EPOLLHUP, true},
 	};
 
 	(void)state;

@@ -53,8 +53,8 @@ static void EP_NEST_03_five_levels_are_allowed(void **state)
 			if (file)
 				ep_add(ep[inwards ? 4 : 0], &o->file, 0, EPOLLIN, 'o');
 			for (int i = 0; i < 4; i++)
-				assert_int_equal(inwards ? nest(ep[i], ep[i + 1], 0) :
-							   nest(ep[i + 1], ep[i], 0),
+				assert_int_equal(inwards ? nest(ep[i], ep[i + 1], 0)
+							 : nest(ep[i + 1], ep[i], 0),
 						 0);
 			assert_int_equal(inwards ? nest(ep[4], ep[5], 0) : nest(ep[5], ep[4], 0),
 					 -ELOOP);

@@ -134,7 +134,7 @@ static void EP_ORD_08_edges_that_did_not_fit_need_no_new_edge(void **state)
 	set_new(ep, o, 0, EPOLLIN | EPOLLET);
 	fire(o, "abcde");
 	for (int i = 0; i < N; i++) {
-		char want[2] = { (char)('a' + i), 0 };
+		char want[2] = {(char)('a' + i), 0};
 
 		assert_order(ep, 1, want);
 	}
@@ -197,7 +197,7 @@ static int sink(void *arg, int index, uint32_t events, uint64_t data)
 
 static void fault(struct pollux_ep *ep, int max, int room, int want, const char *order)
 {
-	struct sink s = { .room = room };
+	struct sink s = {.room = room};
 
 	assert_int_equal(plx_ep_harvest(ep, sink, &s, max), want);
 	assert_string_equal(s.got, order);
@@ -205,7 +205,7 @@ static void fault(struct pollux_ep *ep, int max, int room, int want, const char 
 
 static void EP_ARG_03_nothing_stored_nothing_lost(void **state)
 {
-	static const uint32_t mode[] = { 0, EPOLLET, EPOLLONESHOT, EPOLLET | EPOLLONESHOT };
+	static const uint32_t mode[] = {0, EPOLLET, EPOLLONESHOT, EPOLLET | EPOLLONESHOT};
 
 	(void)state;
 	for (int m = 0; m < 4; m++) {
@@ -224,7 +224,7 @@ static void EP_ARG_03_nothing_stored_nothing_lost(void **state)
 
 static void EP_ARG_04_what_could_not_be_stored_comes_first(void **state)
 {
-	static const uint32_t mode[] = { 0, EPOLLET, EPOLLONESHOT };
+	static const uint32_t mode[] = {0, EPOLLET, EPOLLONESHOT};
 
 	(void)state;
 	for (int m = 0; m < 3; m++) {

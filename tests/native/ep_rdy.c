@@ -8,9 +8,9 @@ static void EP_RDY_02_the_key_is_compared_with_the_interest(void **state)
 {
 	struct pollux_ep *ep = ep_new();
 	struct obj *o = obj_new(0);
-	static const uint32_t bits[] = { EPOLLIN,     EPOLLPRI,	   EPOLLOUT,	EPOLLRDNORM,
-					 EPOLLRDBAND, EPOLLWRNORM, EPOLLWRBAND, EPOLLMSG,
-					 EPOLLRDHUP };
+	static const uint32_t bits[] = {EPOLLIN,     EPOLLPRI,	  EPOLLOUT,
+					EPOLLRDNORM, EPOLLRDBAND, EPOLLWRNORM,
+					EPOLLWRBAND, EPOLLMSG,	  EPOLLRDHUP};
 
 	(void)state;
 	ep_add(ep, &o->file, 0, 0, 'a');
@@ -22,8 +22,8 @@ static void EP_RDY_02_the_key_is_compared_with_the_interest(void **state)
 			assert_order(ep, 8, i == k ? "a" : "");
 			pollux_file_wake(&o->file, bits[k] | EPOLLMSG | EPOLLPRI);
 			assert_order(ep, 8,
-				     i == k || bits[i] == EPOLLMSG || bits[i] == EPOLLPRI ? "a" :
-											    "");
+				     i == k || bits[i] == EPOLLMSG || bits[i] == EPOLLPRI ? "a"
+											  : "");
 			pollux_file_wake(&o->file, bits[k] | EPOLLERR);
 			assert_order(ep, 8, "a");
 			pollux_file_wake(&o->file, EPOLLHUP);
@@ -252,7 +252,7 @@ static void EP_RDY_13_but_the_key_has_to_pass(void **state)
 
 static void EP_RDY_14_oneshot_is_reported_once(void **state)
 {
-	static const uint32_t mode[] = { EPOLLONESHOT, EPOLLONESHOT | EPOLLET };
+	static const uint32_t mode[] = {EPOLLONESHOT, EPOLLONESHOT | EPOLLET};
 
 	(void)state;
 	for (int i = 0; i < 2; i++) {
@@ -330,7 +330,7 @@ static void EP_RDY_17_wakes_during_a_collection_are_set_aside(void **state)
 {
 	struct pollux_ep *ep = ep_new();
 	struct obj *o[4];
-	struct meanwhile m = { .nfire = 4 };
+	struct meanwhile m = {.nfire = 4};
 
 	(void)state;
 	for (int i = 0; i < 4; i++) {
@@ -382,7 +382,7 @@ static void EP_RDY_18_a_returned_write_is_visible(void **state)
 
 	(void)state;
 	for (int i = 0; i < 2; i++) {
-		w[i] = (struct writer){ .e = e, .ep = ep_new(), .turns = 100000 };
+		w[i] = (struct writer){.e = e, .ep = ep_new(), .turns = 100000};
 		ep_add(w[i].ep, pollux_efd_file(e), 0, EPOLLIN | EPOLLET, 'a');
 	}
 	for (int i = 0; i < 2; i++)

@@ -113,7 +113,7 @@ static void EP_WAKE_05_what_is_left_goes_to_the_next(void **state)
 
 static void EP_WAKE_06_one_event_for_one_waiter(void **state)
 {
-	static const uint32_t mode[] = { EPOLLET, EPOLLONESHOT };
+	static const uint32_t mode[] = {EPOLLET, EPOLLONESHOT};
 
 	(void)state;
 	for (int m = 0; m < 2; m++) {
@@ -192,7 +192,7 @@ static void EP_WAKE_11_an_empty_epoll_can_be_waited_for(void **state)
 static void EP_TMO_03_never_before_the_deadline(void **state)
 {
 	struct pollux_ep *ep = ep_new();
-	static const int64_t t[] = { 1, 1000, 100000, 1000000, 20000000 };
+	static const int64_t t[] = {1, 1000, 100000, 1000000, 20000000};
 	struct epoll_event ev;
 
 	(void)state;
@@ -209,7 +209,7 @@ static void EP_TMO_05_huge_time_outs_saturate(void **state)
 {
 	struct pollux_ep *ep = ep_new();
 	struct obj *o = obj_new(0);
-	static const int64_t t[] = { INT64_MAX, INT64_MAX - 1, INT_MAX * 1000000ll, -5, INT64_MIN };
+	static const int64_t t[] = {INT64_MAX, INT64_MAX - 1, INT_MAX * 1000000ll, -5, INT64_MIN};
 
 	(void)state;
 	ep_add(ep, &o->file, 0, EPOLLIN | EPOLLET, 'a');
@@ -266,12 +266,11 @@ static void signal_to(struct waiter *w)
 
 static void EP_SIG_02_a_handler_ends_the_wait(void **state)
 {
-	static const int64_t t[] = { POLLUX_FOREVER, 3600 * 1000000000ll };
+	static const int64_t t[] = {POLLUX_FOREVER, 3600 * 1000000000ll};
 
 	(void)state;
 	for (int flags = 0; flags < 2; flags++) {
-		struct sigaction sa = { .sa_handler = handler,
-					.sa_flags = flags ? SA_RESTART : 0 };
+		struct sigaction sa = {.sa_handler = handler, .sa_flags = flags ? SA_RESTART : 0};
 
 		sigaction(SIGUSR1, &sa, NULL);
 		for (int i = 0; i < 2; i++) {
@@ -300,7 +299,7 @@ static void writing_handler(int sig)
 static void EP_SIG_08_what_the_handler_makes_stays(void **state)
 {
 	struct pollux_ep *ep = ep_new();
-	struct sigaction sa = { .sa_handler = writing_handler };
+	struct sigaction sa = {.sa_handler = writing_handler};
 	struct waiter *w;
 
 	(void)state;
@@ -322,7 +321,7 @@ static void EP_SIG_08_nothing_is_consumed(void **state)
 {
 	struct pollux_ep *ep = ep_new();
 	struct obj *o = obj_new(0);
-	struct sigaction sa = { .sa_handler = handler };
+	struct sigaction sa = {.sa_handler = handler};
 	struct waiter *w;
 
 	(void)state;
@@ -425,8 +424,8 @@ static int64_t own_now(void *host)
 
 static void EP_WAKE_01_a_host_of_our_own_sleeps_and_wakes(void **state)
 {
-	static const struct pollux_host_ops ops = { own_park, own_unpark, own_now };
-	struct own_host h = { .clock = 1000 };
+	static const struct pollux_host_ops ops = {own_park, own_unpark, own_now};
+	struct own_host h = {.clock = 1000};
 	struct obj *o = obj_new(0);
 	struct pollux_ep *ep;
 	struct epoll_event ev;

@@ -119,7 +119,7 @@ static inline void ep_put(struct pollux_ep *ep)
 static inline int ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
 			 uint32_t events, uint64_t data)
 {
-	struct epoll_event ev = { .events = events, .data.u64 = data };
+	struct epoll_event ev = {.events = events, .data.u64 = data};
 
 	return pollux_ep_ctl(ep, op, f, key, &ev);
 }
@@ -163,10 +163,10 @@ static inline void order_check(struct pollux_ep *ep, int max, const char *want, 
 
 /* Exactly one event, with these bits and this letter. */
 #define assert_one(ep, bits, letter) one_check(ep, bits, letter, __FILE__, __LINE__)
-static inline void one_check(struct pollux_ep *ep, uint32_t bits, uint64_t letter,
-			     const char *file, int line)
+static inline void one_check(struct pollux_ep *ep, uint32_t bits, uint64_t letter, const char *file,
+			     int line)
 {
-	struct epoll_event ev[8] = { 0 };
+	struct epoll_event ev[8] = {0};
 	int n = pollux_ep_wait(ep, ev, 8, 0);
 
 	if (n != 1 || ev[0].events != bits || ev[0].data.u64 != letter) {
@@ -217,7 +217,7 @@ static inline int64_t now_ns(void)
 
 static inline void sleep_ms(int ms)
 {
-	struct timespec ts = { ms / 1000, ms % 1000 * 1000000l };
+	struct timespec ts = {ms / 1000, ms % 1000 * 1000000l};
 
 	while (nanosleep(&ts, &ts) != 0)
 		;

@@ -40,7 +40,7 @@ static void waker(struct thread *t)
 
 static void run(bool counter, enum what what)
 {
-	struct shared s = { .m.n = 2, .ep = ep_new(), .other = ep_new(), .what = what };
+	struct shared s = {.m.n = 2, .ep = ep_new(), .other = ep_new(), .what = what};
 	int64_t start = now_ns();
 	struct thread t;
 
@@ -56,15 +56,15 @@ static void run(bool counter, enum what what)
 	thread_start(&t, waker, &s);
 	while (!stopping() && now_ns() - start < torture_ns() / 4) {
 		uint32_t mode = s.rounds & 1 ? EPOLLET : 0;
-		struct epoll_event ev = { 0 };
+		struct epoll_event ev = {0};
 		unsigned long pushes = points_passed("push_before_link");
 		uint64_t v;
 
 		if (!meet(&s.m))
 			break;
 		if (ep_ctl(s.ep, what == ADD || what == ADD_SECOND ? EPOLL_CTL_ADD : EPOLL_CTL_MOD,
-			   shared_file(&s), 0,
-			   EPOLLIN | (what == REARM ? EPOLLONESHOT : mode), 'a') != 0)
+			   shared_file(&s), 0, EPOLLIN | (what == REARM ? EPOLLONESHOT : mode),
+			   'a') != 0)
 			broken("ctl failed");
 		s.queued_by_ctl += points_passed("push_before_link") != pushes;
 		if (!meet(&s.m))

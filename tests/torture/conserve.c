@@ -78,8 +78,7 @@ static void writer(struct thread *t)
 
 static void run(enum shape shape, uint32_t mode, int writers, int readers)
 {
-	struct shared s = { .e = efd_new(0, 0), .end = efd_new(0, 0), .shape = shape,
-			    .mode = mode };
+	struct shared s = {.e = efd_new(0, 0), .end = efd_new(0, 0), .shape = shape, .mode = mode};
 	struct thread t[MAX_THREADS];
 	int64_t start = now_ns();
 
@@ -107,7 +106,7 @@ static void run(enum shape shape, uint32_t mode, int writers, int readers)
 	atomic_set(&torture_stop, 1);
 	for (int i = 0; i < writers; i++)
 		thread_join(&t[i]);
-	assert_true(await(s.taken == s.written));
+	assert_true(await(atomic_get(&s.taken) == atomic_get(&s.written)));
 	efd_add(s.end, 1);
 	for (int i = 0; i < readers; i++)
 		thread_join(&t[writers + i]);

@@ -17,7 +17,7 @@ struct shared {
 
 static void writer(struct thread *t)
 {
-	static const uint64_t step[] = { 1, 3, 1ull << 16, 1ull << 33, 1ull << 36, 1ull << 62 };
+	static const uint64_t step[] = {1, 3, 1ull << 16, 1ull << 33, 1ull << 36, 1ull << 62};
 	struct shared *s = t->arg;
 	uint32_t r = (uint32_t)t->tid;
 
@@ -67,7 +67,7 @@ static void reader(struct thread *t)
 /* A new counter each round: the change of the way of counting happens once in its life. */
 static void run(int big, int flags, bool watched)
 {
-	struct shared s = { .m.n = 5, .big = big };
+	struct shared s = {.m.n = 5, .big = big};
 	unsigned long rounds = 0, grown = 0;
 	struct pollux_ep *ep = ep_new();
 	struct thread t[4];
@@ -82,8 +82,8 @@ static void run(int big, int flags, bool watched)
 		s.in = s.out = 0;
 		if (pollux_efd_new(&s.e, 0, flags) != 0)
 			broken("no memory");
-		if (watched && ep_ctl(ep, EPOLL_CTL_ADD, pollux_efd_file(s.e), 0,
-				      EPOLLIN | EPOLLET, 'a') != 0)
+		if (watched &&
+		    ep_ctl(ep, EPOLL_CTL_ADD, pollux_efd_file(s.e), 0, EPOLLIN | EPOLLET, 'a') != 0)
 			broken("ADD failed");
 		if (!meet(&s.m))
 			break;

@@ -21,17 +21,17 @@ static void deleter(struct thread *t)
 
 static void waits_for_a_producer_under_way(void **state)
 {
-	static const char *const point[] = { "push_before_link", "push_before_pushed",
-					     "queue_before_mark", "add_before_cas" };
+	static const char *const point[] = {"push_before_link", "push_before_pushed",
+					    "queue_before_mark", "add_before_cas"};
 
 	(void)state;
 	torture_begin();
-	points_random = 0;
+	points_delay(false);
 	for (int p = 0; p < 4; p++) {
 		for (int secondary = 0; secondary < 2; secondary++) {
 			struct pollux_ep *ep = ep_new(), *other = ep_new();
 			struct pollux_eventfd *e = efd_new(0, 0);
-			struct deleter d = { .ep = ep, .f = pollux_efd_file(e) };
+			struct deleter d = {.ep = ep, .f = pollux_efd_file(e)};
 			struct stopped s;
 
 			if (secondary) {
@@ -98,7 +98,7 @@ static void a_stale_producer_does_not_touch_the_next_item(void **state)
 
 	(void)state;
 	torture_begin();
-	points_random = 0;
+	points_delay(false);
 	ep_add(one, pollux_efd_file(e), 0, EPOLLIN | EPOLLET, 'a');
 	stopped_start(&s, "add_before_cas", e, NULL);
 	assert_int_equal(ep_del(one, pollux_efd_file(e), 0), 0);
@@ -152,14 +152,15 @@ static void random_dels(void **state)
 {
 	(void)state;
 	for (int mode = 0; mode < 2; mode++) {
-		struct shared s = { .ep = ep_new(), .e = efd_new(0, 0), .alive = 1 };
+		struct shared s = {.ep = ep_new(), .e = efd_new(0, 0), .alive = 1};
 		struct thread t[4];
 		int64_t start = now_ns();
 
 		torture_begin();
 		for (int i = 0; i < 4; i++)
 			thread_start(&t[i], i < 2 ? writer : collector, &s);
-		for (uint64_t gen = 1; !stopping() && now_ns() - start < torture_ns() / 2; gen++) {
+		for (uint64_t gen = 1;
+		     torture_until(start, s.dels > 50 && atomic_get(&s.events) > 50); gen++) {
 			if (ep_ctl(s.ep, EPOLL_CTL_ADD, pollux_efd_file(s.e), 0,
 				   EPOLLIN | (mode ? EPOLLET : 0), gen) != 0)
 				broken("ADD failed");

@@ -50,7 +50,7 @@ static void target_free(struct pollux_file *f)
 	free(x);
 }
 
-static const struct pollux_file_ops target_ops = { target_poll, target_release, target_free };
+static const struct pollux_file_ops target_ops = {target_poll, target_release, target_free};
 
 /* Each thread holds references on what it uses, and does its own part of the round. */
 struct shared {
@@ -104,9 +104,16 @@ static void part(struct thread *t)
 	}
 }
 
+/* Whether each side that can be the last one has been it. */
+static bool run_met(unsigned int roles, unsigned long rounds)
+{
+	return rounds > 50 && atomic_get(&released_by[CLOSE_FILE]) &&
+	       (!(roles & 1u << DEL) || atomic_get(&released_by[DEL]));
+}
+
 static void run(unsigned int roles, bool nested, int per_test)
 {
-	struct shared s = { .m.n = 1 };
+	struct shared s = {.m.n = 1};
 	struct part p[ROLES];
 	struct thread t[ROLES];
 	int64_t start = now_ns();
@@ -120,13 +127,14 @@ static void run(unsigned int roles, bool nested, int per_test)
 	for (int role = 0; role < ROLES; role++) {
 		if (!(roles & 1u << role))
 			continue;
-		p[n] = (struct part){ &s, role };
+		p[n] = (struct part){&s, role};
 		s.m.n++;
 		n++;
 	}
 	for (int i = 0; i < n; i++)
 		thread_start(&t[i], part, &p[i]);
-	while (!stopping() && now_ns() - start < torture_ns() / per_test) {
+	while (!stopping() && now_ns() - start < (run_met(roles, s.rounds) ? torture_ns() / per_test
+									   : SOON_MS * 1000000ll)) {
 		s.ep = NULL;
 		if (pollux_ep_new(&s.ep, NULL, NULL) != 0)
 			broken("no memory");
@@ -150,7 +158,7 @@ static void run(unsigned int roles, bool nested, int per_test)
 			pollux_file_put(pollux_ep_file(s.ep));
 		if (!meet(&s.m) || !meet(&s.m))
 			break;
-		if (nested && pollux_ep_wait(s.up, &(struct epoll_event){ 0 }, 1, 0) != 0)
+		if (nested && pollux_ep_wait(s.up, &(struct epoll_event){0}, 1, 0) != 0)
 			broken("an epoll that is closed is reported");
 		if (pollux_ep_watches() != 0)
 			broken("round %lu: %ld items left", s.rounds, pollux_ep_watches());

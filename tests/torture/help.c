@@ -5,7 +5,7 @@
  */
 #include "torture.h"
 
-static const char *const producer_points[] = { "push_before_link", "push_before_pushed" };
+static const char *const producer_points[] = {"push_before_link", "push_before_pushed"};
 
 struct one {
 	struct pollux_ep *ep;
@@ -15,7 +15,7 @@ struct one {
 
 static struct one one_new(bool counter, uint32_t mode)
 {
-	struct one x = { .ep = ep_new() };
+	struct one x = {.ep = ep_new()};
 
 	if (counter)
 		x.e = efd_new(0, 0);
@@ -44,11 +44,11 @@ static void one_put(struct one *x)
 
 static void one_producer_stopped(void **state)
 {
-	static const uint32_t mode[] = { 0, EPOLLET, EPOLLONESHOT };
+	static const uint32_t mode[] = {0, EPOLLET, EPOLLONESHOT};
 
 	(void)state;
 	torture_begin();
-	points_random = 0;
+	points_delay(false);
 	for (int p = 0; p < 2; p++) {
 		for (int m = 0; m < 3; m++) {
 			for (int counter = 0; counter < 2; counter++) {
@@ -97,7 +97,7 @@ static void a_sleeper_is_woken_by_the_second_producer(void **state)
 
 	(void)state;
 	torture_begin();
-	points_random = 0;
+	points_delay(false);
 	stopped_start(&s, "push_before_link", x.e, NULL);
 	waiter_stays(w);
 	one_fire(&x);
@@ -111,12 +111,12 @@ static void several_producers_stopped(void **state)
 {
 	(void)state;
 	torture_begin();
-	points_random = 0;
+	points_delay(false);
 	for (int room = 1; room <= 8; room += 7) {
 		struct pollux_ep *ep = ep_new();
 		struct pollux_eventfd *e[4];
 		struct stopped s[4];
-		int got[4] = { 0 };
+		int got[4] = {0};
 
 		for (int i = 0; i < 4; i++) {
 			e[i] = efd_new(0, 0);
@@ -188,7 +188,7 @@ static void random_producers(void **state)
 	(void)state;
 	torture_begin();
 	for (int i = 0; i < 4; i++) {
-		o[i] = (struct own){ .e = e, .ep = ep_new() };
+		o[i] = (struct own){.e = e, .ep = ep_new()};
 		ep_add(o[i].ep, pollux_efd_file(e), 0, EPOLLIN | EPOLLET, i);
 	}
 	for (int i = 0; i < 4; i++)

@@ -42,7 +42,7 @@ static void waker(struct thread *t)
 
 static void run(bool nested, int ready)
 {
-	struct shared s = { .ep = ep_new(), .up = nested ? ep_new() : NULL };
+	struct shared s = {.ep = ep_new(), .up = nested ? ep_new() : NULL};
 	struct thread t[4];
 
 	torture_begin();

@@ -11,7 +11,7 @@
 
 void plx_delay(const char *point);
 
-int points_random = 1;
+static int points_random = 1;
 
 static struct {
 	const char *name;
@@ -24,7 +24,7 @@ static uint32_t threads_seen;
 
 static void nap(long ns)
 {
-	struct timespec ts = { 0, ns };
+	struct timespec ts = {0, ns};
 
 	nanosleep(&ts, NULL);
 }
@@ -42,6 +42,11 @@ static unsigned long *points_slot(const char *point)
 			return &points[i].passed;
 	}
 	abort();
+}
+
+void points_delay(bool on)
+{
+	__atomic_store_n(&points_random, on, __ATOMIC_RELAXED);
 }
 
 unsigned long points_passed(const char *point)
@@ -102,7 +107,7 @@ void plx_delay(const char *point)
 			nap(50000);
 		return;
 	}
-	if (!points_random)
+	if (!__atomic_load_n(&points_random, __ATOMIC_RELAXED))
 		return;
 	r = next_random();
 	if ((r & 31) == 0)

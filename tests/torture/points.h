@@ -26,7 +26,7 @@ void gate_open(struct gate *g);
 /* How often all threads together have passed the point. */
 unsigned long points_passed(const char *point);
 
-/* 0: no random delays, for tests that stop threads by gates alone. */
-extern int points_random;
+/* Random delays off or on again; tests that stop threads by gates alone want none. */
+void points_delay(bool on);
 
 #endif

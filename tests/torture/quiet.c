@@ -62,7 +62,7 @@ static void a_change_ends_the_quiet(void **state)
 {
 	(void)state;
 	torture_begin();
-	points_random = 0;
+	points_delay(false);
 	for (int c = 0; c < CHANGES; c++) {
 		for (int late = 0; late < 2; late++) {
 			struct pollux_ep *ep = ep_new();
@@ -84,6 +84,34 @@ static void a_change_ends_the_quiet(void **state)
 			efd_put(e);
 		}
 	}
+}
+
+/* The word looks as before, and yet the item is another time on its way to the list. */
+static void the_same_word_a_second_time(void **state)
+{
+	struct pollux_ep *ep = ep_new();
+	struct pollux_eventfd *e = efd_new(0, 0);
+	struct stopped quieter, pusher;
+
+	(void)state;
+	torture_begin();
+	points_delay(false);
+	ep_add(ep, pollux_efd_file(e), 0, EPOLLIN | EPOLLET, 'a');
+	efd_add(e, 1);
+	stopped_start(&quieter, "quiet_before_cas", e, NULL);
+	assert_one(ep, EPOLLIN, 'a');
+	assert_int_equal(efd_take(e), 2);
+	efd_add(e, 1);
+	assert_one(ep, EPOLLIN, 'a');
+	stopped_start(&pusher, "push_before_link", e, NULL);
+	assert_int_equal(pollux_efd_count(e), 2);
+	stopped_go(&quieter);
+	assert_false(quiet(e));
+	efd_add(e, 1);
+	assert_one(ep, EPOLLIN, 'a');
+	stopped_go(&pusher);
+	ep_put(ep);
+	efd_put(e);
 }
 
 static void never_quiet_with_two_to_tell(void **state)
@@ -166,7 +194,7 @@ static void come_and_go(struct thread *t)
 
 static void random_quiet(void **state)
 {
-	struct shared s = { .ep = ep_new(), .up = ep_new(), .e = efd_new(0, 0) };
+	struct shared s = {.ep = ep_new(), .up = ep_new(), .e = efd_new(0, 0)};
 	unsigned long tried = points_passed("quiet_before_cas");
 	struct thread t[4];
 
@@ -191,6 +219,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(a_change_ends_the_quiet),
+		TEST(the_same_word_a_second_time),
 		TEST(never_quiet_with_two_to_tell),
 		TEST(random_quiet),
 	};

@@ -10,8 +10,8 @@
 
 enum call { WRITE, READ, WAKE, WAIT, MOD, ADD_DEL, SLEEP };
 
-static const char *const call_name[CALLS] = { "write", "read",	  "wake", "wait",
-					      "MOD",   "ADD+DEL", "sleeping wait" };
+static const char *const call_name[CALLS] = {"write", "read",	 "wake",	 "wait",
+					     "MOD",   "ADD+DEL", "sleeping wait"};
 
 static struct pollux_eventfd *e[FILES];
 static struct pollux_ep *ep, *own;
@@ -47,7 +47,7 @@ static void handler(int sig)
 static void victim(struct thread *t)
 {
 	uint32_t r = (uint32_t)t->tid;
-	struct sigevent sev = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR2 };
+	struct sigevent sev = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR2};
 	timer_t timer;
 
 	victim_id = pthread_self();
@@ -63,7 +63,7 @@ static void victim(struct thread *t)
 		in_call = call;
 		for (int k = 0; k < 8; k++) {
 			/* One shot each, so that a slow handler does not eat all the time. */
-			struct itimerspec its = { .it_value.tv_nsec = 1 + rnd(&r) % 20000 };
+			struct itimerspec its = {.it_value.tv_nsec = 1 + rnd(&r) % 20000};
 
 			timer_settime(timer, 0, &its, NULL);
 			switch (call) {
@@ -130,7 +130,7 @@ static void reader(struct thread *t)
 static void run(bool alone)
 {
 	struct pollux_eventfd *end = efd_new(0, 0);
-	struct sigaction sa = { .sa_handler = handler, .sa_flags = SA_RESTART };
+	struct sigaction sa = {.sa_handler = handler, .sa_flags = SA_RESTART};
 	struct thread t[2];
 	unsigned long helps = points_passed("help_before_slot");
 
@@ -153,6 +153,8 @@ static void run(bool alone)
 	thread_start(&t[0], victim, NULL);
 	thread_start(&t[1], reader, NULL);
 	torture_sleep();
+	for (int i = 0; i < CALLS; i++)
+		assert_true(await(atomic_get(&inside[i]) > 0));
 	atomic_set(&torture_stop, 1);
 	thread_join(&t[0]);
 	if (alone) {
@@ -170,8 +172,6 @@ static void run(bool alone)
 	for (int i = 0; i < CALLS; i++)
 		print_message(" %s %lu", call_name[i], inside[i]);
 	print_message("\n");
-	for (int i = 0; i < CALLS; i++)
-		assert_true(inside[i] > 0);
 	ep_put(ep);
 	ep_put(own);
 	efd_put(end);
@@ -204,13 +204,13 @@ static void own_handler(int sig)
 
 static void a_handler_between_mark_and_push(void **state)
 {
-	static const char *const point[] = { "push_before_link", "push_before_pushed",
-					     "add_before_cas" };
-	struct sigaction sa = { .sa_handler = own_handler };
+	static const char *const point[] = {"push_before_link", "push_before_pushed",
+					    "add_before_cas"};
+	struct sigaction sa = {.sa_handler = own_handler};
 
 	(void)state;
 	torture_begin();
-	points_random = 0;
+	points_delay(false);
 	sigaction(SIGUSR1, &sa, NULL);
 	for (int p = 0; p < 3; p++) {
 		struct pollux_ep *one = ep_new();
@@ -227,7 +227,7 @@ static void a_handler_between_mark_and_push(void **state)
 		stopped_go(&s);
 		assert_int_equal(pollux_efd_count(mine), 2);
 		/* Two edges: at most one event more, and nothing stays behind. */
-		(void)pollux_ep_wait(one, &(struct epoll_event){ 0 }, 1, 0);
+		(void)pollux_ep_wait(one, &(struct epoll_event){0}, 1, 0);
 		assert_none(one);
 		efd_add(mine, 1);
 		assert_one(one, EPOLLIN, 'a');

@@ -50,7 +50,7 @@ static void sleeper(struct thread *t)
 
 static void run(uint32_t mode, int64_t timeout)
 {
-	struct shared s = { .ep = ep_new(), .timeout = timeout };
+	struct shared s = {.ep = ep_new(), .timeout = timeout};
 	struct sleeper me[N];
 	struct thread t[N];
 	unsigned long asleep = points_passed("announce_before_look");
@@ -62,7 +62,7 @@ static void run(uint32_t mode, int64_t timeout)
 	for (int i = 0; i < N; i++) {
 		s.o[i] = obj_new(0);
 		ep_add(s.ep, &s.o[i]->file, 0, EPOLLIN | mode, i);
-		me[i] = (struct sleeper){ .s = &s };
+		me[i] = (struct sleeper){.s = &s};
 		thread_start(&t[i], sleeper, &me[i]);
 	}
 	while (!stopping() && now_ns() - start < torture_ns() / 2) {
@@ -135,7 +135,7 @@ static void arrival_during_a_collection(void **state)
 {
 	struct pollux_ep *ep = ep_new();
 	struct obj *a = obj_new(0), *b = obj_new(0);
-	struct slow s = { .fire = b };
+	struct slow s = {.fire = b};
 
 	(void)state;
 	torture_begin();
@@ -156,11 +156,52 @@ static void arrival_during_a_collection(void **state)
 			waiter_gets(w, 'a');
 		obj_set(b, 0);
 		obj_set(a, 0);
-		(void)pollux_ep_wait(ep, &(struct epoll_event){ 0 }, 1, 0);
+		(void)pollux_ep_wait(ep, &(struct epoll_event){0}, 1, 0);
 	}
 	ep_put(ep);
 	obj_put(a);
 	obj_put(b);
+}
+
+/* An event that comes between the last look at the list and the sleep. */
+struct announcer {
+	struct thread t;
+	struct gate g;
+	const char *point;
+	struct pollux_ep *ep;
+	int n;
+};
+
+static void announcer(struct thread *t)
+{
+	struct announcer *a = t->arg;
+	struct epoll_event ev;
+
+	gate_arm(&a->g, a->point);
+	a->n = pollux_ep_wait(a->ep, &ev, 1, POLLUX_FOREVER);
+}
+
+static void arrival_before_the_sleep(void **state)
+{
+	static const char *const point[] = {"announce_before_count", "announce_before_look"};
+
+	(void)state;
+	torture_begin();
+	points_delay(false);
+	for (int i = 0; i < 20; i++) {
+		struct obj *o = obj_new(0);
+		struct announcer a = {.point = point[i & 1], .ep = ep_new()};
+
+		ep_add(a.ep, &o->file, 0, EPOLLIN | EPOLLET, 'a');
+		thread_start(&a.t, announcer, &a);
+		assert_true(gate_reached(&a.g));
+		obj_fire(o, EPOLLIN, EPOLLIN);
+		gate_open(&a.g);
+		thread_join(&a.t);
+		assert_int_equal(a.n, 1);
+		ep_put(a.ep);
+		obj_put(o);
+	}
 }
 
 int main(void)
@@ -170,6 +211,7 @@ int main(void)
 		TEST(levels),
 		TEST(time_outs),
 		TEST(arrival_during_a_collection),
+		TEST(arrival_before_the_sleep),
 	};
 
 	return RUN(tests);

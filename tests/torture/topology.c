@@ -72,7 +72,7 @@ static int depth(struct shared *s, int i, int level)
 
 static void no_loop_and_no_sixth_level(void **state)
 {
-	struct shared s = { .m.n = THREADS + 1 };
+	struct shared s = {.m.n = THREADS + 1};
 	struct part p[THREADS];
 	struct thread t[THREADS];
 	int64_t start = now_ns();
@@ -83,10 +83,10 @@ static void no_loop_and_no_sixth_level(void **state)
 	for (int i = 0; i < EPS; i++)
 		s.ep[i] = ep_new();
 	for (int i = 0; i < THREADS; i++) {
-		p[i] = (struct part){ &s, i };
+		p[i] = (struct part){&s, i};
 		thread_start(&t[i], part, &p[i]);
 	}
-	while (torture_goes_on(start)) {
+	while (torture_until(start, s.adds > 100 && s.loops > 100 && deepest == 5)) {
 		if (!meet(&s.m) || !meet(&s.m))
 			break;
 		for (int i = 0; i < EPS; i++) {
@@ -145,7 +145,7 @@ static void other_way(struct thread *t)
 
 static void exactly_one_of_two(void **state)
 {
-	struct pair p = { .m.n = 2, .ep = { ep_new(), ep_new() } };
+	struct pair p = {.m.n = 2, .ep = {ep_new(), ep_new()}};
 	unsigned long rounds = 0, first = 0;
 	int64_t start = now_ns();
 	struct thread t;
@@ -153,7 +153,7 @@ static void exactly_one_of_two(void **state)
 	(void)state;
 	torture_begin();
 	thread_start(&t, other_way, &p);
-	for (; torture_goes_on(start); rounds++) {
+	for (; torture_until(start, first && first < rounds); rounds++) {
 		if (!meet(&p.m))
 			break;
 		p.r[0] = ep_ctl(p.ep[0], EPOLL_CTL_ADD, pollux_ep_file(p.ep[1]), 0, EPOLLIN, 0);
@@ -197,7 +197,7 @@ static void add_file(struct thread *t)
 /* 500 paths are there as soon as the file is; the 501st epoll and the file exclude each other. */
 static void a_file_and_the_epoll_too_many(void **state)
 {
-	struct paths p = { .m.n = 2, .inner = ep_new(), .top = ep_new(), .o = obj_new(0) };
+	struct paths p = {.m.n = 2, .inner = ep_new(), .top = ep_new(), .o = obj_new(0)};
 	struct pollux_ep *outer = ep_new();
 	unsigned long rounds = 0, file_first = 0;
 	int64_t start = now_ns();
@@ -208,7 +208,7 @@ static void a_file_and_the_epoll_too_many(void **state)
 	for (int i = 0; i < 500; i++)
 		ep_add(outer, pollux_ep_file(p.inner), i, EPOLLIN, 0);
 	thread_start(&t, add_file, &p);
-	for (; torture_goes_on(start); rounds++) {
+	for (; torture_until(start, file_first && file_first < rounds); rounds++) {
 		int r;
 
 		if (!meet(&p.m))

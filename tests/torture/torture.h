@@ -56,6 +56,13 @@ static inline bool torture_goes_on(int64_t start)
 	return !stopping() && now_ns() - start < torture_ns();
 }
 
+/* Goes on for longer, within bounds, if the race has not been met by then. */
+static inline bool torture_until(int64_t start, bool met)
+{
+	return torture_goes_on(start) ||
+	       (!met && !stopping() && now_ns() - start < SOON_MS * 1000000ll);
+}
+
 static inline void torture_sleep(void)
 {
 	int64_t start = now_ns();
@@ -67,7 +74,7 @@ static inline void torture_sleep(void)
 static inline void torture_begin(void)
 {
 	torture_stop = torture_failed = 0;
-	points_random = 1;
+	points_delay(true);
 }
 
 static inline void torture_end(struct thread *t, int n)
@@ -154,6 +161,8 @@ static inline void stopped_start(struct stopped *s, const char *point, struct po
 	s->point = point;
 	s->e = e;
 	s->o = o;
+	/* What the gate said of an earlier thread must not be taken for this one. */
+	s->g = (struct gate){0};
 	thread_start(&s->t, stopped_main, s);
 	assert_true(gate_reached(&s->g));
 }
