@@ -81,7 +81,7 @@ struct plx_epitem *plx_item_find(struct pollux_ep *ep, struct pollux_file *f, in
 	for (struct plx_watch *w = plx_load_acq(&f->watches); w; w = plx_load_acq(&w->next)) {
 		struct plx_epitem *item = plx_watch_item(w);
 
-		if (!w->fn && item->ep == ep && item->key == key && !plx_load(&w->dead)) {
+		if (plx_watch_is_item(w) && item->ep == ep && item->key == key && !plx_load(&w->dead)) {
 			found = item;
 			break;
 		}
@@ -110,7 +110,7 @@ static struct plx_epitem *item_new(struct pollux_ep *ep, struct pollux_file *f, 
 	if (!item)
 		return NULL;
 	item->w.events = events;
-	item->w.exclusive = events & EPOLLEXCLUSIVE ? PLX_WATCH_EXCLUSIVE : PLX_WATCH_PLAIN;
+	item->w.place = events & EPOLLEXCLUSIVE ? PLX_WATCH_EXCLUSIVE : PLX_WATCH_PLAIN;
 	item->ep = ep;
 	item->file = f;
 	item->key = key;
@@ -154,7 +154,7 @@ static int ep_insert(struct pollux_ep *ep, struct pollux_file *f, int key, uint3
 
 static int ep_modify(struct plx_epitem *item, uint32_t events, uint64_t data, bool *tell)
 {
-	if (item->w.exclusive == PLX_WATCH_EXCLUSIVE)
+	if (item->w.place == PLX_WATCH_EXCLUSIVE)
 		return -EINVAL;
 	plx_store(&item->w.events, events);
 	item->data = data;

@@ -82,27 +82,32 @@ enum plx_file_kind {
 
 #define PLX_EP_MAX_DEPTH 5
 
-/*
- * Entry of a file's list of watches. fn NULL: it is the head of a plx_epitem.
- * Otherwise fn is called with the key of each wake, under the same rules as
- * pollux_file_wake itself, and returns whether it counts as a successful wake
- * of an exclusive watch (EP-EXC-04).
- */
+/* What a watch is, and with that its place in the file's list. */
 enum plx_watch_place {
-	/* In front of all others, newest first. */
+	/* An item: in front of all others, newest first. */
 	PLX_WATCH_PLAIN,
-	/* At the end, oldest first; a success of one ends the wake. */
+	/* An item: at the end, oldest first; a success of one ends the wake. */
 	PLX_WATCH_EXCLUSIVE,
-	/* At the end, but called with everybody: a thread blocked in read or write. */
+	/* A poll(2) sleeper: in front, newest first. */
+	PLX_WATCH_POLLER,
+	/* A thread blocked in read or write: at the end, but called with everybody. */
 	PLX_WATCH_TAIL,
 };
 
+/*
+ * Entry of a file's list of watches: the head of a plx_epitem, or something that is
+ * called with the key of each wake, under the same rules as pollux_file_wake itself.
+ */
 struct plx_watch {
 	struct plx_watch *next;
 	struct plx_watch **pprev;
-	bool (*fn)(struct plx_watch *w, uint32_t key);
+	union {
+		/* Of an item: the one pushed two before it, only ever prefetched. */
+		struct plx_epitem *hint;
+		void (*call)(struct plx_watch *w, uint32_t key);
+	};
 	uint32_t events;
-	uint8_t exclusive;
+	uint8_t place;
 	uint8_t dead;
 	uint8_t helped;
 	uint8_t linked;
@@ -168,7 +173,7 @@ struct pollux_ep {
 
 /* pollux_file_put for a caller that holds locks: leaves the waiting for grace periods. */
 void plx_file_put_locked(struct pollux_file *f);
-/* Adds w to f's list, at the place that w->exclusive names. */
+/* Adds w to f's list, at its place. */
 void plx_watch_link(struct pollux_file *f, struct plx_watch *w);
 /* Takes w off. After a grace period no waker can still be calling it. */
 void plx_watch_unlink(struct pollux_file *f, struct plx_watch *w);
@@ -329,6 +334,11 @@ static inline struct plx_epitem *plx_rd_item(struct plx_list *l)
 static inline struct plx_epitem *plx_all_item(struct plx_list *l)
 {
 	return plx_container_of(l, struct plx_epitem, all);
+}
+
+static inline bool plx_watch_is_item(const struct plx_watch *w)
+{
+	return w->place <= PLX_WATCH_EXCLUSIVE;
 }
 
 static inline struct plx_epitem *plx_watch_item(struct plx_watch *w)

@@ -102,7 +102,7 @@ void plx_watch_link(struct pollux_file *f, struct plx_watch *w)
 	struct plx_watch **at = &f->watches;
 
 	plx_lock(&f->lock, PLX_RANK_FILE);
-	if (w->exclusive != PLX_WATCH_PLAIN)
+	if (w->place == PLX_WATCH_EXCLUSIVE || w->place == PLX_WATCH_TAIL)
 		while (*at)
 			at = &(*at)->next;
 	w->next = *at;
@@ -165,9 +165,10 @@ static bool item_wake(struct plx_epitem *item, uint32_t key)
 void plx_file_wake_rcu(struct pollux_file *f, uint32_t key, bool all)
 {
 	for (struct plx_watch *w = plx_load_acq(&f->watches); w; w = plx_load_acq(&w->next)) {
-		bool success = w->fn ? w->fn(w, key) : item_wake(plx_watch_item(w), key);
-
-		if (success && w->exclusive == PLX_WATCH_EXCLUSIVE && !all)
+		if (!plx_watch_is_item(w))
+			w->call(w, key);
+		else if (item_wake(plx_watch_item(w), key) && w->place == PLX_WATCH_EXCLUSIVE &&
+			 !all)
 			break;
 	}
 }
@@ -211,10 +212,13 @@ uint64_t plx_file_add(struct pollux_file *f, uint64_t v)
 
 	plx_rcu_read_lock();
 	first = plx_load_acq(&f->watches);
-	if (first && !(w & (PLX_QUEUED | PLX_SLOW)) && !first->fn && !plx_load(&first->next)) {
+	if (first && !(w & (PLX_QUEUED | PLX_SLOW)) && plx_watch_is_item(first) &&
+	    !plx_load(&first->next)) {
 		struct plx_epitem *item = plx_watch_item(first);
-		uint32_t pops = plx_load(&item->pops);
+		uint32_t pops;
 
+		__builtin_prefetch(item, 1);
+		pops = plx_load(&item->pops);
 		PLX_DELAY(add_before_cas);
 		if (item->mark == &f->word && (plx_load(&item->w.events) & EPOLLIN) &&
 		    !plx_load(&first->dead) && plx_cas(&f->word, &w, (w + v) | PLX_QUEUED)) {

@@ -65,7 +65,7 @@ static int depth_above(struct pollux_file *f, int level)
 		struct pollux_ep *above;
 		int d;
 
-		if (w->fn)
+		if (!plx_watch_is_item(w))
 			continue;
 		above = plx_watch_item(w)->ep;
 		if (above->visit_gen == plx_topology_gen) {
@@ -99,7 +99,7 @@ int plx_topology_check(struct pollux_ep *ep, struct pollux_ep *target)
 static bool ep_nested(struct pollux_ep *ep)
 {
 	for (struct plx_watch *w = plx_load_acq(&ep->file.watches); w; w = plx_load_acq(&w->next))
-		if (!w->fn)
+		if (plx_watch_is_item(w))
 			return true;
 	return false;
 }
@@ -111,7 +111,7 @@ static int paths_above(struct pollux_file *f, int depth, unsigned int *count)
 	for (struct plx_watch *w = plx_load_acq(&f->watches); w; w = plx_load_acq(&w->next)) {
 		struct pollux_ep *above;
 
-		if (w->fn)
+		if (!plx_watch_is_item(w))
 			continue;
 		above = plx_watch_item(w)->ep;
 		if (ep_nested(above)) {

@@ -159,6 +159,8 @@ long plx_px_write(int fd, const void *buf, size_t n)
 
 	plx_rcu_read_lock();
 	f = plx_table_peek(fd);
+	/* It will be written: to read it first would fetch the line twice. */
+	__builtin_prefetch(f, 1);
 	if (plx_unlikely(!f || f->kind != PLX_KIND_EVENTFD))
 		return not_ours(f);
 	e = plx_file_efd(f);

@@ -82,17 +82,16 @@ void plx_poll_after_fork_child(void)
 		plx_fd_unhide(poll_bell_owner);
 }
 
-static bool poll_wake(struct plx_watch *w, uint32_t key)
+static void poll_wake(struct plx_watch *w, uint32_t key)
 {
 	struct poll_watch *p = plx_container_of(w, struct poll_watch, w);
 	uint64_t one = 1;
 
 	if (key && !(key & w->events))
-		return false;
+		return;
 	/* One ring is enough for a call; the write makes the poller runnable. */
 	if (!plx_xchg(&p->w.helped, 1))
 		plx_sys3(SYS_write, plx_load(&p->call->bell), &one, sizeof(one));
-	return false;
 }
 
 static void poll_call_free(void *p)
@@ -298,7 +297,8 @@ static struct poll_call *poll_call_new(struct pollfd *set, nfds_t n)
 			pollux_file_put(f);
 			goto fail;
 		}
-		c->watch[i]->w.fn = poll_wake;
+		c->watch[i]->w.call = poll_wake;
+		c->watch[i]->w.place = PLX_WATCH_POLLER;
 		c->watch[i]->w.events = poll_mask(&set[i]);
 		c->watch[i]->call = c;
 		c->watch[i]->file = f;

@@ -147,7 +147,7 @@ static void spill_find_eps(struct spill *s)
 		struct plx_watch *w = plx_load_acq(&s->efds[i]->file.watches);
 
 		for (; w; w = plx_load_acq(&w->next))
-			if (!w->fn)
+			if (plx_watch_is_item(w))
 				spill_add_ep(s, plx_watch_item(w)->ep);
 	}
 	plx_rcu_read_unlock();
@@ -186,13 +186,13 @@ static void number_items(struct pollux_eventfd *e)
 
 	plx_rcu_read_lock();
 	for (w = plx_load_acq(&e->file.watches); w; w = plx_load_acq(&w->next))
-		if (!w->fn && w->exclusive == PLX_WATCH_PLAIN)
+		if (w->place == PLX_WATCH_PLAIN)
 			plain++;
 	next = plain;
 	for (w = plx_load_acq(&e->file.watches); w; w = plx_load_acq(&w->next))
-		if (!w->fn)
+		if (plx_watch_is_item(w))
 			plx_watch_item(w)->seen =
-				w->exclusive == PLX_WATCH_PLAIN ? --plain : next++;
+				w->place == PLX_WATCH_PLAIN ? --plain : next++;
 	plx_rcu_read_unlock();
 }
 

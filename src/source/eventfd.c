@@ -228,13 +228,12 @@ struct efd_sleeper {
 	sem_t sem;
 };
 
-static bool sleeper_wake(struct plx_watch *w, uint32_t key)
+static void sleeper_wake(struct plx_watch *w, uint32_t key)
 {
 	struct efd_sleeper *s = plx_container_of(w, struct efd_sleeper, w);
 
 	if (!key || (key & w->events))
 		sem_post(&s->sem);
-	return false;
 }
 
 static void sleeper_free(void *p)
@@ -275,9 +274,9 @@ static int efd_sleep(struct pollux_eventfd *e, uint32_t events,
 	s = plx_zalloc(sizeof(*s));
 	if (!s)
 		return -ENOMEM;
-	s->w.fn = sleeper_wake;
+	s->w.call = sleeper_wake;
 	s->w.events = events;
-	s->w.exclusive = PLX_WATCH_TAIL;
+	s->w.place = PLX_WATCH_TAIL;
 	s->e = e;
 	sem_init(&s->sem, 0, 0);
 	pollux_file_get(&e->file);
