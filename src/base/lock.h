@@ -14,6 +14,7 @@
  *   PLX_RANK_EP        eventpoll.mtx             ordered ready list, items, harvest
  *   PLX_RANK_FILE      file.lock                 the file's list of watches, its primary flag
  *   PLX_RANK_GHOST     plx_front.ghost_lock      events that a spill made itself
+ *   PLX_RANK_LIMIT     soft limit of descriptors, while it is raised
  *   PLX_RANK_RETIRE    orphaned retire batches   batches left behind by threads that ended
  *   PLX_RANK_SLAB      depot of the slab         free objects that no thread keeps
  */
@@ -29,6 +30,7 @@ enum plx_rank {
 	PLX_RANK_EP,
 	PLX_RANK_FILE,
 	PLX_RANK_GHOST,
+	PLX_RANK_LIMIT,
 	PLX_RANK_RETIRE,
 	PLX_RANK_SLAB,
 };

@@ -26,6 +26,7 @@
  *   pollux_ep.help         atomic; like incoming
  *   pollux_ep.sleepers     atomic, waiters announce themselves
  *   pollux_ep.bell         atomic; see ready.c
+ *   pollux_ep.collected_at atomic; when a ring was collected last
  *   pollux_ep.has_ready    written under ep.mtx, read by anybody: `ready` may hold something
  *   pollux_ep.ready, items ep.mtx
  *   pollux_ep.refs         atomic: one for the open file, one for each item
@@ -150,6 +151,7 @@ struct pollux_ep {
 	struct plx_epitem *incoming __attribute__((aligned(64)));
 	struct plx_epitem *help;
 	uint64_t bell;
+	int64_t collected_at;
 	uint32_t sleepers;
 	const struct pollux_host_ops *host;
 	void *host_arg;

@@ -47,7 +47,8 @@
  *    barrier, look at the list (ep_announce in wait.c). As in the kernel, each event
  *    wakes one more sleeper, even if the one woken before has not run yet (EP-WAKE-03),
  *    so the bell counts: rings made since the last collection. A producer rings if
- *    fewer rings are complete than there are sleepers. It counts its ring as begun
+ *    fewer rings are complete than there are sleepers; in the millisecond after a
+ *    collection, when the epoll is busy, one ring at a time is enough. It counts its ring as begun
  *    before (a host may sleep on the word) and as complete after, so nobody depends on
  *    a ringer that is preempted. Whoever stops sleeping, for whatever reason, sets both
  *    counts to zero and then harvests: of several rings only one may reach a sleeper
@@ -63,6 +64,7 @@
 #define BELL_DONE_ONE 0x100ull
 #define BELL_COUNTS (BELL_BEGUN | BELL_DONE)
 #define BELL_COLLECTION 0x10000ull
+#define BELL_BUSY_NS 1000000
 
 void plx_item_try_quiet(struct plx_epitem *item)
 {
@@ -209,6 +211,16 @@ bool plx_ready_empty(struct pollux_ep *ep)
 	       !plx_load(&ep->has_ready);
 }
 
+/*
+ * Whether a waiter has come for a ring so lately that it may be trusted to harvest for
+ * all. Without this, every event of a busy epoll drags one more thread out of its sleep
+ * to find nothing: with two or more waiters that costs more than the events.
+ */
+static bool bell_busy(struct pollux_ep *ep)
+{
+	return ep->host->now(ep->host_arg) - plx_load(&ep->collected_at) < BELL_BUSY_NS;
+}
+
 /* A ring that another thread has collected already counts for nothing. */
 static void bell_complete(struct pollux_ep *ep, uint64_t rung)
 {
@@ -230,7 +242,8 @@ bool plx_ep_wake_one(struct pollux_ep *ep)
 	do {
 		uint64_t done = (bell & BELL_DONE) / BELL_DONE_ONE;
 
-		if (done >= sleepers || done == BELL_DONE / BELL_DONE_ONE)
+		if (done >= sleepers || done == BELL_DONE / BELL_DONE_ONE ||
+		    (done && bell_busy(ep)))
 			return false;
 		rung = (bell & BELL_BEGUN) == BELL_BEGUN ? bell : bell + BELL_BEGUN_ONE;
 	} while (rung != bell && !plx_cas(&ep->bell, &bell, rung));
@@ -249,4 +262,5 @@ void plx_bell_collect(struct pollux_ep *ep)
 		if (!(bell & BELL_COUNTS))
 			return;
 	} while (!plx_cas(&ep->bell, &bell, (bell & ~BELL_COUNTS) + BELL_COLLECTION));
+	plx_store(&ep->collected_at, ep->host->now(ep->host_arg));
 }

@@ -23,8 +23,20 @@ static void front_unpark(void *host, uint32_t *bell)
 		plx_sys3(SYS_write, fd, &one, sizeof(one));
 }
 
+static int64_t front_now(void *host)
+{
+	struct timespec ts;
+
+	(void)host;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000000000ll + ts.tv_nsec;
+}
+
 /* Waiting is plx_px_epoll_wait; the engine only ever wakes through these. */
-static const struct pollux_host_ops front_host = {.unpark_one = front_unpark};
+static const struct pollux_host_ops front_host = {
+	.unpark_one = front_unpark,
+	.now = front_now,
+};
 
 static void front_free(void *p)
 {
@@ -166,8 +178,10 @@ static long ctl_inproc(struct plx_front *fr, int epfd, int op, struct pollux_fil
 		return -EFAULT;
 	if (plx_unlikely(plx_load_acq(&fr->spilled)) ||
 	    (op == EPOLL_CTL_ADD && front_setup(fr, epfd) < 0)) {
+		if (!plx_spill_possible())
+			return -ENOMEM;
 		plx_px_escape(fd, PLX_OUT_NO_FD);
-		return PLX_PASS;
+		return ctl_kernel(fr, op, ev);
 	}
 	r = pollux_ep_ctl(fr->ep, op, f, fd, &copy);
 	plx_mb();
@@ -187,7 +201,7 @@ static long ctl_inproc(struct plx_front *fr, int epfd, int op, struct pollux_fil
 		plx_spill_wait(e);
 	else
 		plx_px_escape(fd, PLX_OUT_FORK);
-	return PLX_PASS;
+	return ctl_kernel(fr, op, ev);
 }
 
 long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)

@@ -72,11 +72,7 @@ long plx_px_close_range(unsigned int first, unsigned int last, unsigned int flag
 static long dup_install(long n, struct pollux_file *f)
 {
 	if (n >= 0 && plx_table_reserve(n) < 0) {
-		/* A number without an entry: the object cannot stay ours. */
-		if (f->kind == PLX_KIND_EPOLL) {
-			pollux_file_put(f);
-			return n;
-		}
+		/* A number without an entry would show the doorbell, or the prototype. */
 		plx_sys1(SYS_close, n);
 		n = -ENOMEM;
 	}

@@ -57,6 +57,9 @@ static inline bool plx_front_live(struct plx_front *fr)
 /* True if the front waits to swallow one event with this data; it is swallowed then. */
 bool plx_ghost_take(struct plx_front *fr, uint64_t data);
 
+/* False if there is no descriptor at all, so that nothing can be made a kernel object. */
+bool plx_spill_possible(void);
+
 /* Waits until the kernel object stands in the place of a frozen eventfd. */
 void plx_spill_wait(struct pollux_eventfd *e);
 

@@ -69,7 +69,7 @@ static int bell_get(void)
 		poll_bell_owner = owner;
 		pthread_setspecific(bell_key, owner);
 	}
-	fd = plx_sys2(SYS_eventfd2, 0, EFD_NONBLOCK | EFD_CLOEXEC);
+	fd = plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC);
 	if (fd < 0)
 		return -ENOMEM;
 	fd = plx_fd_hide(fd, owner);
@@ -485,6 +485,8 @@ long plx_px_pselect(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct time
 		if (!s.user[k])
 			continue;
 		s.in[k] = malloc(s.bytes);
+		if (!s.in[k])
+			r = -ENOMEM;
 		fault = !s.in[k] || plx_copy_in(s.in[k], s.user[k], s.bytes);
 	}
 	if (!fault)

@@ -191,8 +191,7 @@ static void number_items(struct pollux_eventfd *e)
 	next = plain;
 	for (w = plx_load_acq(&e->file.watches); w; w = plx_load_acq(&w->next))
 		if (plx_watch_is_item(w))
-			plx_watch_item(w)->seen =
-				w->place == PLX_WATCH_PLAIN ? --plain : next++;
+			plx_watch_item(w)->seen = w->place == PLX_WATCH_PLAIN ? --plain : next++;
 	plx_rcu_read_unlock();
 }
 
@@ -219,28 +218,34 @@ static void take_items(struct spill *s, struct pollux_ep *ep, const uint64_t *co
 	}
 }
 
-/* A kernel eventfd, even when the program has used up its descriptors. */
-static int kernel_eventfd(unsigned int flags)
+int plx_kernel_eventfd(unsigned int flags)
 {
-	struct rlimit lim, more;
+	struct rlimit lim;
 	int k = plx_sys2(SYS_eventfd2, 0, flags);
 
 	if (k >= 0)
 		return k;
-	plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &lim);
-	more = lim;
-	more.rlim_cur = lim.rlim_max;
-	plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, &more, NULL);
+	plx_limit_raise(&lim);
 	k = plx_sys2(SYS_eventfd2, 0, flags);
-	plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, &lim, NULL);
-	PLX_INVARIANT(k >= 0, "there is a descriptor for turning an object into a kernel object");
+	plx_limit_restore(&lim);
 	return k;
+}
+
+bool plx_spill_possible(void)
+{
+	int k = plx_kernel_eventfd(EFD_CLOEXEC);
+
+	if (k < 0)
+		return false;
+	plx_sys1(SYS_close, k);
+	return true;
 }
 
 static int make_kernel_eventfd(struct pollux_eventfd *e, uint64_t count)
 {
-	int k = kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC | (e->semaphore ? EFD_SEMAPHORE : 0));
+	int k = plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC | (e->semaphore ? EFD_SEMAPHORE : 0));
 
+	PLX_INVARIANT(k >= 0, "there is a descriptor for turning an object into a kernel object");
 	if (count == UINT64_MAX)
 		count--;
 	if (count)
@@ -328,11 +333,17 @@ static int registrations(int epfd, struct registration **out)
 	char path[64], *text = NULL, *line;
 	int n = 0, room = 0;
 	size_t len = 0, size = 0;
+	struct rlimit lim;
 	long fd, r;
 
 	*out = NULL;
 	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", epfd);
 	fd = plx_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	if (fd == -EMFILE) {
+		plx_limit_raise(&lim);
+		fd = plx_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+		plx_limit_restore(&lim);
+	}
 	if (fd < 0)
 		return 0;
 	do {
@@ -710,6 +721,7 @@ void plx_px_fork_child(void)
 	 * kernel epolls alive beyond their last close.
 	 */
 	plx_topology_lock = 0;
+	plx_limit_after_fork_child();
 	plx_retire_after_fork_child();
 	plx_unlock(&plx_table_lock, PLX_RANK_TABLE);
 	for (int fd = 0; fd < end; fd++) {

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 
 #include "base/sys.h"
 
@@ -94,10 +93,35 @@ static void hidden_free(struct pollux_file *f)
 
 static const struct pollux_file_ops hidden_ops = {.poll = hidden_poll, .free = hidden_free};
 
+/* Two that raised it at once would restore what the other has raised. */
+static plx_lock_t limit_lock;
+
+void plx_limit_raise(struct rlimit *was)
+{
+	struct rlimit more;
+
+	plx_lock(&limit_lock, PLX_RANK_LIMIT);
+	plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, was);
+	more = *was;
+	more.rlim_cur = was->rlim_max;
+	plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, &more, NULL);
+}
+
+void plx_limit_restore(const struct rlimit *was)
+{
+	plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, was, NULL);
+	plx_unlock(&limit_lock, PLX_RANK_LIMIT);
+}
+
+void plx_limit_after_fork_child(void)
+{
+	limit_lock = 0;
+}
+
 /* fd duplicated to a high number, close-on-exec; a negative errno if there is none. */
 static int dup_high(int fd)
 {
-	struct rlimit lim, more;
+	struct rlimit lim;
 	int n;
 
 	if (plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &lim) < 0)
@@ -112,13 +136,9 @@ static int dup_high(int fd)
 	 * there stay usable when the limit comes down again.
 	 */
 	if (lim.rlim_max > lim.rlim_cur) {
-		more = lim;
-		more.rlim_cur = lim.rlim_max - lim.rlim_cur > HIDDEN_ROOM * 16
-					? lim.rlim_cur + HIDDEN_ROOM * 16
-					: lim.rlim_max;
-		plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, &more, NULL);
+		plx_limit_raise(&lim);
 		n = plx_sys3(SYS_fcntl, fd, F_DUPFD_CLOEXEC, lim.rlim_cur);
-		plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, &lim, NULL);
+		plx_limit_restore(&lim);
 		if (n >= 0)
 			return n;
 	}

@@ -13,6 +13,8 @@
 #ifndef PLX_POSIX_TABLE_H
 #define PLX_POSIX_TABLE_H
 
+#include <sys/resource.h>
+
 #include "epoll/engine.h"
 
 #define PLX_TABLE_CHUNK 1024
@@ -63,6 +65,18 @@ int plx_table_end(void);
 
 /* Serialises spilling, hidden descriptors and the growth of the table. */
 extern plx_lock_t plx_table_lock;
+
+/*
+ * Between the two the soft limit of descriptors is as high as the hard one: the way to
+ * a number when the program has used up its own. Other threads wait here meanwhile;
+ * *was is what to go back to.
+ */
+void plx_limit_raise(struct rlimit *was);
+void plx_limit_restore(const struct rlimit *was);
+void plx_limit_after_fork_child(void);
+
+/* A kernel eventfd, even when the program has used up its descriptors; or -errno. */
+int plx_kernel_eventfd(unsigned int flags);
 
 /*
  * Descriptors of our own, at high numbers and close-on-exec. hide moves fd up and
