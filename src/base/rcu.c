@@ -3,12 +3,22 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/bug.h"
 #include "base/lock.h"
 #include "base/slab.h"
 
 #define RETIRE_BATCH 128
+
+/*
+ * A grace period takes a microsecond, or ten milliseconds if a reader is preempted:
+ * liburcu sleeps then. A thread whose grace periods are slow gathers more objects for
+ * each, up to about a megabyte of notes.
+ */
+#define RETIRE_BATCHES_MAX 512
+#define SLOW_NS 500000
+#define FAST_NS 50000
 
 struct retire_entry {
 	void *obj;
@@ -18,6 +28,8 @@ struct retire_entry {
 struct retire_batch {
 	struct retire_batch *next;
 	uint32_t n;
+	/* Batches in this chain, this one included. */
+	uint32_t chain;
 	struct retire_entry e[RETIRE_BATCH];
 };
 
@@ -26,6 +38,7 @@ char plx_rcu_token_reader, plx_rcu_token_writer;
 #endif
 
 static __thread struct retire_batch *batch;
+static __thread uint32_t flush_at = 1;
 static pthread_key_t retire_key;
 static pthread_once_t retire_once = PTHREAD_ONCE_INIT;
 
@@ -71,6 +84,7 @@ static struct retire_batch *retire_batch_new(void)
 		return NULL;
 	b->n = 0;
 	b->next = batch;
+	b->chain = batch ? batch->chain + 1 : 1;
 	pthread_once(&retire_once, retire_init);
 	if (pthread_setspecific(retire_key, b)) {
 		free(b);
@@ -97,7 +111,7 @@ void plx_retire(void *obj, void (*fn)(void *obj))
 
 bool plx_retire_full(void)
 {
-	return batch && batch->n == RETIRE_BATCH;
+	return batch && batch->n == RETIRE_BATCH && batch->chain >= flush_at;
 }
 
 static void retire_run(struct retire_batch *b)
@@ -125,10 +139,19 @@ static struct retire_batch *orphans_take(void)
 	return list;
 }
 
+static int64_t retire_clock(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000000000ll + ts.tv_nsec;
+}
+
 void plx_retire_flush(void)
 {
 	struct retire_batch *mine = batch;
 	struct retire_batch *left = orphans_take();
+	int64_t start, took;
 
 	plx_lockdep_none();
 	if (!mine && !left)
@@ -138,7 +161,13 @@ void plx_retire_flush(void)
 		batch = NULL;
 		pthread_setspecific(retire_key, NULL);
 	}
+	start = retire_clock();
 	plx_rcu_synchronize();
+	took = retire_clock() - start;
+	if (took > SLOW_NS && flush_at < RETIRE_BATCHES_MAX)
+		flush_at *= 2;
+	else if (took < FAST_NS && flush_at > 1)
+		flush_at /= 2;
 	retire_run(mine);
 	retire_run(left);
 }

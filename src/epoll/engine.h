@@ -164,6 +164,7 @@ struct pollux_ep {
 	uint32_t harvests;
 	uint32_t nitems;
 	uint32_t spin_state;
+	int32_t waker_cpu;
 	int visit_depth;
 	uint64_t visit_gen;
 	/* The layer above: freed with the epoll, by owner_free. */

@@ -58,6 +58,8 @@
  */
 #include "epoll/engine.h"
 
+#include "base/spin.h"
+
 #define BELL_BEGUN 0xffull
 #define BELL_BEGUN_ONE 0x1ull
 #define BELL_DONE 0xff00ull
@@ -248,6 +250,7 @@ bool plx_ep_wake_one(struct pollux_ep *ep)
 		rung = (bell & BELL_BEGUN) == BELL_BEGUN ? bell : bell + BELL_BEGUN_ONE;
 	} while (rung != bell && !plx_cas(&ep->bell, &bell, rung));
 	PLX_DELAY(bell_before_unpark);
+	plx_spin_note_waker(&ep->waker_cpu);
 	ep->host->unpark_one(ep->host_arg, plx_bell_word(ep));
 	PLX_DELAY(bell_after_unpark);
 	bell_complete(ep, rung);

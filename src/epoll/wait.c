@@ -37,7 +37,7 @@ static bool ep_has_work(void *arg)
 
 bool plx_ep_spin(struct pollux_ep *ep)
 {
-	return plx_spin(&ep->spin_state, ep_has_work, ep);
+	return plx_spin(&ep->spin_state, &ep->waker_cpu, ep_has_work, ep);
 }
 
 static int64_t futex_now(void *host)

@@ -228,12 +228,16 @@ struct efd_sleeper {
 	sem_t sem;
 };
 
+_Static_assert(sizeof(struct efd_sleeper) <= PLX_SLAB_OBJECT, "a sleeper fits");
+
 static void sleeper_wake(struct plx_watch *w, uint32_t key)
 {
 	struct efd_sleeper *s = plx_container_of(w, struct efd_sleeper, w);
 
-	if (!key || (key & w->events))
-		sem_post(&s->sem);
+	if (key && !(key & w->events))
+		return;
+	plx_spin_note_waker(&s->e->waker_cpu);
+	sem_post(&s->sem);
 }
 
 static void sleeper_free(void *p)
@@ -241,7 +245,7 @@ static void sleeper_free(void *p)
 	struct efd_sleeper *s = p;
 
 	sem_destroy(&s->sem);
-	plx_free(s);
+	plx_slab_free(s);
 }
 
 static void sleeper_done(void *p)
@@ -266,12 +270,12 @@ static int efd_sleep(struct pollux_eventfd *e, uint32_t events,
 	struct efd_sleeper *s;
 	int r;
 
-	if (events & EPOLLIN && plx_spin(&e->spin_state, efd_readable, &e->file)) {
+	if (events & EPOLLIN && plx_spin(&e->spin_state, &e->waker_cpu, efd_readable, &e->file)) {
 		r = try(e, value);
 		if (r != -EAGAIN)
 			return r;
 	}
-	s = plx_zalloc(sizeof(*s));
+	s = plx_slab_alloc();
 	if (!s)
 		return -ENOMEM;
 	s->w.call = sleeper_wake;

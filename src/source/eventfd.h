@@ -18,6 +18,7 @@ struct pollux_eventfd {
 	/* 1 from the freeze on; the POSIX layer then makes it a kernel eventfd. */
 	uint32_t gone;
 	uint32_t spin_state;
+	int32_t waker_cpu;
 	/* POSIX layer: O_NONBLOCK; and 1 once the kernel eventfd stands in its place. */
 	uint32_t status;
 	uint32_t spilled;

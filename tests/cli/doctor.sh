@@ -1,0 +1,87 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# doctor.sh POLLUX - tests of `pollux doctor`; says TAP.
+set -u
+
+here=$(dirname "$0")
+pollux=$(realpath "$1") || exit 1
+. "$here/tap.sh"
+
+facts='kernel
+C library
+CPUs
+io_uring
+membarrier
+rseq
+memfd
+pidfd
+epoll_pwait2
+close_range
+RLIMIT_NOFILE
+fs.nr_open
+max_user_watches
+aio
+seccomp
+drop-in'
+
+call "$pollux" doctor
+expect "doctor finds this machine usable" 0
+cp "$out" "$scratch/table"
+oldifs=$IFS
+IFS='
+'
+for fact in $facts; do
+	grep -Eq "^(ok  |note)  $fact  *[^ ]" "$scratch/table"
+	report $? "doctor: $fact"
+done
+IFS=$oldifs
+grep -Eq "^ok    drop-in +$(dirname "$pollux")/libpollux-preload.so is loaded" "$scratch/table"
+report $? "doctor has tried the drop-in of this build"
+[ ! -s "$err" ]
+report $? "doctor writes nothing to standard error"
+
+call "$pollux" doctor --json
+expect "doctor --json" 0
+ok "doctor --json is JSON" python3 -m json.tool "$out"
+cat >"$scratch/look.py" <<'END'
+import json, sys
+said = json.load(open(sys.argv[1]))
+names = sys.argv[2].split("\n")
+assert said["usable"] is True
+assert sorted(f["name"] for f in said["facts"]) == sorted(names), said
+for f in said["facts"]:
+    assert f["state"] in ("ok", "note"), f
+    assert f["value"] and f["meaning"], f
+END
+python3 "$scratch/look.py" "$out" "$facts" 2>"$err"
+report $? "doctor --json names the same facts"
+
+# What keeps programs from Pollux is found and said.
+POLLUX_PRELOAD=$scratch/missing.so
+export POLLUX_PRELOAD
+call "$pollux" doctor
+[ "$status" -eq 1 ] && grep -Eq "^FAIL  drop-in .*$scratch/missing.so" "$out"
+report $? "a missing drop-in is a failure"
+echo nonsense >"$scratch/broken.so"
+POLLUX_PRELOAD=$scratch/broken.so
+call "$pollux" doctor --json
+[ "$status" -eq 1 ] && python3 -c 'import json, sys
+said = json.load(sys.stdin)
+states = {f["name"]: f["state"] for f in said["facts"]}
+assert said["usable"] is False and states["drop-in"] == "fail", said' <"$out" 2>"$err"
+report $? "a drop-in that is not a library is a failure"
+unset POLLUX_PRELOAD
+POLLUX_NO_ADOPT=all "$pollux" doctor >"$out" 2>"$err" </dev/null
+status=$?
+expect "a set POLLUX_NO_ADOPT does not mislead doctor" 0
+
+call "$pollux" doctor --help
+[ "$status" -eq 0 ] && grep -q '^Usage: pollux doctor' "$out"
+report $? "doctor --help"
+call "$pollux" doctor --no-such-option
+expect "doctor with an unknown option: 2" 2
+call "$pollux" doctor something
+expect "doctor with an argument: 2" 2
+
+finish

@@ -1,0 +1,54 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# install.sh POLLUX - tests of the installed tree; says TAP. Run in the build folder.
+set -u
+
+here=$(dirname "$0")
+pollux=$(realpath "$1") || exit 1
+built=$(dirname "$pollux")
+. "$here/tap.sh"
+
+dest=$scratch/dest
+call meson install -C "$built" --no-rebuild --quiet --destdir "$dest"
+expect "meson install with a DESTDIR" 0
+
+found() # found NAME: the one installed file of that name
+{
+	find "$dest" -name "$1" ! -type d
+}
+
+command=$(find "$dest" -path '*/bin/pollux')
+prefix=${command%/bin/pollux}
+dropin=$(found libpollux-preload.so)
+[ -f "$command" ] && [ -x "$command" ]
+report $? "the command is installed in bin"
+[ -f "$dropin" ]
+report $? "the drop-in is installed"
+library=$(found libpollux.so.0)
+[ -e "$library" ] && [ -e "$(found libpollux.so)" ] && [ -e "$(found libpollux.a)" ]
+report $? "the library is installed"
+for header in "$here"/../../include/pollux/*.h; do
+	name=$(basename "$header")
+	ok "header pollux/$name is installed" cmp "$header" "$prefix/include/pollux/$name"
+done
+for page in pollux.1 pollux-run.1 pollux-bench.1 pollux-doctor.1; do
+	[ -s "$prefix/share/man/man1/$page" ]
+	report $? "man page $page is installed"
+done
+[ -s "$(found pollux.pc)" ]
+report $? "pollux.pc is installed"
+
+call "$command" run -- grep -F "$dropin" /proc/self/maps
+expect "the installed command finds its drop-in" 0
+call "$command" run -- sh -c 'exit 42'
+expect "the installed command runs programs" 42
+call "$command" doctor
+[ "$status" -eq 0 ] && grep -qF "$dropin is loaded and serves events" "$out"
+report $? "the installed command finds itself well"
+mv "$dest" "$scratch/moved"
+moved=$scratch/moved${dropin#"$dest"}
+call "$scratch/moved${command#"$dest"}" run -- grep -F "$moved" /proc/self/maps
+expect "the installed tree can be moved" 0
+
+finish

@@ -1,0 +1,283 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# run.sh POLLUX - tests of `pollux run`; says TAP.
+set -u
+
+here=$(dirname "$0")
+pollux=$(realpath "$1") || exit 1
+built=$(dirname "$pollux")
+. "$here/tap.sh"
+
+dropin=$built/libpollux-preload.so
+missing=$scratch/missing
+
+says() # says FILE TEXT
+{
+	grep -qF -- "$2" "$1"
+}
+
+silent() # silent FILE
+{
+	[ ! -s "$1" ]
+}
+
+# Status and signal
+
+for n in 0 1 42 255; do
+	call "$pollux" run -- sh -c "exit $n"
+	expect "exit status $n passes through" $n
+done
+call "$pollux" run -- sh -c 'kill -TERM $$'
+expect "death by SIGTERM passes through" 143
+call "$pollux" run -- sh -c 'kill -KILL $$'
+expect "death by SIGKILL passes through" 137
+sh -c 'echo $$; exec "$1" run -- sh -c "echo \$\$"' sh "$pollux" >"$out" 2>"$err"
+status=$?
+[ "$(wc -l <"$out")" -eq 2 ] && [ "$(sort -u "$out" | wc -l)" -eq 1 ]
+report $? "the program takes the place of the command"
+
+# The drop-in is in the program
+
+call grep -F "/libpollux-preload.so" /proc/self/maps
+expect "without the command nothing is mapped" 1
+call "$pollux" run -- grep -F "$dropin" /proc/self/maps
+expect "the drop-in is mapped" 0
+call "$pollux" run grep -F "$dropin" /proc/self/maps
+expect "the drop-in is mapped without --" 0
+(cd "$built" && ./pollux run -- grep -F "$dropin" /proc/self/maps) >"$out" 2>"$err"
+status=$?
+expect "the drop-in is found from a relative path" 0
+ln -s "$pollux" "$scratch/link"
+call "$scratch/link" run -- grep -F "$dropin" /proc/self/maps
+expect "the drop-in is found through a link" 0
+call "$pollux" run -- sh -c 'sh -c "grep -F \"\$1\" /proc/self/maps" sh "$1"; exit $?' sh "$dropin"
+expect "the drop-in is mapped in what the program starts" 0
+
+# Arguments and streams
+
+lister='for a; do printf "<%s>\n" "$a"; done'
+newline='
+'
+sh -c "$lister" sh '' 'a b' '*' '--help' '--' '-x' '--stats' "1${newline}2" >"$scratch/want"
+call "$pollux" run -- sh -c "$lister" sh '' 'a b' '*' '--help' '--' '-x' '--stats' "1${newline}2"
+ok "arguments pass through" cmp "$scratch/want" "$out"
+call "$pollux" run echo --stats --help
+[ "$(cat "$out")" = "--stats --help" ] && silent "$err"
+report $? "options behind the program are its own"
+head -c 300000 /dev/urandom >"$scratch/bytes"
+"$pollux" run -- cat <"$scratch/bytes" >"$out" 2>"$err"
+status=$?
+ok "standard input and output pass through" cmp "$scratch/bytes" "$out"
+silent "$err"
+report $? "nothing is added to standard error"
+call "$pollux" run -- sh -c 'echo to-out; echo to-err >&2'
+[ "$(cat "$out")" = to-out ] && [ "$(cat "$err")" = to-err ]
+report $? "standard output and error stay apart"
+
+# Options
+
+cat >"$scratch/served.py" <<'END'
+import ctypes, os, select
+served = ctypes.CDLL(None).pollux_fd_served
+e, p = os.eventfd(0), select.epoll()
+p.register(e, select.EPOLLIN)
+os.eventfd_write(e, 1)
+assert p.poll(10) == [(e, select.EPOLLIN)]
+print(served(e), served(p.fileno()))
+END
+
+served() # served NAME WANTED OPTION...
+{
+	name=$1
+	wanted=$2
+	shift 2
+	call "$pollux" run "$@" -- python3 "$scratch/served.py"
+	[ "$status" -eq 0 ] && [ "$(cat "$out")" = "$wanted" ]
+	report $? "$name"
+}
+
+served "eventfds and epolls are adopted" "1 1"
+served "--no-adopt=epoll" "0 0" --no-adopt=epoll
+served "--no-adopt=eventfd" "0 1" --no-adopt=eventfd
+served "--no-adopt=all" "0 0" --no-adopt=all
+served "--no-adopt with a list" "0 0" --no-adopt=eventfd,epoll
+served "--no-adopt twice" "0 0" --no-adopt=eventfd --no-adopt=epoll
+served "--no-adopt KIND in two words" "0 1" --no-adopt eventfd
+POLLUX_NO_ADOPT=epoll
+export POLLUX_NO_ADOPT
+served "--no-adopt adds to the environment" "0 0" --no-adopt=eventfd
+unset POLLUX_NO_ADOPT
+
+call "$pollux" run --stats -- python3 "$scratch/served.py"
+[ "$status" -eq 0 ] && says "$err" "pollux: adopted: 1 epolls, 1 eventfds" &&
+	[ "$(cat "$out")" = "1 1" ]
+report $? "--stats prints to standard error"
+call "$pollux" run --stats --no-adopt=all -- python3 "$scratch/served.py"
+[ "$status" -eq 0 ] && says "$err" "pollux: adopted: 0 epolls, 0 eventfds"
+report $? "--stats counts nothing when nothing is adopted"
+call "$pollux" run -- python3 "$scratch/served.py"
+[ "$status" -eq 0 ] && silent "$err"
+report $? "without --stats there are none"
+call "$pollux" run --no-spin -- sh -c 'echo "$POLLUX_SPIN"'
+[ "$(cat "$out")" = 0 ]
+report $? "--no-spin reaches the program"
+
+call "$pollux" run --help
+[ "$status" -eq 0 ] && says "$out" "Usage: pollux run" && silent "$err"
+report $? "--help"
+cp "$out" "$scratch/want"
+call "$pollux" help run
+ok "help run says the same" cmp "$scratch/want" "$out"
+for bad in --no-such-option -x --no-adopt=timerfd --no-adopt= --no-adopt=eventfd, --stats=1; do
+	call "$pollux" run "$bad" -- sh -c 'echo ran'
+	[ "$status" -eq 125 ] && silent "$out" && says "$err" "--help"
+	report $? "option $bad is refused"
+done
+call "$pollux" run --no-adopt
+expect "--no-adopt without a kind is refused" 125
+call "$pollux" run
+[ "$status" -eq 125 ] && says "$err" "which program"
+report $? "no program is refused"
+
+# Programs that cannot be run
+
+call "$pollux" run -- pollux-test-no-such-program
+[ "$status" -eq 127 ] && says "$err" pollux-test-no-such-program
+report $? "a program that is not in PATH: 127"
+call "$pollux" run -- "$missing"
+[ "$status" -eq 127 ] && says "$err" "$missing"
+report $? "a path that does not exist: 127"
+call "$pollux" run -- ''
+expect "an empty name: 127" 127
+echo 'echo ran' >"$scratch/plain"
+chmod 644 "$scratch/plain"
+call "$pollux" run -- "$scratch/plain"
+[ "$status" -eq 126 ] && silent "$out"
+report $? "a file without permission: 126"
+call "$pollux" run -- "$scratch"
+expect "a folder: 126" 126
+printf '\177ELF damaged' >"$scratch/damaged"
+chmod 755 "$scratch/damaged"
+call "$pollux" run -- "$scratch/damaged"
+expect "a damaged executable: 126" 126
+
+static=
+printf 'int main(void) { return 43; }\n' >"$scratch/static.c"
+if ${CC:-cc} -static -o "$scratch/static" "$scratch/static.c" 2>"$err"; then
+	static=$scratch/static
+	own=43
+elif command -v ldconfig >/dev/null && ! ldd "$(command -v ldconfig)" >/dev/null 2>&1; then
+	static="$(command -v ldconfig) --version"
+	own=0
+fi
+if [ "$static" ]; then
+	# The path, and perhaps an argument.
+	call "$pollux" run -- $static
+	[ "$status" -eq 125 ] && says "$err" "statically linked"
+	report $? "a static program is refused: 125"
+	call "$pollux" run --force -- $static
+	expect "--force runs a static program" $own
+else
+	skip "a static program is refused: 125" "no static C library"
+	skip "--force runs a static program" "no static C library"
+fi
+
+cp "$(command -v env)" "$scratch/setuid"
+chmod 4755 "$scratch/setuid"
+call "$pollux" run -- "$scratch/setuid"
+[ "$status" -eq 125 ] && says "$err" "set-uid"
+report $? "a set-uid program is refused: 125"
+chmod 2755 "$scratch/setuid"
+call "$pollux" run -- "$scratch/setuid"
+[ "$status" -eq 125 ] && says "$err" "set-gid"
+report $? "a set-gid program is refused: 125"
+chmod 755 "$scratch/setuid"
+call "$pollux" run -- "$scratch/setuid"
+expect "the same file without privilege runs" 0
+
+# Scripts
+
+script() # script FILE FIRST-LINE
+{
+	printf '%s\n' "$2" 'grep -F "$1" /proc/$$/maps || exit 9' 'exit 17' >"$1"
+	chmod 755 "$1"
+}
+
+script "$scratch/script" '#!/bin/sh'
+call "$pollux" run -- "$scratch/script" "$dropin"
+expect "a script with #! runs with the drop-in" 17
+script "$scratch/script" '#!/usr/bin/env sh'
+call "$pollux" run -- "$scratch/script" "$dropin"
+expect "a script with #!/usr/bin/env runs with the drop-in" 17
+script "$scratch/script" '# no interpreter named'
+call "$pollux" run -- "$scratch/script" "$dropin"
+expect "a script without #! runs with the drop-in" 17
+PATH=$scratch:$PATH
+call "$pollux" run -- script "$dropin"
+expect "a script is found in PATH" 17
+script "$scratch/script" '#!/usr/bin/env -iS sh'
+call "$pollux" run -- "$scratch/script" "$dropin"
+expect "a script that empties the environment is refused: 125" 125
+script "$scratch/script" "#!$missing"
+call "$pollux" run -- "$scratch/script" "$dropin"
+[ "$status" -eq 127 ] && says "$err" "$missing"
+report $? "a script whose interpreter is missing: 127"
+if [ "$static" = "$scratch/static" ]; then
+	script "$scratch/script" "#!$scratch/static"
+	call "$pollux" run -- "$scratch/script" "$dropin"
+	expect "a script with a static interpreter is refused: 125" 125
+else
+	skip "a script with a static interpreter is refused: 125" "no static C library"
+fi
+
+# LD_PRELOAD
+
+other=$built/libpollux.so
+LD_PRELOAD=$other "$pollux" run -- sh -c 'echo "$LD_PRELOAD"' >"$out" 2>"$err"
+status=$?
+[ "$status" -eq 0 ] && [ "$(cat "$out")" = "$dropin:$other" ]
+report $? "an LD_PRELOAD that is set is kept, behind the drop-in"
+LD_PRELOAD=$other "$pollux" run -- grep -F "$built/libpollux.so." /proc/self/maps >"$out" 2>"$err"
+status=$?
+expect "what LD_PRELOAD names is mapped" 0
+call "$pollux" run -- "$pollux" run -- sh -c 'echo "$LD_PRELOAD"'
+[ "$status" -eq 0 ] && [ "$(cat "$out")" = "$dropin" ]
+report $? "a run inside a run names the drop-in once"
+POLLUX_PRELOAD=$missing
+export POLLUX_PRELOAD
+call "$pollux" run -- sh -c 'echo ran'
+[ "$status" -eq 125 ] && silent "$out" && says "$err" "$missing"
+report $? "a POLLUX_PRELOAD that is missing is refused: 125"
+cp "$dropin" "$scratch/other.so"
+POLLUX_PRELOAD=$scratch/other.so
+call "$pollux" run -- grep -F "$scratch/other.so" /proc/self/maps
+expect "POLLUX_PRELOAD names another drop-in" 0
+unset POLLUX_PRELOAD
+mkdir "$scratch/a b"
+cp "$pollux" "$dropin" "$scratch/a b"
+call "$scratch/a b/pollux" run -- sh -c 'echo ran'
+[ "$status" -eq 125 ] && silent "$out"
+report $? "a drop-in whose path the loader cannot take is refused: 125"
+
+# The command itself
+
+call "$pollux"
+[ "$status" -eq 2 ] && silent "$out" && says "$err" Usage
+report $? "no command: usage, 2"
+call "$pollux" no-such-command
+[ "$status" -eq 2 ] && says "$err" no-such-command
+report $? "an unknown command: 2"
+call "$pollux" --help
+[ "$status" -eq 0 ] && says "$out" doctor && says "$out" bench && says "$out" run
+report $? "--help names the commands"
+call "$pollux" version
+[ "$status" -eq 0 ] && grep -Eqx 'pollux [0-9]+\.[0-9]+\.[0-9]+' "$out"
+report $? "version"
+call "$pollux" version more
+expect "version with an argument: 2" 2
+"$pollux" --help >/dev/full 2>"$err"
+status=$?
+expect "output that cannot be written is no success" 1
+
+finish
