@@ -38,7 +38,7 @@ char plx_rcu_token_reader, plx_rcu_token_writer;
 #endif
 
 static __thread struct retire_batch *batch;
-static __thread uint32_t flush_at = 1;
+static __thread uint32_t flush_at = 16;
 static pthread_key_t retire_key;
 static pthread_once_t retire_once = PTHREAD_ONCE_INIT;
 
@@ -165,7 +165,7 @@ void plx_retire_flush(void)
 	plx_rcu_synchronize();
 	took = retire_clock() - start;
 	if (took > SLOW_NS && flush_at < RETIRE_BATCHES_MAX)
-		flush_at *= 2;
+		flush_at *= 4;
 	else if (took < FAST_NS && flush_at > 1)
 		flush_at /= 2;
 	retire_run(mine);
