@@ -3,9 +3,9 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/bug.h"
+#include "base/clock.h"
 #include "base/lock.h"
 #include "base/slab.h"
 
@@ -139,14 +139,6 @@ static struct retire_batch *orphans_take(void)
 	return list;
 }
 
-static int64_t retire_clock(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ll + ts.tv_nsec;
-}
-
 void plx_retire_flush(void)
 {
 	struct retire_batch *mine = batch;
@@ -161,9 +153,9 @@ void plx_retire_flush(void)
 		batch = NULL;
 		pthread_setspecific(retire_key, NULL);
 	}
-	start = retire_clock();
+	start = plx_now_ns();
 	plx_rcu_synchronize();
-	took = retire_clock() - start;
+	took = plx_now_ns() - start;
 	if (took > SLOW_NS && flush_at < RETIRE_BATCHES_MAX)
 		flush_at *= 4;
 	else if (took < FAST_NS && flush_at > 1)

@@ -2,8 +2,9 @@
 #include "base/spin.h"
 
 #include <sched.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 /*
  * Once both sides spin, an answer takes about a microsecond. To get there, one of them
@@ -31,14 +32,6 @@ static int32_t spin_count_cpus(void)
 	return n;
 }
 
-static int64_t spin_clock(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ll + ts.tv_nsec;
-}
-
 /* The low byte of *state is the exponent, above it stand the sleeps still to skip. */
 void plx_spin_note_waker(int32_t *waker_cpu)
 {
@@ -63,14 +56,14 @@ bool plx_spin(uint32_t *state, const int32_t *waker_cpu, bool (*done)(void *arg)
 	if (plx_load(waker_cpu) == sched_getcpu() + 1)
 		return false;
 	if (cpus > 1 && (int32_t)plx_xadd(&spinners, 1) < cpus) {
-		int64_t end = spin_clock() + (log < SPIN_MAX_LOG ? SPIN_NS : SPIN_PROBE_NS);
+		int64_t end = plx_now_ns() + (log < SPIN_MAX_LOG ? SPIN_NS : SPIN_PROBE_NS);
 
 		do {
 			for (int i = 0; i < SPIN_ROUNDS_PER_LOOK && !hit; i++) {
 				plx_cpu_relax();
 				hit = done(arg);
 			}
-		} while (!hit && spin_clock() < end);
+		} while (!hit && plx_now_ns() < end);
 		log = hit ? 0 : log < SPIN_MAX_LOG ? log + 1 : log;
 		plx_store(state, log | (((1u << log) - 1) << 8));
 	}

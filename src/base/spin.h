@@ -4,8 +4,8 @@
  *
  * Spinning pays only while the thread that is waited for runs on another CPU. That
  * is not knowable, but whether it paid lately is: after each failure the next
- * sleeps go without a spin, twice as many each time, up to 63 and then a longer try. No more threads of
- * the process spin at a time than there are CPUs.
+ * sleeps go without a spin, twice as many each time, up to 63 and then a longer try. No more
+ * threads of the process spin at a time than there are CPUs.
  */
 #ifndef PLX_BASE_SPIN_H
 #define PLX_BASE_SPIN_H

@@ -81,7 +81,8 @@ struct plx_epitem *plx_item_find(struct pollux_ep *ep, struct pollux_file *f, in
 	for (struct plx_watch *w = plx_load_acq(&f->watches); w; w = plx_load_acq(&w->next)) {
 		struct plx_epitem *item = plx_watch_item(w);
 
-		if (plx_watch_is_item(w) && item->ep == ep && item->key == key && !plx_load(&w->dead)) {
+		if (plx_watch_is_item(w) && item->ep == ep && item->key == key &&
+		    !plx_load(&w->dead)) {
 			found = item;
 			break;
 		}

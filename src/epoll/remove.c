@@ -120,7 +120,8 @@ void plx_file_remove_watches(struct pollux_file *f)
 		struct plx_epitem *item = plx_watch_item(w);
 		struct pollux_ep *ep = item->ep;
 
-		PLX_INVARIANT(plx_watch_is_item(w), "whoever sleeps on a file holds a reference on it");
+		PLX_INVARIANT(plx_watch_is_item(w),
+			      "whoever sleeps on a file holds a reference on it");
 		plx_ep_get(ep);
 		plx_lock(&ep->mtx, PLX_RANK_EP);
 		PLX_DELAY(close_before_remove);

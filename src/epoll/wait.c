@@ -12,6 +12,7 @@
 #include <linux/futex.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/spin.h"
 #include "base/sys.h"
 
@@ -42,11 +43,8 @@ bool plx_ep_spin(struct pollux_ep *ep)
 
 static int64_t futex_now(void *host)
 {
-	struct timespec ts;
-
 	(void)host;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ll + ts.tv_nsec;
+	return plx_now_ns();
 }
 
 /*

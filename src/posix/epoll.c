@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 
+#include "base/clock.h"
 #include "base/sys.h"
 #include "posix/uaccess.h"
 #include "source/eventfd.h"
@@ -25,11 +26,8 @@ static void front_unpark(void *host, uint32_t *bell)
 
 static int64_t front_now(void *host)
 {
-	struct timespec ts;
-
 	(void)host;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ll + ts.tv_nsec;
+	return plx_now_ns();
 }
 
 /* Waiting is plx_px_epoll_wait; the engine only ever wakes through these. */

@@ -16,10 +16,9 @@
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 
+#include "base/clock.h"
 #include "base/sys.h"
 #include "posix/uaccess.h"
-
-#define NSEC 1000000000ll
 
 /* The number of the calling thread's bell, hidden; NULL or -1 if it has none yet. */
 static __thread int *poll_bell_owner;
@@ -172,14 +171,6 @@ static int poll_merge(struct poll_call *c, int kernel_ready)
 	return kernel_ready;
 }
 
-static int64_t poll_now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * NSEC + ts.tv_nsec;
-}
-
 static int poll_kernel(struct poll_call *c, bool block, int64_t deadline, const sigset_t *sigmask)
 {
 	struct timespec ts = {0}, *tp = &ts;
@@ -188,12 +179,12 @@ static int poll_kernel(struct poll_call *c, bool block, int64_t deadline, const 
 	if (block && deadline < 0) {
 		tp = NULL;
 	} else if (block) {
-		int64_t left = deadline - poll_now();
+		int64_t left = deadline - plx_now_ns();
 
 		if (left < 0)
 			left = 0;
-		ts.tv_sec = left / NSEC;
-		ts.tv_nsec = left % NSEC;
+		ts.tv_sec = left / PLX_NSEC;
+		ts.tv_nsec = left % PLX_NSEC;
 	}
 	if (!block) {
 		r = plx_sys6(SYS_ppoll, (long)c->kernel, c->n + 1, (long)tp, 0, 8, 0);
@@ -232,10 +223,10 @@ static long poll_run(struct poll_call *c, const struct timespec *timeout, const 
 	int n, k, r;
 
 	if (timeout && !poll_only) {
-		int64_t now = poll_now();
+		int64_t now = plx_now_ns();
 
-		if (timeout->tv_sec < (INT64_MAX - now) / NSEC - 1)
-			deadline = now + timeout->tv_sec * NSEC + timeout->tv_nsec;
+		if (timeout->tv_sec < (INT64_MAX - now) / PLX_NSEC - 1)
+			deadline = now + timeout->tv_sec * PLX_NSEC + timeout->tv_nsec;
 	}
 	c->kernel[c->n].fd = -1;
 	for (;;) {

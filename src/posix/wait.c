@@ -20,10 +20,10 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/sys.h"
 #include "posix/uaccess.h"
 
-#define NSEC 1000000000ll
 #define BOUNCE_STACK 32
 #define MAX_EVENTS (INT_MAX / (int)sizeof(struct epoll_event))
 #if defined(__x86_64__)
@@ -61,14 +61,6 @@ static __thread struct epoll_event *bounce;
 static __thread int bounce_room;
 static pthread_key_t wait_key;
 static pthread_once_t wait_once = PTHREAD_ONCE_INIT;
-
-static int64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * NSEC + ts.tv_nsec;
-}
 
 static void note_drop(void);
 
@@ -160,11 +152,11 @@ static const struct timespec *time_left(const struct waiter *w, struct timespec 
 
 	if (w->deadline < 0)
 		return NULL;
-	left = w->deadline - now_ns();
+	left = w->deadline - plx_now_ns();
 	if (left < 0)
 		left = 0;
-	ts->tv_sec = left / NSEC;
-	ts->tv_nsec = left % NSEC;
+	ts->tv_sec = left / PLX_NSEC;
+	ts->tv_nsec = left % PLX_NSEC;
 	return ts;
 }
 
@@ -372,7 +364,7 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 
 			return more > 0 ? n + more : n;
 		}
-		if (w->deadline >= 0 && now_ns() >= w->deadline)
+		if (w->deadline >= 0 && plx_now_ns() >= w->deadline)
 			over = true;
 	}
 }
@@ -431,10 +423,10 @@ long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct t
 	w.outer = note;
 	note = (struct wait_note){.file = w.file, .frame = &w};
 	if (timeout && !poll_only) {
-		int64_t now = now_ns();
+		int64_t now = plx_now_ns();
 
-		if (timeout->tv_sec < (INT64_MAX - now) / NSEC - 1)
-			w.deadline = now + timeout->tv_sec * NSEC + timeout->tv_nsec;
+		if (timeout->tv_sec < (INT64_MAX - now) / PLX_NSEC - 1)
+			w.deadline = now + timeout->tv_sec * PLX_NSEC + timeout->tv_nsec;
 	}
 	pthread_cleanup_push(waiter_done, &w);
 	if (max <= 0 || max > MAX_EVENTS)
