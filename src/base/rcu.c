@@ -10,6 +10,7 @@
 #include "base/slab.h"
 
 #define RETIRE_BATCH 128
+#define ORPHANS_MAX 32
 
 /*
  * A grace period takes a microsecond, or ten milliseconds if a reader is preempted:
@@ -45,10 +46,12 @@ static pthread_once_t retire_once = PTHREAD_ONCE_INIT;
 /* Batches of threads that ended, under orphan_lock. */
 static plx_lock_t orphan_lock;
 static struct retire_batch *orphans;
+static uint32_t norphans;
 
 static void retire_thread_exit(void *p)
 {
 	struct retire_batch *b = p, *last = b;
+	uint32_t n;
 
 	batch = NULL;
 	while (last->next)
@@ -56,7 +59,11 @@ static void retire_thread_exit(void *p)
 	plx_lock(&orphan_lock, PLX_RANK_RETIRE);
 	last->next = orphans;
 	plx_store(&orphans, b);
+	n = ++norphans;
 	plx_unlock(&orphan_lock, PLX_RANK_RETIRE);
+	/* Threads that live too shortly to fill a batch: there may be no others. */
+	if (n >= ORPHANS_MAX)
+		plx_retire_flush();
 }
 
 static void retire_init(void)
@@ -135,6 +142,7 @@ static struct retire_batch *orphans_take(void)
 	plx_lock(&orphan_lock, PLX_RANK_RETIRE);
 	list = orphans;
 	plx_store(&orphans, NULL);
+	norphans = 0;
 	plx_unlock(&orphan_lock, PLX_RANK_RETIRE);
 	return list;
 }

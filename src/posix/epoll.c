@@ -80,8 +80,8 @@ long plx_px_epoll_create1(int flags)
 	ep->file.ops = &front_ops;
 	ep->owner = fr;
 	ep->owner_free = front_free;
-	plx_px_count(PLX_COUNT_EPOLLS);
 	plx_px_table_install(fd, &ep->file);
+	plx_px_count(PLX_COUNT_EPOLLS);
 	return fd;
 }
 

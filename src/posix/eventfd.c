@@ -13,6 +13,12 @@
 #include "base/sys.h"
 #include "posix/uaccess.h"
 
+#if defined(__x86_64__)
+#define USER_END 0x7ffffffff000ull
+#else
+#define USER_END (1ull << 52)
+#endif
+
 static int prototype = -1;
 static plx_lock_t prototype_lock;
 
@@ -55,9 +61,14 @@ long plx_px_eventfd(unsigned int init, int flags)
 		return PLX_PASS;
 	}
 	e->status = flags & EFD_NONBLOCK ? O_NONBLOCK : 0;
-	plx_px_count(PLX_COUNT_EVENTFDS);
 	plx_px_table_install(fd, &e->file);
+	plx_px_count(PLX_COUNT_EVENTFDS);
 	return fd;
+}
+
+void plx_eventfd_after_fork_child(void)
+{
+	prototype_lock = 0;
 }
 
 void plx_spill_wait(struct pollux_eventfd *e)
@@ -96,9 +107,15 @@ static long kernel_sleep(int fd, uint64_t *value, bool write)
 static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, bool write,
 		     bool nonblock)
 {
-	bool got = pollux_file_tryget(&e->file);
 	bool slept = false;
+	bool got;
 
+	/* Dropping a reference may release memory, which a signal handler must not. */
+	if (r == -EAGAIN && nonblock) {
+		plx_rcu_read_unlock();
+		return r;
+	}
+	got = pollux_file_tryget(&e->file);
 	plx_rcu_read_unlock();
 	/* Gone from the table, by a close or a spill: the number is the kernel's. */
 	if (!got)
@@ -116,6 +133,12 @@ static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, 
 	return r;
 }
 
+/* Whether the whole buffer lies where memory of the program can be. */
+static bool user_range(const void *buf, size_t n)
+{
+	return n <= USER_END && (uintptr_t)buf <= USER_END - n;
+}
+
 static long efd_read(int fd, void *buf, size_t n, bool nonblock)
 {
 	struct pollux_eventfd *e;
@@ -127,9 +150,10 @@ static long efd_read(int fd, void *buf, size_t n, bool nonblock)
 	f = plx_table_peek(fd);
 	if (!f || f->kind != PLX_KIND_EVENTFD)
 		return not_ours(f);
-	if (n < sizeof(value)) {
+	/* A buffer that cannot be the program's is refused before anything is taken. */
+	if (plx_unlikely(n < sizeof(value) || !user_range(buf, n))) {
 		plx_rcu_read_unlock();
-		return -EINVAL;
+		return user_range(buf, n) ? -EINVAL : -EFAULT;
 	}
 	e = plx_file_efd(f);
 	r = pollux_efd_read(e, &value, 0);
@@ -165,7 +189,7 @@ long plx_px_write(int fd, const void *buf, size_t n)
 		return not_ours(f);
 	e = plx_file_efd(f);
 	if (plx_unlikely(n != sizeof(value)))
-		r = -EINVAL;
+		r = user_range(buf, n) ? -EINVAL : -EFAULT;
 	else if (plx_unlikely(plx_load_user64(&value, buf)))
 		r = -EFAULT;
 	else

@@ -112,19 +112,31 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		pollux_file_put(f);
 		return PLX_PASS;
 	}
+	/*
+	 * There is no moment at which newfd has no entry and is still a duplicate of the
+	 * prototype: a write of another thread would be lost in that. So what comes in is
+	 * in the table before the kernel replaces the number, what goes out is afterwards.
+	 */
 	slot = newfd >= 0 ? plx_table_slot(newfd) : NULL;
-	if (slot)
-		old = plx_xchg(slot, NULL);
+	if (f && slot)
+		old = plx_xchg(slot, f);
 	r = plx_sys3(SYS_dup3, oldfd, newfd, flags == -1 ? 0 : flags);
 	if (r < 0) {
-		if (old)
-			plx_px_table_install(newfd, old);
-		if (f)
+		if (f && slot) {
+			struct pollux_file *mine = f;
+
+			/* Unless somebody else has changed it meanwhile, as it was. */
+			if (plx_cas(slot, &mine, old))
+				pollux_file_put(f);
+			else if (old)
+				pollux_file_put(old);
+		} else if (f) {
 			pollux_file_put(f);
+		}
 		return r;
 	}
-	if (f)
-		plx_px_table_install(newfd, f);
+	if (!f && slot)
+		old = plx_xchg(slot, NULL);
 	if (old)
 		pollux_file_put(old);
 	return r;

@@ -37,12 +37,15 @@ struct poll_call {
 	struct poll_watch **watch;
 	nfds_t n;
 	int nours;
-	int bell;
+	/* Where the number of the thread's bell is: it moves if the program wants it. */
+	int *bell;
 	bool linked;
 };
 
 static void bell_thread_exit(void *p)
 {
+	/* A waker may still be about to ring. */
+	plx_rcu_synchronize();
 	plx_fd_unhide(p);
 	free(p);
 }
@@ -90,7 +93,7 @@ static void poll_wake(struct plx_watch *w, uint32_t key)
 		return;
 	/* One ring is enough for a call; the write makes the poller runnable. */
 	if (!plx_xchg(&p->w.helped, 1))
-		plx_sys3(SYS_write, plx_load(&p->call->bell), &one, sizeof(one));
+		plx_sys3(SYS_write, plx_load(p->call->bell), &one, sizeof(one));
 }
 
 static void poll_call_free(void *p)
@@ -162,7 +165,7 @@ static int poll_merge(struct poll_call *c, int kernel_ready)
 	uint64_t value;
 
 	if (c->kernel[c->n].revents) {
-		plx_sys3(SYS_read, c->bell, &value, sizeof(value));
+		plx_sys3(SYS_read, plx_load(c->bell), &value, sizeof(value));
 		kernel_ready--;
 	}
 	for (nfds_t i = 0; i < c->n; i++)
@@ -186,6 +189,8 @@ static int poll_kernel(struct poll_call *c, bool block, int64_t deadline, const 
 		ts.tv_sec = left / PLX_NSEC;
 		ts.tv_nsec = left % PLX_NSEC;
 	}
+	if (c->linked)
+		c->kernel[c->n].fd = plx_load(c->bell);
 	if (!block) {
 		r = plx_sys6(SYS_ppoll, (long)c->kernel, c->n + 1, (long)tp, 0, 8, 0);
 		return r;
@@ -196,13 +201,14 @@ static int poll_kernel(struct poll_call *c, bool block, int64_t deadline, const 
 
 static int poll_link(struct poll_call *c)
 {
+	int fd = bell_get();
 	uint64_t value;
 
-	c->bell = bell_get();
-	if (c->bell < 0)
-		return c->bell;
-	plx_sys3(SYS_read, c->bell, &value, sizeof(value));
-	c->kernel[c->n].fd = c->bell;
+	if (fd < 0)
+		return fd;
+	c->bell = poll_bell_owner;
+	plx_sys3(SYS_read, plx_load(c->bell), &value, sizeof(value));
+	c->kernel[c->n].fd = fd;
 	c->kernel[c->n].events = POLLIN;
 	for (nfds_t i = 0; i < c->n; i++)
 		if (c->watch[i])
@@ -256,6 +262,8 @@ static long poll_run(struct poll_call *c, const struct timespec *timeout, const 
 		for (nfds_t i = 0; i < c->n; i++)
 			if (c->watch[i])
 				plx_store(&c->watch[i]->w.helped, 0);
+		/* Whoever still finds helped set has changed the state before it is looked at. */
+		plx_mb();
 	}
 }
 
@@ -302,8 +310,8 @@ fail:
 	return NULL;
 }
 
-static long poll_set(struct pollfd *set, nfds_t n, const struct timespec *timeout,
-		     const sigset_t *sigmask)
+static long poll_once(struct pollfd *set, nfds_t n, const struct timespec *timeout,
+		      const sigset_t *sigmask, bool again)
 {
 	struct poll_call *c = poll_call_new(set, n);
 	long r = PLX_PASS;
@@ -311,10 +319,44 @@ static long poll_set(struct pollfd *set, nfds_t n, const struct timespec *timeou
 	if (!c)
 		return -ENOMEM;
 	pthread_cleanup_push(poll_call_end, c);
-	if (c->nours)
+	if (c->nours) {
 		r = poll_run(c, timeout, sigmask);
+	} else if (again) {
+		r = plx_libc.ppoll(set, n, timeout, sigmask);
+		r = r < 0 ? -errno : r;
+	}
 	pthread_cleanup_pop(1);
 	return r;
+}
+
+/* A call whose objects go to the kernel goes on for the rest of its time. */
+static long poll_set(struct pollfd *set, nfds_t n, const struct timespec *timeout,
+		     const sigset_t *sigmask)
+{
+	bool timed = timeout && (timeout->tv_sec || timeout->tv_nsec) &&
+		     timeout->tv_sec < INT64_MAX / PLX_NSEC / 2;
+	int64_t end = timed ? plx_now_ns() + timeout->tv_sec * PLX_NSEC + timeout->tv_nsec : 0;
+	struct timespec left;
+	bool again = false;
+
+	for (;;) {
+		bool ours = false;
+		long r;
+
+		for (nfds_t i = 0; i < n && !ours; i++)
+			ours = set[i].fd >= 0 && plx_fd_ours(set[i].fd);
+		r = poll_once(set, n, timeout, sigmask, again);
+		if (r != PLX_PASS || !ours)
+			return r;
+		again = true;
+		if (timed) {
+			int64_t ns = end - plx_now_ns();
+
+			left.tv_sec = ns > 0 ? ns / PLX_NSEC : 0;
+			left.tv_nsec = ns > 0 ? ns % PLX_NSEC : 0;
+			timeout = &left;
+		}
+	}
 }
 
 /* Whether fd needs more than the kernel's own poll. */

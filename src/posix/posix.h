@@ -140,6 +140,8 @@ void plx_px_table_install(int fd, struct pollux_file *f);
 
 /* The calling thread's own descriptors for poll are shared with the parent: new ones. */
 void plx_poll_after_fork_child(void);
+/* The thread that was making the prototype is not here. */
+void plx_eventfd_after_fork_child(void);
 
 /* --- statistics ------------------------------------------------------------------------ */
 enum plx_counter {

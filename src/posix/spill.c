@@ -99,7 +99,8 @@ static uint64_t counters[PLX_COUNT_MAX];
 
 void plx_px_count(enum plx_counter what)
 {
-	__atomic_fetch_add(&counters[what], 1, __ATOMIC_RELAXED);
+	/* Released: whoever reads the count finds in the table what was counted. */
+	__atomic_fetch_add(&counters[what], 1, __ATOMIC_RELEASE);
 }
 
 static void *grow(void *p, int n, int *room, size_t size)
@@ -613,13 +614,23 @@ static void spill_table(struct spill *s, bool (*want)(int fd))
 	}
 }
 
+/*
+ * Some programs come here with every request to a driver: nothing is looked for if
+ * nothing has been adopted since the last time.
+ */
 void plx_px_escape_all(enum plx_way_out why)
 {
+	static uint64_t all_out;
+	uint64_t adopted = plx_load_acq(&counters[PLX_COUNT_EPOLLS]) +
+			   plx_load_acq(&counters[PLX_COUNT_EVENTFDS]);
 	struct spill s;
 
+	if (adopted == plx_load_acq(&all_out))
+		return;
 	spill_begin(&s);
 	spill_table(&s, NULL);
 	spill_end(&s, why, false);
+	plx_store_rel(&all_out, adopted);
 }
 
 static bool survives_exec(int fd)
@@ -739,6 +750,7 @@ void plx_px_fork_child(void)
 		plx_fd_unhide(&fr->doorbell);
 	}
 	plx_poll_after_fork_child();
+	plx_eventfd_after_fork_child();
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
 }
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Finding the real functions.
+ * Finding the real functions: all of them in our constructor. A call that comes before
+ * that finds its own function and no other. The reason is what a failed lookup does: it
+ * allocates, and the caller may be an allocator on its way up, which holds its locks
+ * (jemalloc reads /proc when it starts).
  */
 #include "preload/preload.h"
 
 #include <dlfcn.h>
 
-/* The lookup itself may come back to us: an allocator that starts inside dlsym, say. */
-static __thread bool looking;
 static uint32_t found;
 
 static long absent(void)
@@ -27,10 +28,7 @@ static void *look_up(const char *name)
 #define STUB(ret, name, params, args)                                                              \
 	static ret first_##name params                                                             \
 	{                                                                                          \
-		if (looking)                                                                       \
-			return ((ret(*) params)look_up(#name))args;                                \
-		plx_real_init();                                                                   \
-		return plx_real.name args;                                                         \
+		return ((ret(*) params)look_up(#name))args;                                        \
 	}
 PLX_REALS(STUB)
 #undef STUB
@@ -45,11 +43,9 @@ void plx_real_init(void)
 
 	if (plx_load_acq(&found))
 		return;
-	looking = true;
 #define FIND(ret, name, params, args) plx_store(&plx_real.name, (ret(*) params)look_up(#name));
 	PLX_REALS(FIND)
 #undef FIND
-	looking = false;
 	plx_store_rel(&found, 1);
 	errno = saved;
 }

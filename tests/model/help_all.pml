@@ -3,8 +3,9 @@
  * Two items of one epoll whose producers are both stopped between mark and push: the one help slot
  * has to serve both.
  *
- * Mirrors: src/epoll/ready.c item_queue and ep_help (slot: none, one item, or ALL); the part of
- * src/epoll/harvest.c that takes the slot.
+ * Mirrors: src/epoll/ready.c plx_item_queue, plx_item_push, plx_ep_help (slot: none, one item, or
+ * ALL) and plx_item_unmark; src/epoll/harvest.c harvest_take_help, harvest_help, harvest_helped and
+ * the order of slot, splice and list in plx_ep_harvest.
  *
  * Checked, for edge-triggered items:
  *  - a harvest that starts after a write has returned delivers that item (with -DONE, where it may
@@ -20,12 +21,14 @@
  *
  * Abstractions: the state of each file is a bit that is never read away (reading is covered by
  * no_lost_event.pml); the lists are one bit per item, their order does not matter here; items are
- * not primary (own mark word), so QUIET does not exist.
+ * not primary (own mark word), so QUIET does not exist. EPOCH of the mark and `pops` are one
+ * counter, moved in one step with the mark: no_lost_event.pml takes them apart. In C the list is
+ * worked off before the slot; here each item has its turn in any order, which includes that.
  *
  * Broken variants: ALL_PUSHED (ALL looks at queued, not pushed and not linked instead of a flag),
  * ALL_QUEUED (ALL delivers each item that is queued and not linked), OVERWRITE (a helper overwrites
  * the slot with its item), FLAG_LATE (flag set after the slot),
- * FLAG_KEPT (dequeue leaves the flag set), DROP (-DONE: help that found no room
+ * DROP (-DONE: help that found no room
  * is not put back).
  */
 
@@ -33,7 +36,7 @@
 #define ALL 3
 
 bit queued[2], incoming[2], linked[2], wanted[2];
-byte epoch[2], pushed[2] = 255;
+byte pops[2], pushed[2] = 255;
 byte slot;
 
 /*
@@ -61,7 +64,7 @@ proctype producer(byte me; byte n)
 			writes = writes + (1 - x);
 #endif
 		}
-		atomic { e = epoch[x]; q = queued[x]; }
+		atomic { e = pops[x]; q = queued[x]; }
 		do
 		:: q ->
 			if
@@ -94,8 +97,8 @@ helped:
 		:: else ->
 			atomic {
 				if
-				:: epoch[x] == e && !queued[x] -> queued[x] = 1
-				:: else -> e = epoch[x]; q = queued[x]; goto again
+				:: pops[x] == e && !queued[x] -> queued[x] = 1
+				:: else -> e = pops[x]; q = queued[x]; goto again
 				fi
 			}
 			atomic {
@@ -187,11 +190,9 @@ each:
 			atomic {
 				linked[i] = 0;
 				queued[i] = 0;
-				epoch[i]++;
-#ifndef BROKEN_FLAG_KEPT
+				pops[i]++;
 				/* The poll that follows answers who asked for help too. */
 				wanted[i] = 0;
-#endif
 			}
 			deliver(i)
 		:: linked[i] && !ROOM
@@ -201,7 +202,7 @@ each:
 				take = 1
 			:: s == ALL ->
 #ifdef BROKEN_ALL_PUSHED
-				take = queued[i] && pushed[i] != epoch[i]
+				take = queued[i] && pushed[i] != pops[i]
 #else
 #ifdef BROKEN_ALL_QUEUED
 				take = queued[i]
@@ -214,7 +215,9 @@ each:
 			if
 			:: take && ROOM ->
 #if !defined(BROKEN_ALL_PUSHED) && !defined(BROKEN_ALL_QUEUED)
+				/* Taken off the list since it was asked for: that was the answer. */
 				atomic { take = wanted[i]; wanted[i] = 0; }
+				take = take && queued[i];
 #endif
 				if
 				:: take -> deliver(i)
@@ -222,7 +225,14 @@ each:
 				fi
 			:: take && !ROOM ->
 #ifndef BROKEN_DROP
-				slot = ALL
+				atomic {
+					if
+					:: !wanted[i] -> skip
+					:: wanted[i] && (slot == NONE || slot == i + 1) ->
+						slot = i + 1
+					:: else -> slot = ALL
+					fi
+				}
 #else
 				skip
 #endif

@@ -2,8 +2,9 @@
 /*
  * MOD against an event: the writer's callback or the poll of MOD reports it, never neither.
  *
- * Mirrors: src/epoll/ctl.c MOD (publish interest, full barrier, poll, queue), src/epoll/ready.c
- * item_queue and src/epoll/harvest.c for a ONESHOT item.
+ * Mirrors: src/epoll/ctl.c ep_modify (publish interest, full barrier, poll, queue),
+ * src/epoll/file.c item_wake (key filter), src/epoll/ready.c plx_item_queue, plx_ep_help and
+ * plx_item_unmark, and src/epoll/harvest.c harvest_one and harvest_helped for a ONESHOT item.
  *
  * Checked: a ONESHOT item is armed by MOD, delivered (which disarms it), armed again. When a MOD or
  * a write has returned, a harvest that starts afterwards delivers the item if it is armed and its
@@ -26,8 +27,8 @@ bit state, state_buf[2];
 bit interest;
 byte interest_buf;	/* 0 empty, 1 the store of 0 waits, 2 that of 1 */
 
-bit queued, incoming, ordered, help;
-byte epoch, pushed = 255;
+bit queued, incoming, ordered, help, wanted;
+byte epoch, pops, pushed = 255;
 
 bit returned;		/* a write has returned */
 
@@ -45,14 +46,16 @@ inline item_queue()
 	do
 	:: true ->
 		atomic { e = epoch; q = queued; }
+		n_pops = pops;
 		if
 		:: q ->
 			if
-			:: pushed == e
+			:: pushed == pops
 			:: else ->
 #ifdef BROKEN_NO_HELP
 				skip
 #else
+				wanted = 1;
 				help = 1
 #endif
 			fi;
@@ -68,19 +71,18 @@ inline item_queue()
 			if
 			:: q ->
 				atomic { assert(!incoming); incoming = 1; }
-				pushed = e;
+				pushed = n_pops;
 				break
 			:: else
 			fi
 		fi
 	od;
-	e = 0;
-	q = 0
+	atomic { e = 0; q = 0; n_pops = 0; }
 }
 
 proctype writer(bit me)
 {
-	byte e;
+	byte e, n_pops;
 	bit q;
 	byte n = 2;
 
@@ -117,11 +119,19 @@ inline harvest()
 	got = 0;
 	if
 	:: ordered ->
-		atomic { ordered = 0; queued = 0; epoch++; }
+		ordered = 0;
+		pops++;
+		atomic { queued = 0; epoch++; }
+		wanted = 0;
 		got = (state && armed)
 	:: else ->
 		if
-		:: h -> got = (state && armed)
+		:: h && wanted ->
+			wanted = 0;
+			if
+			:: queued -> got = (state && armed)
+			:: else
+			fi
 		:: else
 		fi
 	fi;
@@ -140,7 +150,7 @@ inline harvest()
 
 active proctype user()
 {
-	byte e, arms, mods = 3, idle = 2;
+	byte e, n_pops, arms, mods = 2, idle = 2;
 	bit q, h, got, due, armed, owed, saw;
 
 	run writer(0);

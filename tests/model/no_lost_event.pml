@@ -2,8 +2,10 @@
 /*
  * No event is lost between the writers of one eventfd and the harvest of one epoll.
  *
- * Mirrors: src/epoll/ready.c item_queue (producer below), item_dequeue and ep_help; the collection
- * loop of src/epoll/harvest.c (harvester below); the add of the eventfd's write.
+ * Mirrors: src/epoll/file.c plx_file_add and item_wake, src/epoll/ready.c plx_item_queue,
+ * plx_item_push, plx_ep_help and plx_item_try_quiet (producer below); plx_ready_splice,
+ * plx_item_unmark and plx_item_remark with plx_ep_harvest, harvest_one and harvest_helped of
+ * src/epoll/harvest.c (harvester below).
  *
  * Checked:
  *  - a write that has returned is found by every harvest that starts afterwards (with time-out 0):
@@ -22,22 +24,27 @@
  *  - Each access to a shared word is one step in program order. The two places where a weak memory
  *    order would matter have a full barrier in C (state change before the mark is read; dequeue
  *    before the poll); the variants READ_EARLY and POLL_FIRST show what their absence does.
- *  - The writer's first look at QUIET only picks a path; here a writer that gets QUIET from its add
- *    may do either, which includes both.
- *  - The epoch does not wrap: its number of steps is bounded by the number of writes.
+ *  - The choice between the folded compare-and-swap and the plain add depends on the watches; here
+ *    it is free, which includes both.
+ *  - Epoch and pops do not wrap: the number of dequeues is bounded by the number of writes.
+ *  - The lock-free look with which plx_ep_harvest begins is empty_look.pml; no room in the buffer of
+ *    the harvest, and two items, are help_all.pml.
  *  - Reads happen in a process of their own, at any time. Waking sleepers is no_lost_wake.pml, the
  *    conditions of QUIET are quiet.pml; here the conditions hold always.
  *
  * -DLT: level-triggered item. -DNONPRIMARY: the item has its own mark word, no QUIET.
  * Broken variants: POLL_FIRST, READ_EARLY, NO_HELP, HELP_DEQUEUES, HELP_NOT_REARMED (LT),
- * NO_EPOCH, PUSHED_FIRST, NO_SECOND_POLL (LT), NO_HELP_AFTER_RACE (LT).
+ * NO_EPOCH, POPS_LATE (counted after the mark is clear), PUSHED_FIRST, NO_SECOND_POLL (LT),
+ * NO_HELP_AFTER_RACE (LT), QUIET_UNPUSHED (QUIET without a look at pushed), SPLICE_FIRST (slot
+ * taken after the splice), FLAG_LATE (wanted set after the slot).
  */
 
 byte cnt, epoch;
 bit queued, quiet;
+byte pops;
 
 byte pushed = 255;
-bit incoming, ordered, help;
+bit incoming, ordered, help, wanted;
 
 /* Ghosts: made = write has changed the state, must = write has returned, due = what the harvest
  * that runs now has to find. */
@@ -47,12 +54,8 @@ byte writes, events;
 byte returns, begun, told;
 byte running = 2;
 
-#if defined(LT) || defined(EDGES)
-#define WRITES0 2
-#define WRITES1 2
-#else
-#define WRITES0 2
-#define WRITES1 3
+#ifndef WRITES
+#define WRITES 1
 #endif
 
 inline deliver()
@@ -86,7 +89,7 @@ inline deliver()
 
 proctype producer(bit me; byte n)
 {
-	byte e, c;
+	byte e, c, p;
 	bit q, qt;
 
 	do
@@ -109,15 +112,23 @@ proctype producer(bit me; byte n)
 		   fi
 #ifndef NONPRIMARY
 		/* State change and mark folded in one compare-and-swap. */
-		:: atomic {
-			!queued ->
-			cnt++;
-			writes++;
-			made[me] = 1;
-			queued = 1;
-			e = epoch;
+		:: atomic { !queued -> e = epoch; qt = quiet; c = cnt; }
+		   p = pops;
+		   atomic {
+			if
+			:: SAME_WORD ->
+				cnt++;
+				writes++;
+				made[me] = 1;
+				queued = 1;
+				goto push
+			:: else -> cnt++; writes++; made[me] = 1; qt = quiet
+			fi
 		   }
-		   goto push
+		   if
+		   :: qt -> goto returned
+		   :: else
+		   fi
 #endif
 		fi;
 #ifdef BROKEN_READ_EARLY
@@ -126,24 +137,43 @@ proctype producer(bit me; byte n)
 retry:
 		atomic { e = epoch; q = queued; qt = quiet; c = cnt; }
 loaded:
+		p = pops;
 		if
 		:: q ->
 			if
-			:: pushed == e ->
-				/* Visible already: later writers need not look. */
+			:: pushed == p
+			:: pushed != p ->
+#ifndef BROKEN_NO_HELP
+#ifdef BROKEN_FLAG_LATE
+				help = 1;
+				wanted = 1
+#else
+				wanted = 1;
+				help = 1
+#endif
+#else
+				skip
+#endif
+			fi;
+#ifndef NONPRIMARY
+			/* After the wake: the later writers need not look. */
+			atomic { e = epoch; q = queued; qt = quiet; c = cnt; }
+			p = pushed;
+			if
+#ifdef BROKEN_QUIET_UNPUSHED
+			:: q && !qt ->
+#else
+			:: q && !qt && p == pops ->
+#endif
 				atomic {
 					if
 					:: SAME_QUEUED -> quiet = 1
 					:: else
 					fi
 				}
-			:: pushed != e ->
-#ifndef BROKEN_NO_HELP
-				help = 1
-#else
-				skip
-#endif
+			:: else
 			fi;
+#endif
 			goto returned
 		:: else
 		fi;
@@ -155,13 +185,13 @@ loaded:
 		}
 push:
 #ifdef BROKEN_PUSHED_FIRST
-		pushed = e;
+		pushed = p;
 #endif
 		atomic {
 			assert(!incoming);
 			incoming = 1;
 		}
-		pushed = e;
+		pushed = p;
 returned:
 		atomic {
 			must[me] = made[me];
@@ -170,6 +200,7 @@ returned:
 #endif
 			e = 0;
 			c = 0;
+			p = 0;
 			q = 0;
 			qt = 0;
 		}
@@ -209,6 +240,9 @@ inline splice()
 
 inline dequeue()
 {
+#ifndef BROKEN_POPS_LATE
+	atomic { ordered = 0; pops++; }
+#endif
 	atomic {
 		assert(queued);
 		queued = 0;
@@ -218,15 +252,17 @@ inline dequeue()
 		epoch++;
 #endif
 	}
+#ifdef BROKEN_POPS_LATE
+	pops++;
+#endif
+	wanted = 0;
 }
 
 active proctype harvester()
 {
 	bit h, got, linked, ready;
-	byte e;
-
-	run producer(0, WRITES0);
-	run producer(1, WRITES1);
+	run producer(0, 2);
+	run producer(1, WRITES);
 
 endh:	do
 	:: true ->
@@ -238,8 +274,13 @@ endh:	do
 			begun = returns;
 #endif
 		}
+#ifdef BROKEN_SPLICE_FIRST
+		splice();
+		atomic { h = help; help = 0; }
+#else
 		atomic { h = help; help = 0; }
 		splice();
+#endif
 		linked = ordered;
 		if
 		:: linked ->
@@ -290,12 +331,11 @@ endh:	do
 						if
 						:: !queued ->
 							queued = 1;
-							ordered = 1;
-							e = epoch
+							ordered = 1
 						:: else -> goto raced
 						fi
 					}
-					pushed = e;
+					pushed = pops;
 					goto settled;
 raced:
 					/*
@@ -304,6 +344,7 @@ raced:
 					 * that returned long ago.
 					 */
 #ifndef BROKEN_NO_HELP_AFTER_RACE
+					wanted = 1;
 					help = 1
 #else
 					skip
@@ -312,11 +353,16 @@ raced:
 				fi
 			fi;
 settled:
-			e = 0
+			skip
 #endif
 		:: else ->
 			if
-			:: h ->
+			:: h && wanted ->
+				wanted = 0;
+				if
+				:: !queued -> goto answered
+				:: else
+				fi;
 				atomic {
 					ready = cnt > 0;
 					if
@@ -327,18 +373,20 @@ settled:
 #ifdef BROKEN_HELP_DEQUEUES
 				atomic {
 					if
-					:: queued -> queued = 0; quiet = 0; epoch++
+					:: queued -> queued = 0; quiet = 0; epoch++; pops++
 					:: else
 					fi
-				}
+				};
 #endif
 #if defined(LT) && !defined(BROKEN_HELP_NOT_REARMED)
 				/* A level stays reported until the late push arrives. */
 				if
-				:: ready -> help = 1
+				:: ready -> wanted = 1; help = 1
 				:: else
-				fi
+				fi;
 #endif
+answered:
+				skip
 			:: else
 			fi
 		fi;

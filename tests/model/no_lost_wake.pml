@@ -1,127 +1,183 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * No wake is lost between producers that push and consumers that go to sleep.
+ * No wake is lost between producers that push and consumers that go to sleep, with both hosts.
  *
- * Mirrors: src/epoll/ready.c wake_one; src/epoll/wait.c (announce, recheck, park, bell, time-out);
- * the chained wake at the end of src/epoll/harvest.c.
+ * Mirrors: src/epoll/ready.c plx_ep_wake_one, bell_complete, plx_bell_collect; the end of
+ * plx_ep_harvest (src/epoll/harvest.c); plx_ep_announce, plx_ep_retract and, for the futex host,
+ * futex_park and pollux_ep_wait (src/epoll/wait.c). With -DKERNEL: collect_kernel, filter_events,
+ * collect_inproc, collect_both, waiter_leave and wait_mixed (src/posix/wait.c), front_unpark
+ * (src/posix/epoll.c).
  *
- * Checked: when nothing can move any more, no consumer sleeps while the list holds an item whose
- * producer has returned. With -DSTOP producer 0 may stop for ever at any step after its push: then
- * producer 1 alone must be enough for its own item (no consumer waits for a preempted producer).
+ * Checked:
+ *  - when nothing can move any more, no consumer sleeps while the list holds an item whose producer
+ *    has returned. Producer 0 may stop for ever at any step of its wake: producer 1 alone is then
+ *    enough for its own item (nobody depends on a ringer that is preempted);
+ *  - -DFROZEN: two consumers sleep and those who are woken never get to run: each producer that has
+ *    returned has woken one more of them (EP-WAKE-03).
  *
- * Weak memory: the push and the consumer's announcement (and its withdrawal) are plain stores that
- * wait in a store buffer of their process; the process `memory` empties the buffers at any time. A
- * full barrier waits until the own buffer is empty. The real push and the real counter are atomic
- * read-modify-writes, which are at least as strong: the counter is the sum of one flag for each
- * consumer, and an item is a flag of its producer. The bell is a read-modify-write here as in C.
+ * The bell counts rings begun and rings complete since the last collection, and collections.
+ *
+ * The kernel's epoll (-DKERNEL): `door` says that the doorbell's edge is on the kernel's ready
+ * list; a second edge before the first is taken adds nothing to the list, but wakes one more. One
+ * event of a descriptor of the kernel's own (`kernel_event`) may come at any time. A sleeper takes
+ * any part of what is there; if something is left, the kernel wakes another sleeper. A woken sleeper
+ * that finds nothing sleeps on. The doorbell wakes the newest sleeper; the model lets it wake any,
+ * which includes that.
+ *
+ * Weak memory (-DWEAK): the push and the announcement are plain stores that wait in a store buffer of their
+ * process; the process `memory` empties the buffers at any time, a full barrier waits until the own
+ * one is empty. The real ones are read-modify-writes, at least as strong. The counter of sleepers is
+ * the sum of a flag for each consumer, the list a flag for each producer. The bell and the
+ * withdrawal are read-modify-writes here as in C.
  *
  * Abstractions:
  *  - A harvest is one step that takes one item (as with maxevents 1, the hardest case for chained
  *    wakes); the mutex makes it so. An item taken may stay on the list (level-triggered).
- *  - The futex: parking looks at the bell and falls asleep in one step; a wake picks any sleeper.
- *    A sleeper that was woken may still take itself for timed out (a host that looks at its clock
- *    after the wake, or a signal). Time-outs are bounded by a budget, else no execution would ever
- *    come to rest; the search includes those in which they never happen.
- *  - A consumer leaves for ever after two waits or at its choice after one, so nobody comes back to
- *    clean up what it left behind.
+ *  - Time-outs and signals come from one budget, else no execution would come to rest. A wait ended
+ *    by a signal and one ended by cancellation do the same to the bell.
+ *  - Consumer 0 leaves for ever after two waits, consumer 1 after one, so nobody comes back to clean
+ *    up what they left behind.
+ *  - The load of the bell and the compare-and-swap that follows are one step: if the bell changes
+ *    in between, the swap fails and all is looked at again. The number of sleepers is loaded before,
+ *    in a step of its own. The counts do not overflow: there are fewer rings than 255.
+ *  - The 32 bits that the futex compares hold 16 bits of collections: a sleeper is kept from the
+ *    futex by any change, here by `begun` alone, which is weaker.
  *
- * A producer that finds the bell ringing unparks too: the one that rang may have stopped between
- * the bell and its unpark. With -DRING_ONCE it does not, which is enough where no producer stops.
- *
- * Broken variants: NO_PUSH_BARRIER, NO_SLEEP_BARRIER, NO_RECHECK, NO_CHAIN, TIMEOUT_KEEPS_BELL,
- * NO_LAST_HARVEST; and -DSTOP -DRING_ONCE.
+ * Broken variants: NO_PUSH_BARRIER and NO_SLEEP_BARRIER (-DWEAK), NO_RECHECK, NO_CHAIN,
+ * BEGUN_COUNTS (a ring begun is counted as if it were complete), LATE_DONE (completion does not compare the
+ * collection), NO_COLLECT (a time-out leaves the counts), NO_LAST_HARVEST, NO_LEAVE (a signal
+ * collects and does not ring on), ONE_RING (FROZEN: one ring at a time), and with -DKERNEL:
+ * COLLECT_ONE (takes one ring off instead of all), NO_PASS (a non-blocking collection takes the
+ * doorbell and does not ring on), KERNEL_ONLY (a sleeper that got the kernel's event and the
+ * doorbell together returns the former and does nothing about the latter).
  */
 
-#ifndef PUSHES
-#define PUSHES 1
+#ifndef WAITS
+#define WAITS 2
+#endif
+#ifndef LEVEL
+#define LEVEL 1
 #endif
 #ifndef TIMEOUTS
 #define TIMEOUTS 1
 #endif
-#define WAITS 2
 
-byte item[2], due[2];	  /* in memory; ghost: push of a producer that has returned */
-byte push_buf[2];	  /* 1: the store of item = 1 waits */
-byte announced[2];
-byte announce_buf[2];	  /* 0 empty, 1 the store of 0 waits, 2 that of 1 */
+bit item[2], due[2];	/* in memory; ghost: push of a producer that has returned */
+bit push_buf[2];	/* the store of item = 1 waits */
+bit announced[2];
+bit announce_buf[2];	/* the store of 1 waits */
 
-bit bell;
-byte asleep[2];
+byte begun, done, collections;
+bit asleep[2];
 byte timeouts = TIMEOUTS;
+#ifdef KERNEL
+bit door, kernel_event;
+#endif
 
 #define list_empty (!item[0] && !item[1])
-#define sleepers (announced[0] || announced[1])
 
+#ifdef WEAK
 active proctype memory()
 {
 endm:	do
 	:: atomic { push_buf[0] -> push_buf[0] = 0; item[0] = 1; }
 	:: atomic { push_buf[1] -> push_buf[1] = 0; item[1] = 1; }
-	:: atomic { announce_buf[0] -> announced[0] = announce_buf[0] - 1; announce_buf[0] = 0; }
-	:: atomic { announce_buf[1] -> announced[1] = announce_buf[1] - 1; announce_buf[1] = 0; }
+	:: atomic { announce_buf[0] -> announce_buf[0] = 0; announced[0] = 1; }
+	:: atomic { announce_buf[1] -> announce_buf[1] = 0; announced[1] = 1; }
 	od
+}
+#endif
+
+inline wake_sleeper()
+{
+	if
+	:: asleep[0] -> asleep[0] = 0
+	:: asleep[1] -> asleep[1] = 0
+	:: else
+	fi
 }
 
 inline unpark_one()
 {
 	atomic {
-		if
-		:: asleep[0] -> asleep[0] = 0
-		:: asleep[1] -> asleep[1] = 0
-		:: else
-		fi
+#ifdef KERNEL
+		door = 1;
+#endif
+		wake_sleeper()
 	}
 }
 
-#ifdef STOP
 #define MAY_STOP if :: can_stop -> goto out :: true fi
+
+#if defined(BROKEN_BEGUN_COUNTS)
+#define COUNTED begun
 #else
-#define MAY_STOP skip
+#define COUNTED done
 #endif
 
 /* The caller has passed a full barrier. can_stop is a constant of the process. */
 inline wake_one()
 {
+	atomic { s = announced[0] + announced[1]; }
 	if
-	:: sleepers ->
+	:: s > 0 ->
 		MAY_STOP;
 		atomic {
 			if
-			:: bell == 0 -> bell = 1; rang = 1
-#ifdef RING_ONCE
-			:: else -> rang = 0
+#ifdef BROKEN_ONE_RING
+			:: COUNTED < 1 ->
 #else
-			:: else -> rang = 1
+			:: COUNTED < s ->
 #endif
+				begun++;
+				c = collections;
+				s = 1
+			:: else -> s = 0
 			fi
 		}
 		if
-		:: rang -> MAY_STOP; unpark_one()
+		:: s ->
+			MAY_STOP;
+			unpark_one();
+			MAY_STOP;
+			atomic {
+				if
+#ifdef BROKEN_LATE_DONE
+				:: true -> done++
+#else
+				:: c == collections -> done++
+				:: else
+#endif
+				fi;
+				c = 0
+			}
 		:: else
 		fi
 	:: else
 	fi;
-	rang = 0
+	s = 0
 }
 
-proctype producer(byte me; bool can_stop)
+proctype producer(bit me; bool can_stop)
 {
-	byte n = (me == 0 -> PUSHES : 1);
-	bool rang;
+	byte s, c;
 
-	do
-	:: n == 0 -> break
-	:: else ->
-		n--;
-		push_buf[me] = 1;
-		MAY_STOP;
+#ifdef WEAK
+	push_buf[me] = 1;
 #ifndef BROKEN_NO_PUSH_BARRIER
-		(push_buf[me] == 0);
+	(push_buf[me] == 0);
 #endif
-		wake_one();
-		/* Taken in the meantime: nobody is owed anything. */
-		atomic { due[me] = (item[me] || push_buf[me]); }
-	od;
+#else
+	item[me] = 1;
+#endif
+	wake_one();
+	/* Taken in the meantime: nobody is owed anything. */
+	atomic {
+		due[me] = (item[me] || push_buf[me]);
+#ifdef FROZEN
+		assert(due[0] + due[1] + asleep[0] + asleep[1] <= 2);
+#endif
+	}
 out:
 	skip
 }
@@ -135,94 +191,207 @@ inline harvest()
 			got = 1;
 			if
 			:: true -> item[0] = 0; due[0] = 0
-			:: true
+			:: LEVEL
 			fi
 		:: item[1] ->
 			got = 1;
 			if
 			:: true -> item[1] = 0; due[1] = 0
-			:: true
+			:: LEVEL
 			fi
 		:: else
 		fi
 	}
-	/* Releasing the mutex after the list was read; then the sleepers are looked at. */
-	(announce_buf[me] == 0);
 #ifndef BROKEN_NO_CHAIN
+	ring_on()
+#endif
+}
+
+/* A full barrier, then the list, then the sleepers. */
+inline ring_on()
+{
 	if
 	:: !list_empty -> wake_one()
 	:: else
 	fi
-#endif
 }
 
-inline take_bell(ok)
+inline collect()
 {
 	atomic {
 		if
-		:: bell != 0 ->
-			bell = 0;
-			ok = 1
-		:: else -> ok = 0
+		:: begun || done ->
+#ifdef BROKEN_COLLECT_ONE
+			begun = (begun > 0 -> begun - 1 : 0);
+			done = (done > 0 -> done - 1 : 0);
+#else
+			begun = 0;
+			done = 0;
+#endif
+			collections++
+		:: else
 		fi
 	}
 }
 
-proctype consumer(byte me)
+/* The announcement has left the store buffer before its withdrawal can. */
+inline retract()
 {
-	byte n = WAITS;
-	bool got, rang;
+	atomic { announce_buf[me] == 0 -> announced[me] = 0; }
+	collect()
+}
+
+#ifdef KERNEL
+/* Any part of what the kernel has; it wakes another sleeper for the rest. In one step. */
+inline take_kernel()
+{
+	if
+	:: door -> door = 0; rung = 1
+	:: kernel_event -> kernel_event = 0; kept = 1
+	:: door && kernel_event -> door = 0; kernel_event = 0; rung = 1; kept = 1
+	fi;
+	if
+	:: door || kernel_event -> wake_sleeper()
+	:: else
+	fi
+}
+
+#ifndef ALONE
+active proctype other_descriptor()
+{
+endo:	if
+	:: atomic { true -> kernel_event = 1; wake_sleeper(); }
+	:: true
+	fi
+}
+#endif
+
+/* Both sides without sleeping; kept: there was an event of the kernel's. */
+inline collect_both()
+{
+	if
+	:: atomic { door || kernel_event -> take_kernel(); }
+	   if
+	   :: rung ->
+		rung = 0;
+		collect();
+#ifndef BROKEN_NO_PASS
+		ring_on()
+#endif
+	   :: else
+	   fi
+	:: true
+	fi;
+	if
+	:: true -> harvest()
+	:: kept -> ring_on()	/* the program's buffer is full */
+	fi;
+	atomic { got = got || kept; kept = 0; }
+}
+#else
+#define collect_both() harvest()
+#endif
+
+proctype consumer(bit me)
+{
+	byte n = (me == 0 -> WAITS : 1);
+	bool got;
+	byte s, c;
 	bool can_stop = 0;
+#ifdef KERNEL
+	bool rung, kept;
+#endif
 
 again:
-	harvest();
+	collect_both();
 	if
 	:: got -> goto returned
 	:: else
 	fi;
-	announce_buf[me] = 2;
+#ifdef WEAK
+	announce_buf[me] = 1;
 #ifndef BROKEN_NO_SLEEP_BARRIER
 	(announce_buf[me] == 0);
+#endif
+#else
+	announced[me] = 1;
 #endif
 #ifndef BROKEN_NO_RECHECK
 	if
 	:: !list_empty ->
-		announce_buf[me] = 1;
+		retract();
 		goto again
 	:: else
 	fi;
 #endif
 park:
 	atomic {
+#ifdef KERNEL
 		if
-		:: bell == 0 -> asleep[me] = 1
-		:: else -> goto ring
+		:: door || kernel_event -> take_kernel(); goto up
+		:: else -> asleep[me] = 1
 		fi
+#else
+		if
+		:: begun -> goto up
+		:: else -> asleep[me] = 1
+		fi
+#endif
 	}
+	/*
+	 * Not woken, but timed out or interrupted. Who has been woken looks for events first, so
+	 * that way leads through `park`.
+	 */
 endp:	if
-	:: atomic { timeouts > 0 -> timeouts--; asleep[me] = 0; goto timed_out }
+	:: atomic { asleep[me] && timeouts > 0 -> timeouts--; asleep[me] = 0; goto timed_out }
+	:: atomic { asleep[me] && timeouts > 0 -> timeouts--; asleep[me] = 0; goto interrupted }
 	:: !asleep[me]
 	fi;
-ring:
-	take_bell(got);
+	goto park;
+up:
+#ifdef KERNEL
 	if
-	:: got -> got = 0; announce_buf[me] = 1; goto again
-	:: else -> goto park
+	:: rung -> rung = 0; collect()
+	:: else
 	fi;
-timed_out:
-#ifndef BROKEN_TIMEOUT_KEEPS_BELL
-	take_bell(got);
+	retract();
+	if
+	:: kept ->
+		kept = 0;
+#ifndef BROKEN_KERNEL_ONLY
+		if
+		:: true -> harvest()
+		:: true -> ring_on()
+		fi;
 #endif
-	announce_buf[me] = 1;
+		goto returned
+	:: else
+	fi;
+#else
+	retract();
+#endif
+	goto again;
+timed_out:
+#ifdef BROKEN_NO_COLLECT
+	atomic { announce_buf[me] == 0 -> announced[me] = 0; }
+#else
+	retract();
+#endif
 #ifndef BROKEN_NO_LAST_HARVEST
-	harvest();
+	collect_both();
+#endif
+	goto returned;
+interrupted:
+	retract();
+#ifndef BROKEN_NO_LEAVE
+	ring_on();
 #endif
 returned:
 	got = 0;
 	n--;
 	if
 	:: n > 0 -> goto again
-	:: true
+	:: else
 	fi;
 out:
 	skip
@@ -230,12 +399,25 @@ out:
 
 init {
 	atomic {
+#ifdef FROZEN
+		announced[0] = 1;
+		announced[1] = 1;
+		asleep[0] = 1;
+		asleep[1] = 1;
+		run producer(0, 1);
+		run producer(1, 0);
+#else
 		run producer(0, 1);
 		run producer(1, 0);
 		run consumer(0);
 		run consumer(1);
+#endif
 	}
 	/* True when no other process can take a step. */
 	timeout ->
-	assert(!(asleep[0] || asleep[1]) || !(due[0] || due[1]))
+	assert(!(asleep[0] || asleep[1]) || !(due[0] || due[1])
+#ifdef FROZEN
+		|| due[0] + due[1] + asleep[0] + asleep[1] <= 2
+#endif
+	)
 }

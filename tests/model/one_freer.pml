@@ -3,9 +3,9 @@
  * One freer: DEL, close of the epoll, last close of the file, writers in wake and a harvest meet at
  * one item.
  *
- * Mirrors: src/epoll/remove.c (remove, the closing side of a file, close of an epoll, retirement),
- * with item_queue of src/epoll/ready.c and the help slot of src/epoll/harvest.c as the users of
- * what is freed.
+ * Mirrors: src/epoll/remove.c plx_item_remove, item_claim, item_retired, plx_file_remove_watches,
+ * plx_ep_release; src/epoll/ready.c plx_item_queue, plx_item_push, plx_ep_help and the harvest's
+ * help slot (src/epoll/harvest.c harvest_take_help) as the users of what is freed.
  *
  * Checked: the item is removed once; item, file and epoll are each freed exactly once when all is
  * done (no leak); nobody touches any of them after that; the file is released only when no item is
@@ -28,8 +28,8 @@
  * at removal), NO_EP_GET (closing side holds no own reference to the epoll), NO_TRYGET (close of
  * the epoll does not leave the item to the closing side), NO_IN_FLIGHT (removal does not wait for
  * a push under way), NO_EPOCH (primary: epoch kept), NO_MARK (-DNONPRIMARY: mark not set for
- * ever), NO_READ_LOCK (harvest uses the help slot outside the read lock), WORD_LATE (primary: word
- * read after the list).
+ * ever), NO_READ_LOCK (harvest uses the help slot outside the read lock), NO_DEAD (primary: a
+ * producer does not look whether the item is dead).
  */
 
 #ifndef HARVESTS
@@ -43,7 +43,7 @@ bit mtx;
 
 bit on_list = 1, in_set = 1, dead;
 bit queued, incoming, ordered, help;
-byte epoch, pushed = 255;
+byte epoch, pops, pushed = 255;
 
 byte rcu[3];
 
@@ -95,52 +95,43 @@ inline splice()
 /* The mutex is held. */
 inline remove()
 {
-	atomic { touch_item; assert(!dead); dead = 1; in_set = 0; }
 	atomic { touch_file; on_list = 0; }
+	atomic { touch_item; assert(!dead); dead = 1; in_set = 0; }
+	/* item_claim: no producer can push from now on, but for one that has QUEUED already. */
 	atomic {
 		q = queued;
-#ifdef NONPRIMARY
 #ifndef BROKEN_NO_MARK
 		queued = 1;
-#endif
-#else
-		if
-		:: !q ->
-#ifdef BROKEN_NO_EPOCH
-			skip
-#else
-			epoch++
-#endif
-		:: else
-		fi
 #endif
 	}
 	if
 	:: q ->
+		splice();
 		if
-		:: pushed == epoch -> skip
+		:: ordered
 		:: else ->
-#ifdef BROKEN_NO_IN_FLIGHT
-			skip
+#ifndef BROKEN_NO_IN_FLIGHT
+			grace();
+			splice();
+			assert(ordered)
 #else
-			grace()
+			skip
 #endif
 		fi;
-		splice();
-		atomic {
-#ifndef BROKEN_NO_IN_FLIGHT
-			assert(ordered);
-#endif
-			ordered = 0;
-#ifndef NONPRIMARY
-			queued = 0;
-#ifndef BROKEN_NO_EPOCH
-			epoch++;
-#endif
-#endif
-		}
+		ordered = 0
 	:: else
 	fi;
+#ifndef NONPRIMARY
+	/* plx_item_unmark: the mark goes back to the file. */
+	pops++;
+	atomic {
+		touch_file;
+		queued = 0;
+#ifndef BROKEN_NO_EPOCH
+		epoch++;
+#endif
+	}
+#endif
 	q = 0;
 #ifdef BROKEN_EP_PUT_EARLY
 	ep_put();
@@ -151,7 +142,7 @@ inline remove()
 
 proctype writer(byte me)
 {
-	byte e;
+	byte e, p;
 	bit q;
 
 	rcu[me]++;
@@ -161,30 +152,25 @@ proctype writer(byte me)
 	fi;
 	do
 	:: true ->
-#ifndef NONPRIMARY
-#ifdef BROKEN_WORD_LATE
 		if
 		:: !on_list -> break
 		:: else
 		fi;
-		atomic { touch_file; e = epoch; q = queued; }
-#else
-		atomic { touch_file; e = epoch; q = queued; }
-		if
-		:: !on_list -> break
-		:: else
-		fi;
-#endif
-#else
-		if
-		:: !on_list -> break
-		:: else
-		fi;
+#ifdef NONPRIMARY
 		atomic { touch_item; e = epoch; q = queued; }
+#else
+		atomic { touch_file; e = epoch; q = queued; }
 #endif
+#ifndef BROKEN_NO_DEAD
+		if
+		:: dead -> break
+		:: else
+		fi;
+#endif
+		atomic { touch_item; p = pops; }
 		if
 		:: q ->
-			atomic { touch_item; q = (pushed == e); }
+			atomic { touch_item; q = (pushed == p); }
 			if
 			:: q
 			:: else -> atomic { touch_ep; help = 1; }
@@ -205,7 +191,7 @@ proctype writer(byte me)
 			if
 			:: q ->
 				atomic { touch_item; touch_ep; assert(!incoming); incoming = 1; }
-				atomic { touch_item; pushed = e; }
+				atomic { touch_item; pushed = p; }
 			:: else
 			fi
 		fi;
@@ -215,7 +201,7 @@ proctype writer(byte me)
 		fi
 	od;
 out:
-	atomic { e = 0; q = 0; rcu[me]++; }
+	atomic { e = 0; p = 0; q = 0; rcu[me]++; }
 }
 
 proctype harvester()
@@ -241,7 +227,8 @@ proctype harvester()
 		splice();
 		if
 		:: ordered ->
-			atomic { touch_item; touch_file; ordered = 0; queued = 0; epoch++; }
+			atomic { touch_item; ordered = 0; pops++; }
+			atomic { touch_item; touch_file; queued = 0; epoch++; }
 			atomic { touch_item; touch_file; assert(!released); }
 		:: h && !ordered ->
 			atomic { touch_item; h = !dead; }

@@ -2,8 +2,8 @@
 /*
  * QUIET: the fast path of a write that tells nobody, against everything that makes it wrong.
  *
- * Mirrors: the end of src/epoll/ready.c item_queue (conditions and set of QUIET), the write of an
- * eventfd, and the changes that end QUIET: ADD of a second watch (src/epoll/ctl.c), a blocked
+ * Mirrors: src/epoll/ready.c plx_item_try_quiet and src/epoll/file.c item_wake (QUIET is tried after
+ * the own wake), plx_file_add, plx_file_bump, plx_watch_link, ep_unquiet, and the changes that end QUIET: ADD of a second watch (src/epoll/ctl.c), a blocked
  * reader that hangs itself on the file, an epoll that becomes watched (src/epoll/topology.c).
  *
  * -DCHANGE=1: a second watch or a blocked reader comes. It publishes itself, bumps the epoch and
@@ -23,14 +23,15 @@
  *
  * Broken variants: NO_BUMP (change without bump), BUMP_FIRST (bump before the publication),
  * NO_BARRIER, CLEAR_ONLY (QUIET cleared, epoch kept), CHECK_FIRST (the writer checks the conditions
- * before it loads the word), QUIET_FIRST (-DCHANGE=3: QUIET set before the wake).
+ * before it loads the word), QUIET_FIRST (-DCHANGE=3: QUIET set before the wake),
+ * RELOAD (-DCHANGE=3: QUIET set for a stay on the list that began after the own wake).
  */
 
 #ifndef CHANGE
 #define CHANGE 1
 #endif
 
-byte cnt, epoch;
+byte cnt, epoch, pops;
 bit queued, quiet;
 byte pushed = 255;
 bit incoming, help;
@@ -80,8 +81,8 @@ inline tell_other()
 
 proctype writer(byte me; byte n)
 {
-	byte e, c;
-	bit q, qt, alone;
+	byte e, e0, c, p;
+	bit q, qt, alone, vis;
 
 	do
 	:: n == 0 -> break
@@ -99,6 +100,7 @@ proctype writer(byte me; byte n)
 		/* Folded state change and mark, with the word loaded before the conditions. */
 		:: true ->
 		   atomic { e = epoch; c = cnt; q = queued; qt = quiet; }
+		   p = pops;
 		   alone = !other;
 		   atomic {
 			if
@@ -122,39 +124,53 @@ proctype writer(byte me; byte n)
 #endif
 		fi;
 retry:
-#ifdef BROKEN_CHECK_FIRST
-		alone = !other;
 		atomic { e = epoch; q = queued; qt = quiet; c = cnt; }
-#else
-		atomic { e = epoch; q = queued; qt = quiet; c = cnt; }
-		alone = !other;
-#endif
+		p = pops;
 		if
 		:: q ->
 			if
-			:: pushed == e ->
+			:: pushed == p
+			:: else -> help = 1
+			fi;
+			/*
+			 * Found on the list before the own wake, and not taken off since: then the
+			 * wake was for this stay on the list.
+			 */
+			vis = (p == pushed);
+			e0 = e;
 #ifndef BROKEN_QUIET_FIRST
-				wake_one();
-				tell_other();
+			wake_one();
+			tell_other();
+#endif
+			/* plx_item_try_quiet */
+#ifdef BROKEN_CHECK_FIRST
+			alone = !other;
+			atomic { e = epoch; q = queued; qt = quiet; c = cnt; }
+			p = pushed;
+#else
+			atomic { e = epoch; q = queued; qt = quiet; c = cnt; }
+			p = pushed;
+			alone = !other;
+#endif
+			if
+#ifdef BROKEN_RELOAD
+			:: alone && q && !qt && p == pops ->
+#else
+			:: alone && q && !qt && vis && e == e0 ->
 #endif
 				atomic {
 					if
-					:: alone && queued && epoch == e && cnt == c && quiet == qt ->
+					:: queued && epoch == e && cnt == c && quiet == qt ->
 						quiet = 1
 					:: else
 					fi
 				}
-#ifdef BROKEN_QUIET_FIRST
-				wake_one();
-				tell_other()
-#else
-				goto done_
-#endif
-			:: else ->
-				help = 1;
-				wake_one();
-				tell_other()
+			:: else
 			fi;
+#ifdef BROKEN_QUIET_FIRST
+			wake_one();
+			tell_other();
+#endif
 			goto done_
 		:: else
 		fi;
@@ -168,7 +184,7 @@ push_:
 		MAY_STOP;
 		atomic { assert(!incoming); incoming = 1; }
 		MAY_STOP;
-		pushed = e;
+		pushed = p;
 		wake_one();
 		tell_other();
 done_:
@@ -178,7 +194,10 @@ done_:
 			assert(!there || !made[me]);
 #endif
 			e = 0;
+			e0 = 0;
+			vis = 0;
 			c = 0;
+			p = 0;
 			q = 0;
 			qt = 0;
 			alone = 0;
@@ -192,6 +211,7 @@ inline dequeue()
 {
 	atomic {
 		incoming = 0;
+		pops++;
 		queued = 0;
 		quiet = 0;
 		epoch++;
@@ -305,7 +325,7 @@ init {
 		run writer(2, 1);
 #else
 		run writer(0, 2);
-		run writer(1, 2);
+		run writer(1, 1);
 #endif
 		run consumer();
 #if CHANGE != 3

@@ -2,32 +2,35 @@
 /*
  * Nesting: check and insertion are one step.
  *
- * Mirrors: src/epoll/topology.c (loop check, depth in both directions, counts of reverse paths,
- * insertion, all under the one topology mutex) and the test in src/epoll/ctl.c whether an ADD needs
- * that mutex at all.
+ * Mirrors: src/epoll/topology.c (plx_topology_check: loop, depth in both directions;
+ * plx_topology_paths: counts of reverse paths) and src/epoll/ctl.c (ctl_add: whether an ADD needs
+ * the topology lock at all; ep_insert: link first, then count, removed again if there are too
+ * many).
  *
  * Checked, at every insertion:
  *  - no loop: ADD(A watches B) and ADD(B watches A) do not both succeed, and one of them does;
  *  - no chain longer than the limit, in each order of three ADDs that would make a chain too long
  *    only together;
  *  - not more paths to the plain file than its limit, also when the file is added to an epoll at
- *    the moment that epoll becomes watched (only that ADD may decide to go without the mutex).
+ *    the moment that epoll becomes watched (only that ADD may decide to go without the mutex);
+ *    looked at when all ADDs are over, since a link that will be undone counts for a moment.
  *
  * Epolls are 0 to 3, a matrix says who watches whom; `leaf` says who watches the plain file. The
  * depth limit is 3 epolls here and 5 in C; the path limit is 1 here. With small limits the same
  * races need fewer epolls.
  *
- * Abstractions: a walk over the whole graph is one step where the topology mutex protects it, as
- * nobody else adds then; DEL only makes chains shorter and is left out. The walk may be early and
- * the insertion late: they are two steps with all others in between.
+ * Abstractions: a walk over the whole graph is one step where the topology lock protects it, as
+ * nobody else adds epolls then; DEL only makes chains shorter and is left out. Between the check of
+ * the depth and the link, and between the link and the count, everybody else may run.
  *
- * An ADD of the plain file decides under the epoll's own mutex: if the epoll is watched, or an ADD
- * of this epoll to another one is under way (`pending`, set under the epoll's mutex before the
- * paths are counted, cleared after the insertion), it takes the topology mutex and counts;
- * otherwise it inserts before it lets go of the epoll's mutex.
+ * An ADD of the plain file decides under the epoll's own mutex: if the epoll is watched, it takes
+ * the topology lock, links and counts; otherwise it links before it lets go of the epoll's mutex.
+ * The ADD of an epoll links, then counts with the mutex of that epoll held, so one of the two sees
+ * the other. (ctl_add looks at visit_gen too; that only makes it take the lock more often and is
+ * left out.)
  *
  * Broken variants: NO_MUTEX (check and insertion are not one step), DOWN_ONLY (depth counted
- * downwards only), NO_PENDING (`pending` is not looked at).
+ * downwards only), COUNT_FIRST (counted, then linked).
  */
 
 #define N 4
@@ -36,7 +39,7 @@
 
 /* link[a * N + b]: a watches b. */
 bit link[16];
-bit leaf[N], pending[N];
+bit leaf[N];
 bit topology_lock, mtx[N];
 
 byte succeeded, finished, tried;
@@ -117,7 +120,6 @@ proctype add_epoll(byte a; byte b)
 #ifndef BROKEN_NO_MUTEX
 	atomic { !topology_lock -> topology_lock = 1; }
 #endif
-	atomic { !mtx[b] -> pending[b] = 1; }
 	d_step {
 		measure();
 #ifdef BROKEN_DOWN_ONLY
@@ -138,31 +140,45 @@ proctype add_epoll(byte a; byte b)
 			fi;
 			i++
 		od;
-		count_paths();
-		if
-		:: paths > PATHS -> ok = 0
-		:: else
-		fi;
 		link[a * N + b] = 0;
 		clear();
 	}
 	if
 	:: ok ->
-		atomic { !mtx[a] -> link[a * N + b] = 1; succeeded++; }
+#ifdef BROKEN_COUNT_FIRST
+		atomic { !mtx[b] -> mtx[b] = 1; }
 		d_step {
+			link[a * N + b] = 1;
+			count_paths();
+			ok = (paths <= PATHS);
+			link[a * N + b] = 0;
+			clear();
+		}
+		mtx[b] = 0;
+#endif
+		atomic { !mtx[a] -> mtx[a] = 1; link[a * N + b] = 1; }
+#ifndef BROKEN_COUNT_FIRST
+		/* The walk down takes the mutex of b: an insertion there is over or sees the link. */
+		atomic { !mtx[b] -> mtx[b] = 1; }
+		d_step { count_paths(); ok = (paths <= PATHS); clear(); }
+		mtx[b] = 0;
+#endif
+		d_step {
+			if
+			:: ok -> succeeded++
+			:: else -> link[a * N + b] = 0
+			fi;
 			measure();
 			i = 0;
 			do
 			:: i == N -> break
 			:: else -> assert(down[i] <= DEPTH); i++
 			od;
-			count_paths();
-			assert(paths <= PATHS);
 			clear();
+			mtx[a] = 0;
 		}
 	:: else
 	fi;
-	pending[b] = 0;
 #ifndef BROKEN_NO_MUTEX
 	topology_lock = 0;
 #endif
@@ -172,15 +188,12 @@ proctype add_epoll(byte a; byte b)
 inline watched(e)
 {
 	yes = (link[e] || link[N + e] || link[2 * N + e] || link[3 * N + e]);
-#ifndef BROKEN_NO_PENDING
-	yes = (yes || pending[e]);
-#endif
 }
 
 proctype add_leaf(byte a)
 {
 	byte i, round, paths;
-	bit yes, ok = 1;
+	bit yes;
 
 	atomic { !mtx[a] -> mtx[a] = 1; }
 	d_step { watched(a); }
@@ -191,28 +204,17 @@ proctype add_leaf(byte a)
 	:: else ->
 		mtx[a] = 0;
 		atomic { !topology_lock -> topology_lock = 1; }
-		d_step {
-			leaf[a] = 1;
-			count_paths();
-			ok = (paths <= PATHS);
-			leaf[a] = 0;
-			clear();
-		}
-		if
-		:: ok -> atomic { !mtx[a] -> leaf[a] = 1; }
-		:: else
-		fi;
+		atomic { !mtx[a] -> mtx[a] = 1; leaf[a] = 1; }
+		d_step { count_paths(); leaf[a] = (paths <= PATHS); clear(); }
+		mtx[a] = 0;
 		topology_lock = 0
 	fi;
-	d_step {
-		count_paths();
-		assert(paths <= PATHS);
-		clear();
-	}
 	finished++
 }
 
 init {
+	byte i, paths;
+
 	if
 	/* Each watches the other. */
 	:: atomic { tried = 2; run add_epoll(0, 1); run add_epoll(1, 0); }
@@ -230,5 +232,7 @@ init {
 	:: atomic { tried = 3; run add_epoll(1, 0); run add_epoll(2, 0); run add_leaf(0); }
 	   finished == tried;
 	   assert(succeeded == 2 - 2 * leaf[0])
-	fi
+	fi;
+	count_paths();
+	assert(paths <= PATHS)
 }
