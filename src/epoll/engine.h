@@ -161,6 +161,7 @@ struct pollux_ep {
 	struct plx_list ready;
 	struct plx_list items;
 	uint32_t has_ready;
+	uint32_t ends;
 	uint32_t harvests;
 	uint32_t nitems;
 	uint32_t spin_state;
@@ -212,7 +213,9 @@ void plx_ready_splice(struct pollux_ep *ep);
 void plx_ready_unlink(struct plx_epitem *item);
 /* After a wake that found the item queued: the next ones need not look, if nobody else has to know.
  */
-void plx_item_try_quiet(struct plx_epitem *item);
+void plx_item_try_quiet(struct plx_epitem *item, uint64_t stay);
+/* Names the item's present stay on the ready list, if it can be found there; else 0. */
+uint64_t plx_item_stay(struct plx_epitem *item);
 /* Makes the harvest look at an item whose producer is between its mark and its push. */
 void plx_ep_help(struct plx_epitem *item);
 /* ep.mtx held, item off the list: QUEUED goes; the next wake queues it again. */

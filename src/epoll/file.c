@@ -137,17 +137,19 @@ static bool item_wake(struct plx_epitem *item, uint32_t key)
 	struct pollux_ep *ep = item->ep;
 	uint32_t events = plx_load(&item->w.events);
 	bool slept, queued;
+	uint64_t stay;
 
 	if (!(events & ~PLX_EP_FLAGS) || (key && !(key & events)))
 		return false;
 	queued = plx_item_queue(item);
+	stay = queued ? 0 : plx_item_stay(item);
 	/* The push was a read-modify-write; an item found queued was pushed before. */
 	plx_mb_after_rmw();
 	slept = plx_ep_wake_one(ep);
 	if (plx_unlikely(plx_load(&ep->file.watches) != NULL))
 		plx_file_wake_rcu(&ep->file, EPOLLIN, false);
-	else if (!queued)
-		plx_item_try_quiet(item);
+	else if (stay)
+		plx_item_try_quiet(item, stay);
 	if (!slept)
 		return false;
 	switch (key & (EPOLLIN | EPOLLOUT)) {

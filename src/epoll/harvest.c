@@ -186,7 +186,8 @@ int plx_ep_harvest(struct pollux_ep *ep, plx_sink_t sink, void *arg, int max)
 	plx_ready_splice(ep);
 	plx_list_splice_tail(&level, &ep->ready);
 	more = !plx_list_empty(&ep->ready);
-	plx_store(&ep->has_ready, more);
+	plx_store(&ep->ends, ep->ends + 1);
+	plx_store_rel(&ep->has_ready, more);
 	more |= plx_load(&ep->help) != NULL;
 	plx_unlock(&ep->mtx, PLX_RANK_EP);
 	if (more) {
@@ -227,7 +228,8 @@ uint32_t plx_ep_poll(struct pollux_file *f)
 			plx_ep_help(item);
 		}
 	}
-	plx_store(&ep->has_ready, !plx_list_empty(&ep->ready));
+	plx_store(&ep->ends, ep->ends + 1);
+	plx_store_rel(&ep->has_ready, !plx_list_empty(&ep->ready));
 	if (!ready && plx_load(&ep->help)) {
 		for (struct plx_list *l = ep->items.next; !ready && l != &ep->items; l = l->next) {
 			item = plx_all_item(l);

@@ -39,8 +39,9 @@
  * 5. QUIET is set by a producer that found the item queued and pushed and has made its
  *    own wake, if the file has exactly this watch and the epoll is not itself watched:
  *    then a wake has nothing to do, whatever its key, until the item is taken off, the
- *    list changes, or the epoll becomes watched. (Its own wake first: the producer that
- *    pushed may be stopped before its own, and later ones look no further than QUIET.) Each of
+ *    list changes, or the epoll becomes watched. (Its own wake first, and for this very
+ *    stay on the list: the producer that pushed may be stopped before its own, and later
+ *    ones look no further than QUIET.) Each of
  * these moves EPOCH and clears QUIET after it has happened; the producer read the word before it
  * looked. Either its compare-and-swap fails, or it saw the change, or its QUIET is cleared.
  * 6. No wake is lost. Producer: push, barrier, look for sleepers. Consumer: announce,
@@ -68,11 +69,23 @@
 #define BELL_COLLECTION 0x10000ull
 #define BELL_BUSY_NS 1000000
 
-void plx_item_try_quiet(struct plx_epitem *item)
+uint64_t plx_item_stay(struct plx_epitem *item)
+{
+	uint64_t w = plx_load_acq(item->mark);
+
+	if (!(w & PLX_QUEUED) || plx_load_acq(&item->pushed) != plx_load(&item->pops))
+		return 0;
+	return w / PLX_EPOCH_ONE + 1;
+}
+
+void plx_item_try_quiet(struct plx_epitem *item, uint64_t stay)
 {
 	struct pollux_file *f = item->file;
 	uint64_t w = plx_load_acq(&f->word);
 	struct plx_watch *first;
+
+	if (!stay || w / PLX_EPOCH_ONE + 1 != stay)
+		return;
 
 	if (item->mark != &f->word || (w & (PLX_QUEUED | PLX_QUIET | PLX_SLOW)) != PLX_QUEUED)
 		return;
@@ -207,10 +220,16 @@ bool plx_item_remark(struct plx_epitem *item)
 	return true;
 }
 
+/*
+ * A harvest holds what it has taken while has_ready is 1, and may put an item back into
+ * the help slot at its end. A look that an end fell into proves nothing.
+ */
 bool plx_ready_empty(struct pollux_ep *ep)
 {
+	uint32_t ends = plx_load_acq(&ep->ends);
+
 	return !plx_load_acq(&ep->incoming) && !plx_load_acq(&ep->help) &&
-	       !plx_load(&ep->has_ready);
+	       !plx_load_acq(&ep->has_ready) && plx_load(&ep->ends) == ends;
 }
 
 /*

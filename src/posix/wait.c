@@ -25,6 +25,8 @@
 #include "posix/uaccess.h"
 
 #define BOUNCE_STACK 32
+/* So many events of the program's buffer are probed; a bad end beyond is not foreseen. */
+#define PROBED 1024
 #define MAX_EVENTS (INT_MAX / (int)sizeof(struct epoll_event))
 #if defined(__x86_64__)
 #define USER_END 0x7ffffffff000ull
@@ -131,7 +133,8 @@ static int kernel_wait(int epfd, struct epoll_event *ev, int max, const struct t
 
 	if (timeout && (timeout->tv_nsec % 1000000 || timeout->tv_sec > INT_MAX / 1000 - 1)) {
 		r = plx_libc.epoll_pwait2(epfd, ev, max, timeout, sigmask);
-		if (r >= 0 || errno != ENOSYS)
+		/* A sandbox that does not know the call refuses it with EPERM. */
+		if (r >= 0 || (errno != ENOSYS && errno != EPERM))
 			return r < 0 ? -errno : r;
 		if (timeout->tv_sec > INT_MAX / 1000 - 1)
 			ms = INT_MAX;
@@ -181,11 +184,41 @@ static int filter_events(struct plx_front *fr, struct epoll_event *ev, int n)
 	return kept;
 }
 
+/*
+ * This thread may have taken a ring and leaves behind what it was for: another sleeper
+ * is told. One that was woken for it finds nothing now and sleeps on.
+ */
+static void pass_ring_on(struct waiter *w)
+{
+	plx_mb();
+	if (!plx_ready_empty(w->fr->ep))
+		plx_ep_wake_one(w->fr->ep);
+}
+
 static int wait_fd(const struct waiter *w)
 {
 	int kfd = plx_load(&w->fr->kfd);
 
 	return kfd >= 0 ? kfd : w->epfd;
+}
+
+/* The kernel has stored what it could of a buffer that is not wholly writable. */
+static int filter_bad_buffer(struct waiter *w, struct epoll_event *ev, int n)
+{
+	int kept = 0;
+
+	for (int i = 0; i < n; i++) {
+		struct epoll_event one;
+
+		if (plx_copy_in(&one, ev + i, sizeof(one)) || !filter_events(w->fr, &one, 1))
+			continue;
+		if (kept != i && plx_copy_out(ev + kept, &one, sizeof(one)))
+			break;
+		kept++;
+	}
+	if (kept < n)
+		pass_ring_on(w);
+	return kept;
 }
 
 /*
@@ -204,7 +237,8 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 	/* Nothing but the doorbell is there: one slot is enough to be woken. */
 	if (!plx_load(&w->fr->nkernel) && room > BOUNCE_STACK)
 		room = BOUNCE_STACK;
-	if (plx_load(&w->fr->nkernel) && plx_probe_write(w->ev + n, room * sizeof(*w->ev)))
+	if (plx_load(&w->fr->nkernel) &&
+	    plx_probe_write(w->ev + n, (room < PROBED ? room : PROBED) * sizeof(*w->ev)))
 		buf = w->ev + n;
 	else
 		buf = bounce_get(stack, &room);
@@ -216,18 +250,14 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 		if (got <= 0)
 			return got;
 		if (buf == w->ev + n)
-			return got;
+			return filter_bad_buffer(w, buf, got);
 		kept = filter_events(w->fr, buf, got);
 		taken |= kept < got;
 		if (kept || block || got < room)
 			break;
 	}
-	if (taken && !block) {
-		/* The ring was for a sleeper, who finds nothing now and sleeps on. */
-		plx_mb();
-		if (!plx_ready_empty(w->fr->ep))
-			plx_ep_wake_one(w->fr->ep);
-	}
+	if (taken && !block)
+		pass_ring_on(w);
 	for (int i = 0; i < kept; i++)
 		if (plx_copy_out(w->ev + n + i, &buf[i], sizeof(*buf)))
 			return i ? i : -EFAULT;
@@ -237,10 +267,7 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 static int collect_inproc(struct waiter *w, int n)
 {
 	if (n >= w->max) {
-		/* This thread may have taken the ring for what it leaves behind. */
-		plx_mb();
-		if (!plx_ready_empty(w->fr->ep))
-			plx_ep_wake_one(w->fr->ep);
+		pass_ring_on(w);
 		return 0;
 	}
 	return plx_ep_harvest(w->fr->ep, sink_user, w->ev + n, w->max - n);
@@ -258,8 +285,10 @@ static int collect_both(struct waiter *w)
 
 	if (kernel_first) {
 		r = collect_kernel(w, 0, false);
-		if (r < 0)
+		if (r < 0) {
+			pass_ring_on(w);
 			return r;
+		}
 		n = r;
 		if (n == w->max)
 			plx_store(&w->fr->turn, 1);
@@ -289,9 +318,7 @@ static void waiter_retract(struct waiter *w)
 static void waiter_leave(struct waiter *w)
 {
 	waiter_retract(w);
-	plx_mb();
-	if (!plx_ready_empty(w->fr->ep))
-		plx_ep_wake_one(w->fr->ep);
+	pass_ring_on(w);
 }
 
 static void note_drop(void)
@@ -396,10 +423,11 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 	/* The first in-process item came while this thread slept. */
 	if (n > 0) {
 		n = filter_events(w->fr, w->ev, n);
-		return n ? n : wait_mixed(w, false);
+		if (!n)
+			return wait_mixed(w, false);
 	}
-	more = collect_inproc(w, 0);
-	return more > 0 ? more : n;
+	more = collect_inproc(w, n);
+	return more > 0 ? n + more : n;
 }
 
 long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout,
