@@ -57,31 +57,47 @@ static const struct pollux_file_ops front_ops = {
 	.release = front_release,
 };
 
+/* A front for an epoll that is about to be made; NULL without memory. */
+static struct plx_front *front_new(void)
+{
+	struct plx_front *fr = plx_zalloc(sizeof(*fr));
+
+	if (!fr)
+		return NULL;
+	if (pollux_ep_new(&fr->ep, &front_host, fr) < 0) {
+		plx_free(fr);
+		return NULL;
+	}
+	fr->kfd = fr->doorbell = -1;
+	fr->ep->file.ops = &front_ops;
+	fr->ep->owner = fr;
+	fr->ep->owner_free = front_free;
+	return fr;
+}
+
 long plx_px_epoll_create1(int flags)
 {
-	struct plx_front *fr;
-	struct pollux_ep *ep;
-	long fd = plx_sys1(SYS_epoll_create1, flags);
+	struct pollux_file *old = NULL;
+	struct plx_front *fr = NULL;
+	bool installed, locked;
+	long fd;
 
-	if (fd < 0 || (plx_px_no_adopt & PLX_ADOPT_EPOLL))
-		return fd;
-	/* Without memory for a front the program still has a kernel epoll. */
-	if (plx_table_reserve(fd) < 0)
-		return fd;
-	fr = plx_zalloc(sizeof(*fr));
-	if (!fr)
-		return fd;
-	if (pollux_ep_new(&ep, &front_host, fr) < 0) {
-		plx_free(fr);
-		return fd;
-	}
-	fr->ep = ep;
-	fr->kfd = fr->doorbell = -1;
-	ep->file.ops = &front_ops;
-	ep->owner = fr;
-	ep->owner_free = front_free;
-	plx_px_table_install(fd, &ep->file);
-	plx_px_count(PLX_COUNT_EPOLLS);
+	/* Without a front, or a place for it, the program still has a kernel epoll. */
+	if (!(plx_px_no_adopt & PLX_ADOPT_EPOLL))
+		fr = front_new();
+	locked = plx_table_enter();
+	fd = plx_sys1(SYS_epoll_create1, flags);
+	installed = fr && fd >= 0 && plx_table_reserve(fd) == 0;
+	if (installed)
+		old = plx_table_set(fd, &fr->ep->file);
+	plx_table_leave(locked);
+	if (fr && !installed)
+		pollux_file_put(&fr->ep->file);
+	/* Left by a close that went past us. */
+	if (old)
+		pollux_file_put(old);
+	if (installed)
+		plx_px_count(PLX_COUNT_EPOLLS);
 	return fd;
 }
 

@@ -41,7 +41,9 @@ static int prototype_get(void)
 
 long plx_px_eventfd(unsigned int init, int flags)
 {
+	struct pollux_file *old = NULL;
 	struct pollux_eventfd *e;
+	bool locked;
 	int proto;
 	long fd;
 
@@ -50,18 +52,26 @@ long plx_px_eventfd(unsigned int init, int flags)
 	if (plx_px_no_adopt & PLX_ADOPT_EVENTFD)
 		return PLX_PASS;
 	proto = prototype_get();
-	if (proto < 0)
+	if (proto < 0 ||
+	    pollux_efd_new(&e, init, flags & EFD_SEMAPHORE ? POLLUX_EFD_SEMAPHORE : 0) < 0)
 		return PLX_PASS;
-	fd = plx_sys3(SYS_fcntl, proto, flags & EFD_CLOEXEC ? F_DUPFD_CLOEXEC : F_DUPFD, 0);
-	if (fd < 0)
-		return fd == -EMFILE ? fd : PLX_PASS;
-	if (plx_table_reserve(fd) < 0 ||
-	    pollux_efd_new(&e, init, flags & EFD_SEMAPHORE ? POLLUX_EFD_SEMAPHORE : 0) < 0) {
-		plx_sys1(SYS_close, fd);
-		return PLX_PASS;
-	}
 	e->status = flags & EFD_NONBLOCK ? O_NONBLOCK : 0;
-	plx_px_table_install(fd, &e->file);
+	locked = plx_table_enter();
+	fd = plx_sys3(SYS_fcntl, proto, flags & EFD_CLOEXEC ? F_DUPFD_CLOEXEC : F_DUPFD, 0);
+	if (fd >= 0 && plx_table_reserve(fd) < 0) {
+		plx_sys1(SYS_close, fd);
+		fd = PLX_PASS;
+	}
+	if (fd >= 0)
+		old = plx_table_set(fd, &e->file);
+	plx_table_leave(locked);
+	if (fd < 0) {
+		pollux_file_put(&e->file);
+		return fd == -EMFILE ? fd : PLX_PASS;
+	}
+	/* Left by a close that went past us. */
+	if (old)
+		pollux_file_put(old);
 	plx_px_count(PLX_COUNT_EVENTFDS);
 	return fd;
 }

@@ -14,27 +14,21 @@
 #include "base/sys.h"
 #include "posix/uaccess.h"
 
-void plx_px_table_install(int fd, struct pollux_file *f)
-{
-	struct pollux_file *old = plx_table_set(fd, f);
-
-	/* Left by a close that went past us. */
-	if (plx_unlikely(old != NULL))
-		pollux_file_put(old);
-}
-
 long plx_px_close(int fd)
 {
 	struct pollux_file **slot = plx_table_slot(fd);
 	struct pollux_file *f;
+	bool locked;
 	long r;
 
 	if (!slot || !plx_load(slot))
 		return PLX_PASS;
 	if (plx_fd_hidden(fd))
 		return -EBADF;
+	locked = plx_table_enter();
 	f = plx_xchg(slot, NULL);
 	r = plx_sys1(SYS_close, fd);
+	plx_table_leave(locked);
 	if (f)
 		pollux_file_put(f);
 	return r;
@@ -68,35 +62,44 @@ long plx_px_close_range(unsigned int first, unsigned int last, unsigned int flag
 	return r;
 }
 
-/* The kernel has made n a duplicate of what f is the front of. */
-static long dup_install(long n, struct pollux_file *f)
+/* A duplicate of fd, made by fcntl's cmd, for what fd means at that moment. */
+static long dup_any(int fd, int cmd, long from)
 {
+	bool locked = plx_table_enter();
+	struct pollux_file *f = plx_table_get(fd), *old = NULL;
+	long n = PLX_PASS;
+
+	if (!f) {
+		plx_table_leave(locked);
+		return plx_fd_hidden(fd) ? -EBADF : PLX_PASS;
+	}
+	n = plx_sys3(SYS_fcntl, fd, cmd, from);
 	if (n >= 0 && plx_table_reserve(n) < 0) {
 		/* A number without an entry would show the doorbell, or the prototype. */
 		plx_sys1(SYS_close, n);
 		n = -ENOMEM;
 	}
-	if (n < 0) {
+	if (n >= 0)
+		old = plx_table_set(n, f);
+	plx_table_leave(locked);
+	if (n < 0)
 		pollux_file_put(f);
-		return n;
-	}
-	plx_px_table_install(n, f);
+	/* Left by a close that went past us. */
+	if (old)
+		pollux_file_put(old);
 	return n;
 }
 
 long plx_px_dup(int fd)
 {
-	struct pollux_file *f = plx_table_get(fd);
-
-	if (!f)
-		return plx_fd_hidden(fd) ? -EBADF : PLX_PASS;
-	return dup_install(plx_sys1(SYS_dup, fd), f);
+	return dup_any(fd, F_DUPFD, 0);
 }
 
 long plx_px_dup3(int oldfd, int newfd, int flags)
 {
 	struct pollux_file *f, *old = NULL;
 	struct pollux_file **slot;
+	bool locked;
 	long r;
 
 	if (plx_fd_hidden(oldfd))
@@ -106,12 +109,12 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		return PLX_PASS;
 	if (plx_fd_hidden(newfd) && plx_fd_evict(newfd) < 0)
 		return -EMFILE;
-	f = plx_table_get(oldfd);
-	if (f && newfd >= 0 && plx_table_reserve(newfd) < 0) {
+	if (newfd >= 0 && plx_table_reserve(newfd) < 0) {
 		plx_px_escape(oldfd, PLX_OUT_NO_FD);
-		pollux_file_put(f);
 		return PLX_PASS;
 	}
+	locked = plx_table_enter();
+	f = plx_table_get(oldfd);
 	/*
 	 * There is no moment at which newfd has no entry and is still a duplicate of the
 	 * prototype: a write of another thread would be lost in that. So what comes in is
@@ -121,22 +124,16 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 	if (f && slot)
 		old = plx_xchg(slot, f);
 	r = plx_sys3(SYS_dup3, oldfd, newfd, flags == -1 ? 0 : flags);
-	if (r < 0) {
-		if (f && slot) {
-			struct pollux_file *mine = f;
-
-			/* Unless somebody else has changed it meanwhile, as it was. */
-			if (plx_cas(slot, &mine, old))
-				pollux_file_put(f);
-			else if (old)
-				pollux_file_put(old);
-		} else if (f) {
-			pollux_file_put(f);
-		}
-		return r;
-	}
-	if (!f && slot)
+	if (r >= 0 && !f && slot)
 		old = plx_xchg(slot, NULL);
+	if (r < 0 && f) {
+		struct pollux_file *mine = f;
+
+		/* As it was, unless somebody else has changed it meanwhile. */
+		if (!slot || plx_cas(slot, &mine, old))
+			old = f;
+	}
+	plx_table_leave(locked);
 	if (old)
 		pollux_file_put(old);
 	return r;
@@ -166,13 +163,14 @@ static long fcntl_eventfd(struct pollux_file *f, int fd, int cmd, long arg)
 
 long plx_px_fcntl(int fd, int cmd, long arg)
 {
-	struct pollux_file *f = plx_table_get(fd);
+	struct pollux_file *f;
 	long r = PLX_PASS;
 
+	if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)
+		return dup_any(fd, cmd, arg);
+	f = plx_table_get(fd);
 	if (!f)
 		return plx_fd_hidden(fd) ? -EBADF : PLX_PASS;
-	if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)
-		return dup_install(plx_sys3(SYS_fcntl, fd, cmd, arg), f);
 	if (f->kind == PLX_KIND_EVENTFD)
 		r = fcntl_eventfd(f, fd, cmd, arg);
 	pollux_file_put(f);

@@ -135,9 +135,6 @@ void plx_px_fork_prepare(void);
 void plx_px_fork_parent(void);
 void plx_px_fork_child(void);
 
-/* Makes the new descriptor fd mean f (whose reference goes to the table). */
-void plx_px_table_install(int fd, struct pollux_file *f);
-
 /* The calling thread's own descriptors for poll are shared with the parent: new ones. */
 void plx_poll_after_fork_child(void);
 /* The thread that was making the prototype is not here. */

@@ -536,6 +536,16 @@ static void spill_begin(struct spill *s)
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &s->old_mask);
 	plx_lock(&plx_table_lock, PLX_RANK_TABLE);
+	/* Who changes a number now does it after us; who has begun is waited for. */
+	plx_store_rel(&plx_spilling, 1);
+	plx_mb();
+	plx_rcu_synchronize();
+}
+
+static void spill_unlock(void)
+{
+	plx_store_rel(&plx_spilling, 0);
+	plx_unlock(&plx_table_lock, PLX_RANK_TABLE);
 }
 
 /* Runs what has been collected, and lets go. keep: the table lock stays held. */
@@ -544,7 +554,7 @@ static void spill_end(struct spill *s, enum plx_way_out why, bool keep)
 	if (s->nefds)
 		spill_run(s, why);
 	if (!keep)
-		plx_unlock(&plx_table_lock, PLX_RANK_TABLE);
+		spill_unlock();
 	for (int i = 0; i < s->nefds; i++) {
 		/* Threads blocked in read or write go on with the kernel's object. */
 		pollux_file_wake_all(&s->efds[i]->file, 0);
@@ -715,7 +725,7 @@ void plx_px_fork_parent(void)
 	sigset_t mask = fork_mask;
 
 	plx_rcu_after_fork_parent();
-	plx_unlock(&plx_table_lock, PLX_RANK_TABLE);
+	spill_unlock();
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
 	plx_retire_flush_if_full();
 }
@@ -734,7 +744,7 @@ void plx_px_fork_child(void)
 	plx_topology_lock = 0;
 	plx_limit_after_fork_child();
 	plx_retire_after_fork_child();
-	plx_unlock(&plx_table_lock, PLX_RANK_TABLE);
+	spill_unlock();
 	for (int fd = 0; fd < end; fd++) {
 		struct pollux_file *f = plx_table_peek(fd);
 		struct plx_front *fr;

@@ -23,6 +23,26 @@ struct pollux_file *plx_table_first[PLX_TABLE_CHUNK];
 struct pollux_file **plx_table_chunks[PLX_TABLE_CHUNKS] = {plx_table_first};
 plx_lock_t plx_table_lock;
 
+uint32_t plx_spilling;
+
+bool plx_table_enter(void)
+{
+	plx_rcu_read_lock();
+	if (plx_likely(!plx_load_acq(&plx_spilling)))
+		return false;
+	plx_rcu_read_unlock();
+	plx_lock(&plx_table_lock, PLX_RANK_TABLE);
+	return true;
+}
+
+void plx_table_leave(bool locked)
+{
+	if (plx_unlikely(locked))
+		plx_unlock(&plx_table_lock, PLX_RANK_TABLE);
+	else
+		plx_rcu_read_unlock();
+}
+
 struct pollux_file *plx_table_get(int fd)
 {
 	struct pollux_file *f;

@@ -63,6 +63,16 @@ int plx_table_reserve(int fd);
 /* One more than the highest number that can be in use; bounds a walk. */
 int plx_table_end(void);
 
+/*
+ * Around everything that changes what a number means: close, dup, adoption. It is an RCU
+ * section, except while objects are being turned into kernel objects (plx_spilling):
+ * then it waits for that under plx_table_lock, since numbers change hands there. Returns
+ * which of the two it is, for leave. No reference may be dropped for good inside.
+ */
+extern uint32_t plx_spilling;
+bool plx_table_enter(void);
+void plx_table_leave(bool locked);
+
 /* Serialises spilling, hidden descriptors and the growth of the table. */
 extern plx_lock_t plx_table_lock;
 
