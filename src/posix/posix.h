@@ -134,6 +134,13 @@ bool plx_px_ioctl_carries_fds(unsigned long req);
 void plx_px_fork_prepare(void);
 void plx_px_fork_parent(void);
 void plx_px_fork_child(void);
+/*
+ * plx_px_fork_child in two steps. The first makes the layer usable and neither allocates
+ * nor frees, so that it can be the first of the child's atfork handlers: an allocator may
+ * hold its locks until its own has run. The second can wait until fork returns.
+ */
+void plx_px_fork_child_locks(void);
+void plx_px_fork_child_clean(void);
 
 /* The calling thread's own descriptors for poll are shared with the parent: new ones. */
 void plx_poll_after_fork_child(void);

@@ -727,10 +727,9 @@ void plx_px_fork_parent(void)
 	plx_rcu_after_fork_parent();
 	spill_unlock();
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
-	plx_retire_flush_if_full();
 }
 
-void plx_px_fork_child(void)
+void plx_px_fork_child_locks(void)
 {
 	sigset_t mask = fork_mask;
 	int end = plx_table_end();
@@ -738,13 +737,12 @@ void plx_px_fork_child(void)
 	plx_rcu_after_fork_child();
 	/*
 	 * Threads that held locks of the engine are not here. All sets are in the
-	 * kernel, so what the locks protect is empty; hidden descriptors would keep
-	 * kernel epolls alive beyond their last close.
+	 * kernel, so what the locks protect is empty.
 	 */
 	plx_topology_lock = 0;
 	plx_limit_after_fork_child();
 	plx_retire_after_fork_child();
-	spill_unlock();
+	plx_eventfd_after_fork_child();
 	for (int fd = 0; fd < end; fd++) {
 		struct pollux_file *f = plx_table_peek(fd);
 		struct plx_front *fr;
@@ -756,12 +754,31 @@ void plx_px_fork_child(void)
 		fr->ep->mtx = 0;
 		fr->ep->sleepers = 0;
 		f->lock = 0;
-		plx_fd_unhide(&fr->kfd);
-		plx_fd_unhide(&fr->doorbell);
+	}
+	spill_unlock();
+	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+}
+
+void plx_px_fork_child_clean(void)
+{
+	int end = plx_table_end();
+
+	/* Hidden descriptors would keep kernel epolls alive beyond their last close. */
+	for (int fd = 0; fd < end; fd++) {
+		struct pollux_file *f = plx_table_peek(fd);
+
+		if (f && f->kind == PLX_KIND_EPOLL && plx_load(&plx_file_front(f)->spilled)) {
+			plx_fd_unhide(&plx_file_front(f)->kfd);
+			plx_fd_unhide(&plx_file_front(f)->doorbell);
+		}
 	}
 	plx_poll_after_fork_child();
-	plx_eventfd_after_fork_child();
-	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+}
+
+void plx_px_fork_child(void)
+{
+	plx_px_fork_child_locks();
+	plx_px_fork_child_clean();
 }
 
 int plx_px_fd_served(int fd)

@@ -62,9 +62,60 @@ static pid_t fork_with(pid_t (*real)(void))
 	return pid;
 }
 
+/*
+ * libc runs the program's atfork handlers inside fork, and they may use what is ours. So
+ * objects escape before, where allocating is allowed, and the locks are taken and given
+ * back by handlers of our own, which were registered before all others: the last to run
+ * before the fork and the first after it.
+ */
+static bool handlers;
+
+static void at_prepare(void)
+{
+	plx_fork_prepare();
+}
+
+static void at_parent(void)
+{
+	plx_fork_done(false);
+}
+
+static void at_child(void)
+{
+	int saved = errno;
+
+	plx_guard_after_fork(false);
+	plx_px_fork_child_locks();
+	errno = saved;
+}
+
+void plx_fork_register(void)
+{
+	handlers = pthread_atfork(at_prepare, at_parent, at_child) == 0;
+}
+
+static void fork_child_late(void)
+{
+	int saved = errno;
+
+	plx_px_fork_child_clean();
+	errno = saved;
+}
+
 PLX_EXPORT pid_t fork(void)
 {
-	return plx_vfork_child() ? plx_real.fork() : fork_with(plx_real.fork);
+	pid_t pid;
+
+	if (plx_vfork_child())
+		return plx_real.fork();
+	if (!handlers)
+		return fork_with(plx_real.fork);
+	if (plx_load(&plx_active))
+		plx_px_escape_all(PLX_OUT_FORK);
+	pid = plx_real.fork();
+	if (pid == 0)
+		fork_child_late();
+	return pid;
 }
 pid_t __fork(void);
 PLX_ALIAS(__fork, fork);
@@ -79,13 +130,14 @@ PLX_EXPORT int daemon(int nochdir, int noclose)
 	pid_t parent;
 	int r;
 
-	if (plx_vfork_child())
+	if (plx_vfork_child() || !plx_load(&plx_active))
 		return plx_real.daemon(nochdir, noclose);
 	parent = plx_sys0(SYS_getpid);
-	plx_fork_prepare();
+	plx_px_escape_all(PLX_OUT_FORK);
 	/* The parent does not return, unless it could not fork; the child may fail, too. */
 	r = plx_real.daemon(nochdir, noclose);
-	plx_fork_done(plx_sys0(SYS_getpid) != parent);
+	if (plx_sys0(SYS_getpid) != parent)
+		fork_child_late();
 	return r;
 }
 
@@ -93,11 +145,12 @@ PLX_EXPORT int forkpty(int *fd, char *name, const struct termios *t, const struc
 {
 	int pid;
 
-	if (plx_vfork_child())
+	if (plx_vfork_child() || !plx_load(&plx_active))
 		return plx_real.forkpty(fd, name, t, w);
-	plx_fork_prepare();
+	plx_px_escape_all(PLX_OUT_FORK);
 	pid = plx_real.forkpty(fd, name, t, w);
-	plx_fork_done(pid == 0);
+	if (pid == 0)
+		fork_child_late();
 	return pid;
 }
 

@@ -63,6 +63,7 @@ PLX_EXPORT int pthread_cancel(pthread_t t)
 
 __attribute__((constructor(101))) static void preload_start(void)
 {
+	plx_fork_register();
 	if (!plx_load_acq(&started))
 		start();
 }

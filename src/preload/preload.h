@@ -142,6 +142,8 @@ enum plx_clone_kind {
 };
 /* Before a clone with these flags: PLX_CLONE_FORK if plx_fork_* have to stand around it. */
 enum plx_clone_kind plx_clone_prepare(unsigned long flags);
+/* In our constructor: the atfork handlers of ours. */
+void plx_fork_register(void);
 void plx_fork_prepare(void);
 /* In both processes, with fork's result; errno is left as it is. */
 void plx_fork_done(bool child);
