@@ -65,8 +65,9 @@ static pid_t fork_with(pid_t (*real)(void))
 /*
  * libc runs the program's atfork handlers inside fork, and they may use what is ours. So
  * objects escape before, where allocating is allowed, and the locks are taken and given
- * back by handlers of our own, which were registered before all others: the last to run
- * before the fork and the first after it.
+ * back by handlers of our own. They are registered by our constructor, before the
+ * program's own, so they run last before the fork and first after it. (Not earlier than
+ * libc's start: environ is needed.)
  */
 static bool handlers;
 
