@@ -27,7 +27,7 @@
  *  - The choice between the folded compare-and-swap and the plain add depends on the watches; here
  *    it is free, which includes both.
  *  - Epoch and pops do not wrap: the number of dequeues is bounded by the number of writes.
- *  - The lock-free look with which plx_ep_harvest begins is empty_look.pml; no room in the buffer of
+ *  - The lock-free look with which plx_ep_harvest begins is not modelled; no room in the buffer of
  *    the harvest, and two items, are help_all.pml.
  *  - Reads happen in a process of their own, at any time. Waking sleepers is no_lost_wake.pml, the
  *    conditions of QUIET are quiet.pml; here the conditions hold always.
@@ -36,7 +36,8 @@
  * Broken variants: POLL_FIRST, READ_EARLY, NO_HELP, HELP_DEQUEUES, HELP_NOT_REARMED (LT),
  * NO_EPOCH, POPS_LATE (counted after the mark is clear), PUSHED_FIRST, NO_SECOND_POLL (LT),
  * NO_HELP_AFTER_RACE (LT), QUIET_UNPUSHED (QUIET without a look at pushed), SPLICE_FIRST (slot
- * taken after the splice), FLAG_LATE (wanted set after the slot).
+ * taken after the splice), FLAG_LATE (wanted set after the slot). SPLICE_FIRST breaks nothing that
+ * this model can show; the order is kept for the argument in ready.c.
  */
 
 byte cnt, epoch;

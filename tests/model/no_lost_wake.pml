@@ -49,7 +49,8 @@
  * collects and does not ring on), ONE_RING (FROZEN: one ring at a time), and with -DKERNEL:
  * COLLECT_ONE (takes one ring off instead of all), NO_PASS (a non-blocking collection takes the
  * doorbell and does not ring on), KERNEL_ONLY (a sleeper that got the kernel's event and the
- * doorbell together returns the former and does nothing about the latter).
+ * doorbell together returns the former and does nothing about the latter). NO_COLLECT alone breaks
+ * nothing in this model. run.sh lists what is run each time.
  */
 
 #ifndef WAITS

@@ -29,7 +29,8 @@
  * the epoll does not leave the item to the closing side), NO_IN_FLIGHT (removal does not wait for
  * a push under way), NO_EPOCH (primary: epoch kept), NO_MARK (-DNONPRIMARY: mark not set for
  * ever), NO_READ_LOCK (harvest uses the help slot outside the read lock), NO_DEAD (primary: a
- * producer does not look whether the item is dead).
+ * producer does not look whether the item is dead). run.sh lists those that are run each time; the
+ * others take longer than they are worth there.
  */
 
 #ifndef HARVESTS

@@ -24,7 +24,8 @@
  * Broken variants: NO_BUMP (change without bump), BUMP_FIRST (bump before the publication),
  * NO_BARRIER, CLEAR_ONLY (QUIET cleared, epoch kept), CHECK_FIRST (the writer checks the conditions
  * before it loads the word), QUIET_FIRST (-DCHANGE=3: QUIET set before the wake),
- * RELOAD (-DCHANGE=3: QUIET set for a stay on the list that began after the own wake).
+ * RELOAD (-DCHANGE=3: QUIET set for a stay on the list that began after the own wake). CHECK_FIRST
+ * breaks nothing in this model since the word is compared as a whole.
  */
 
 #ifndef CHANGE
