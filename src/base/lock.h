@@ -13,6 +13,9 @@
  *   PLX_RANK_TOPOLOGY  the one global mutex      shape of nested epolls while one is added
  *   PLX_RANK_EP        eventpoll.mtx             ordered ready list, items, harvest
  *   PLX_RANK_FILE      file.lock                 the file's list of watches, its primary flag
+ *   PLX_RANK_AIO_TABLE root of AIO contexts      which contexts there are
+ *   PLX_RANK_AIO_TWIN  kioctx.twin_lock          making the kernel's context behind one of ours
+ *   PLX_RANK_AIO       kioctx.lock               the ring's tail, taking from it
  *   PLX_RANK_GHOST     plx_front.ghost_lock      events that a spill made itself
  *   PLX_RANK_LIMIT     soft limit of descriptors, while it is raised
  *   PLX_RANK_RETIRE    orphaned retire batches   batches left behind by threads that ended
@@ -29,6 +32,9 @@ enum plx_rank {
 	PLX_RANK_TOPOLOGY,
 	PLX_RANK_EP,
 	PLX_RANK_FILE,
+	PLX_RANK_AIO_TABLE,
+	PLX_RANK_AIO_TWIN,
+	PLX_RANK_AIO,
 	PLX_RANK_GHOST,
 	PLX_RANK_LIMIT,
 	PLX_RANK_RETIRE,

@@ -9,9 +9,9 @@
 
 static const char help_text[] =
 	"Usage: pollux run [OPTION]... [--] PROGRAM [ARGUMENT]...\n"
-	"Run PROGRAM with Pollux in place of the kernel's eventfd and epoll.\n"
+	"Run PROGRAM with Pollux in place of the kernel's eventfd, epoll and AIO.\n"
 	"\n"
-	"  --no-adopt=KIND   leave objects of KIND to the kernel: eventfd, epoll or all;\n"
+	"  --no-adopt=KIND   leave objects of KIND to the kernel: eventfd, epoll, aio or all;\n"
 	"                    may be given several times, or a list: --no-adopt=eventfd,epoll\n"
 	"  --stats           print statistics to standard error when the program ends\n"
 	"  --no-spin         sleep at once, without a short spin before\n"
@@ -29,7 +29,7 @@ static const char help_text[] =
 
 static bool known_kind(const char *kind, size_t len)
 {
-	static const char *const kinds[] = {"eventfd", "epoll", "all"};
+	static const char *const kinds[] = {"eventfd", "epoll", "aio", "all"};
 
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
 		if (strlen(kinds[i]) == len && !memcmp(kinds[i], kind, len))
@@ -47,7 +47,7 @@ static bool add_kinds(const char *list)
 		size_t len = strcspn(kind, ",");
 
 		if (!known_kind(kind, len)) {
-			cli_error("run: --no-adopt takes eventfd, epoll or all, not '%.*s'",
+			cli_error("run: --no-adopt takes eventfd, epoll, aio or all, not '%.*s'",
 				  (int)len, kind);
 			return false;
 		}

@@ -22,7 +22,7 @@
 static int prototype = -1;
 static plx_lock_t prototype_lock;
 
-static int prototype_get(void)
+int plx_eventfd_prototype(void)
 {
 	int fd = plx_load_acq(&prototype);
 
@@ -51,7 +51,7 @@ long plx_px_eventfd(unsigned int init, int flags)
 		return -EINVAL;
 	if (plx_px_no_adopt & PLX_ADOPT_EVENTFD)
 		return PLX_PASS;
-	proto = prototype_get();
+	proto = plx_eventfd_prototype();
 	if (proto < 0 ||
 	    pollux_efd_new(&e, init, flags & EFD_SEMAPHORE ? POLLUX_EFD_SEMAPHORE : 0) < 0)
 		return PLX_PASS;

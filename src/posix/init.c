@@ -27,6 +27,7 @@ static const struct {
 } adopt_names[] = {
 	{"epoll", PLX_ADOPT_EPOLL},
 	{"eventfd", PLX_ADOPT_EVENTFD},
+	{"aio", PLX_ADOPT_AIO},
 	{"all", ~0u},
 };
 

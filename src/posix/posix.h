@@ -48,6 +48,7 @@ extern struct plx_libc plx_libc;
 /* Which kinds are served in process; bits of plx_px_no_adopt. */
 #define PLX_ADOPT_EPOLL 1u
 #define PLX_ADOPT_EVENTFD 2u
+#define PLX_ADOPT_AIO 16u
 extern uint32_t plx_px_no_adopt;
 
 /* Reads POLLUX_NO_ADOPT, POLLUX_SPIN and the kernel's limits. Idempotent. */
@@ -144,6 +145,11 @@ void plx_px_fork_child_clean(void);
 
 /* The calling thread's own descriptors for poll are shared with the parent: new ones. */
 void plx_poll_after_fork_child(void);
+/*
+ * The number of a hidden kernel eventfd that is never written, so that it is always ready
+ * for writing; negative if there is none. Valid inside an RCU section.
+ */
+int plx_eventfd_prototype(void);
 /* The thread that was making the prototype is not here. */
 void plx_eventfd_after_fork_child(void);
 

@@ -6,13 +6,16 @@
 #include <ucontext.h>
 
 /*
- * The copy is one leaf function without a frame, so that a fault anywhere between
- * its labels can be answered by jumping to the end of it: the return address is
- * where it was at entry. Eight and twelve bytes, a count and an event, are the
- * sizes that matter.
+ * Leaf functions without a frame, so that a fault anywhere between the labels can be
+ * answered by jumping to the end: the return address is where it was at entry. The sizes
+ * that matter are eight and twelve bytes, a count and an event, and whole lines of
+ * sixteen, the structures of AIO. Words that are shared with the program are loaded and
+ * stored in one piece, with acquire and release.
  */
 int plx_ua_copy(void *dst, const void *src, size_t n);
 int plx_ua_touch(void *p);
+int plx_ua_load32(uint32_t *value, const void *p);
+int plx_ua_store32(void *p, uint32_t value);
 extern const char plx_ua_begin[], plx_ua_end[], plx_ua_fault[];
 
 /* Offsets from their own places, so that the table needs no relocation. */
@@ -38,9 +41,13 @@ static uintptr_t fixup_of(uintptr_t pc)
 #if defined(__x86_64__)
 __asm__(".pushsection .text\n"
 	".hidden plx_ua_begin, plx_ua_end, plx_ua_fault, plx_ua_copy, plx_ua_touch\n"
+	".hidden plx_ua_load32, plx_ua_store32\n"
 	".globl plx_ua_begin, plx_ua_end, plx_ua_fault, plx_ua_copy, plx_ua_touch\n"
+	".globl plx_ua_load32, plx_ua_store32\n"
 	".type plx_ua_copy, @function\n"
 	".type plx_ua_touch, @function\n"
+	".type plx_ua_load32, @function\n"
+	".type plx_ua_store32, @function\n"
 	"plx_ua_begin:\n"
 	"plx_ua_copy:\n"
 	"	.cfi_startproc\n"
@@ -58,12 +65,39 @@ __asm__(".pushsection .text\n"
 	"	mov	%ecx, 8(%rdi)\n"
 	"	xor	%eax, %eax\n"
 	"	ret\n"
-	"2:	mov	%rdx, %rcx\n"
+	"2:	test	$15, %dl\n"
+	"	jnz	4f\n"
+	"	test	%rdx, %rdx\n"
+	"	jz	4f\n"
+	"3:	movups	(%rsi), %xmm0\n"
+	"	movups	%xmm0, (%rdi)\n"
+	"	add	$16, %rsi\n"
+	"	add	$16, %rdi\n"
+	"	sub	$16, %rdx\n"
+	"	jnz	3b\n"
+	"	xor	%eax, %eax\n"
+	"	ret\n"
+	"4:	mov	%rdx, %rcx\n"
 	"	rep movsb\n"
 	"	xor	%eax, %eax\n"
 	"	ret\n"
 	"	.cfi_endproc\n"
 	".size plx_ua_copy, . - plx_ua_copy\n"
+	"plx_ua_load32:\n"
+	"	.cfi_startproc\n"
+	"	mov	(%rsi), %eax\n"
+	"	mov	%eax, (%rdi)\n"
+	"	xor	%eax, %eax\n"
+	"	ret\n"
+	"	.cfi_endproc\n"
+	".size plx_ua_load32, . - plx_ua_load32\n"
+	"plx_ua_store32:\n"
+	"	.cfi_startproc\n"
+	"	mov	%esi, (%rdi)\n"
+	"	xor	%eax, %eax\n"
+	"	ret\n"
+	"	.cfi_endproc\n"
+	".size plx_ua_store32, . - plx_ua_store32\n"
 	"plx_ua_touch:\n"
 	"	.cfi_startproc\n"
 	"	lock orb $0, (%rdi)\n"
@@ -80,10 +114,14 @@ __asm__(".pushsection .text\n"
 __asm__(".pushsection .text\n"
 	".hidden plx_ua_begin\n.hidden plx_ua_end\n.hidden plx_ua_fault\n"
 	".hidden plx_ua_copy\n.hidden plx_ua_touch\n"
+	".hidden plx_ua_load32\n.hidden plx_ua_store32\n"
 	".globl plx_ua_begin\n.globl plx_ua_end\n.globl plx_ua_fault\n"
 	".globl plx_ua_copy\n.globl plx_ua_touch\n"
+	".globl plx_ua_load32\n.globl plx_ua_store32\n"
 	".type plx_ua_copy, %function\n"
 	".type plx_ua_touch, %function\n"
+	".type plx_ua_load32, %function\n"
+	".type plx_ua_store32, %function\n"
 	"plx_ua_begin:\n"
 	"plx_ua_copy:\n"
 	"	.cfi_startproc\n"
@@ -94,6 +132,13 @@ __asm__(".pushsection .text\n"
 	"	mov	w0, #0\n"
 	"	ret\n"
 	"1:	cbz	x2, 3f\n"
+	"	tst	x2, #15\n"
+	"	b.ne	2f\n"
+	"4:	ldp	x3, x4, [x1], #16\n"
+	"	stp	x3, x4, [x0], #16\n"
+	"	subs	x2, x2, #16\n"
+	"	b.ne	4b\n"
+	"	b	3f\n"
 	"2:	ldrb	w3, [x1], #1\n"
 	"	strb	w3, [x0], #1\n"
 	"	subs	x2, x2, #1\n"
@@ -102,6 +147,21 @@ __asm__(".pushsection .text\n"
 	"	ret\n"
 	"	.cfi_endproc\n"
 	".size plx_ua_copy, . - plx_ua_copy\n"
+	"plx_ua_load32:\n"
+	"	.cfi_startproc\n"
+	"	ldar	w3, [x1]\n"
+	"	str	w3, [x0]\n"
+	"	mov	w0, #0\n"
+	"	ret\n"
+	"	.cfi_endproc\n"
+	".size plx_ua_load32, . - plx_ua_load32\n"
+	"plx_ua_store32:\n"
+	"	.cfi_startproc\n"
+	"	stlr	w1, [x0]\n"
+	"	mov	w0, #0\n"
+	"	ret\n"
+	"	.cfi_endproc\n"
+	".size plx_ua_store32, . - plx_ua_store32\n"
 	"plx_ua_touch:\n"
 	"	.cfi_startproc\n"
 	"1:	ldxrb	w1, [x0]\n"
@@ -126,6 +186,16 @@ int plx_copy_in(void *dst, const void *user, size_t n)
 int plx_copy_out(void *user, const void *src, size_t n)
 {
 	return plx_ua_copy(user, src, n);
+}
+
+int plx_load_user32(uint32_t *value, const void *user)
+{
+	return plx_ua_load32(value, user);
+}
+
+int plx_store_user32(void *user, uint32_t value)
+{
+	return plx_ua_store32(user, value);
 }
 
 int plx_probe_write(void *user, size_t n)

@@ -18,6 +18,9 @@
 /* n bytes; 0 or -EFAULT (some bytes may have been copied). */
 int plx_copy_in(void *dst, const void *user, size_t n);
 int plx_copy_out(void *user, const void *src, size_t n);
+/* A word that the program may change at the same time: acquire, release; 0 or -EFAULT. */
+int plx_load_user32(uint32_t *value, const void *user);
+int plx_store_user32(void *user, uint32_t value);
 /*
  * The eight bytes of a counter, without a call: the one access of the program's
  * memory on the path of a write. The pair of addresses in plx_extable says where a

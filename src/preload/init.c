@@ -7,6 +7,8 @@
  *
  *   pthread_cancel   noted, so that calls which do not sleep look for the request
  *   POLLUX_STATS=1   statistics to stderr at exit
+ *   POLLUX_AIO_MAX_NR=none
+ *                    no limit on the events of AIO contexts
  *
  * The public functions pollux_* are exported as well, pollux_fd_served among them: a
  * program that is linked with the library then works on this one's objects.
@@ -16,12 +18,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aio/aio.h"
+
 uint32_t plx_active;
 uint32_t plx_cancel_used;
 static uint32_t started;
 
-static void start(void)
+/* As the kernel has it, unless the operator lifts it. */
+static enum plx_aio_limit aio_limit(void)
 {
+	const char *max = getenv("POLLUX_AIO_MAX_NR");
+
+	return max && strcmp(max, "none") == 0 ? PLX_AIO_UNLIMITED : PLX_AIO_MAX_NR;
+}
+
+void plx_start(void)
+{
+	if (plx_likely(plx_load_acq(&started)))
+		return;
 	plx_real_init();
 	plx_libc.epoll_wait = plx_real.epoll_wait;
 	plx_libc.epoll_pwait = plx_real.epoll_pwait;
@@ -29,6 +43,7 @@ static void start(void)
 	plx_libc.ppoll = plx_real.ppoll;
 	plx_libc.pselect = plx_real.pselect;
 	plx_px_init();
+	plx_aio_limit = aio_limit();
 	plx_store_rel(&started, 1);
 }
 
@@ -36,8 +51,7 @@ bool plx_activate(void)
 {
 	int saved = errno;
 
-	if (!plx_load_acq(&started))
-		start();
+	plx_start();
 	if (plx_px_no_adopt == (PLX_ADOPT_EPOLL | PLX_ADOPT_EVENTFD) || plx_px_no_adopt == ~0u)
 		return false;
 	plx_guard_install();
@@ -48,8 +62,7 @@ bool plx_activate(void)
 
 void plx_stop_adopting(enum plx_way_out why)
 {
-	if (!plx_load_acq(&started))
-		start();
+	plx_start();
 	plx_or(&plx_px_no_adopt, ~0u);
 	plx_px_escape_all(why);
 }
@@ -64,8 +77,7 @@ PLX_EXPORT int pthread_cancel(pthread_t t)
 __attribute__((constructor(101))) static void preload_start(void)
 {
 	plx_fork_register();
-	if (!plx_load_acq(&started))
-		start();
+	plx_start();
 }
 
 __attribute__((destructor)) static void preload_end(void)

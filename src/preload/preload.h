@@ -63,6 +63,8 @@ static inline bool plx_any(void)
 
 /* Before an object is created: true if it may be adopted at all. */
 bool plx_activate(void);
+/* What our constructor does, for those who come before it. */
+void plx_start(void);
 
 static inline bool plx_may_adopt(void)
 {
@@ -149,6 +151,12 @@ void plx_fork_prepare(void);
 void plx_fork_done(bool child);
 /* Before a vfork; returns the real one. */
 void *plx_vfork_enter(void);
+
+/* aio.c */
+/* The system call nr of the AIO family: its result or a negative errno. */
+long plx_aio_call(long nr, long a, long b, long c, long d, long e, long f);
+/* Set with the first context: bad pointers are answered from then on. */
+extern uint32_t plx_aio_guarded;
 
 /* exec.c */
 void plx_before_exec(enum plx_way_out why);

@@ -6,13 +6,14 @@
  * the kernel's own argument layout. Everything else is a tail call. No call made
  * through syscall() is a cancellation point.
  *
- *   io_submit       the descriptors that its control blocks name escape
+ *   io_setup...     Linux AIO, see aio.c
  *   io_uring_setup  a ring takes requests that we cannot see: everything escapes and
  *                   adoption ends
  *   seccomp         the same, see prctl in fork.c
  *   kcmp            compares kernel files: those named escape
  */
 #include "preload/preload.h"
+#include "aio/aio.h"
 #include "preload/timeleft.h"
 
 #include <fcntl.h>
@@ -309,10 +310,6 @@ static long serve(const struct raw *s)
 	case SYS_openat2:
 		plx_path_check((const char *)s->b);
 		return PLX_PASS;
-	case SYS_io_submit:
-		if (plx_any())
-			plx_px_escape_iocbs(s->b, (void *const *)s->c);
-		return PLX_PASS;
 	case SYS_rt_sigaction:
 		return plx_guard_raw_sigaction(s->a, (const void *)s->b, (void *)s->c, s->d);
 	case SYS_unshare:
@@ -340,6 +337,15 @@ static __attribute__((noinline)) long enter(RAW_PARAMS)
 
 	errno = saved;
 	return r == PLX_PASS ? pass(&s) : plx_result(r);
+}
+
+static __attribute__((noinline)) long do_mremap(RAW_PARAMS)
+{
+	void *token = plx_aio_mremap_begin((void *)a, b);
+	long r = plx_real.syscall(RAW_ARGS);
+
+	plx_aio_mremap_end(token, (void *)r);
+	return r;
 }
 
 static __attribute__((noinline)) long do_uring_setup(RAW_PARAMS)
@@ -474,7 +480,6 @@ PLX_EXPORT long plx_syscall(RAW_PARAMS)
 	case SYS_vmsplice:
 	case SYS_openat:
 	case SYS_openat2:
-	case SYS_io_submit:
 	case SYS_rt_sigaction:
 	case SYS_unshare:
 	case SYS_prctl:
@@ -482,6 +487,15 @@ PLX_EXPORT long plx_syscall(RAW_PARAMS)
 		return enter(RAW_ARGS);
 	case SYS_io_uring_setup:
 		return do_uring_setup(RAW_ARGS);
+	case SYS_io_setup:
+	case SYS_io_destroy:
+	case SYS_io_submit:
+	case SYS_io_cancel:
+	case SYS_io_getevents:
+	case SYS_io_pgetevents:
+		return plx_result(plx_aio_call(RAW_ARGS));
+	case SYS_mremap:
+		return do_mremap(RAW_ARGS);
 #ifdef SYS_fork
 	case SYS_fork:
 	case SYS_vfork:

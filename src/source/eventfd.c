@@ -326,19 +326,27 @@ int pollux_efd_write(struct pollux_eventfd *e, uint64_t value, int block)
 	return r;
 }
 
-void pollux_efd_signal(struct pollux_eventfd *e)
+int plx_efd_signal(struct pollux_eventfd *e)
 {
 	uint64_t count;
 
 	if (!(plx_load(&e->file.word) & PLX_SLOW)) {
 		if (efd_try_write(e, 1) == 0)
-			return;
+			return 0;
 	}
 	efd_slow_down(e);
 	count = plx_load_acq(&e->big);
-	while (count != UINT64_MAX && !plx_cas(&e->big, &count, count + 1))
-		;
+	do {
+		if (plx_load_acq(&e->gone))
+			return -ESTALE;
+	} while (count != UINT64_MAX && !plx_cas(&e->big, &count, count + 1));
 	pollux_file_wake(&e->file, EPOLLIN);
+	return 0;
+}
+
+void pollux_efd_signal(struct pollux_eventfd *e)
+{
+	plx_efd_signal(e);
 }
 
 uint64_t plx_efd_freeze(struct pollux_eventfd *e)

@@ -33,6 +33,9 @@ static inline struct pollux_eventfd *plx_file_efd(struct pollux_file *f)
 	return plx_container_of(f, struct pollux_eventfd, file);
 }
 
+/* pollux_efd_signal, or -ESTALE when the counter was frozen: then the kernel has it. */
+int plx_efd_signal(struct pollux_eventfd *e);
+
 /*
  * Freezes the counter: from the return on, reads and writes find it gone (-ESTALE).
  * Returns the final count. Threads that sleep in one are to be woken by the caller,

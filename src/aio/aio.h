@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Linux AIO: contexts, their table, their rings, and the two engines.
+ *
+ * A context is named by the address of its ring, a page of real memory that the program
+ * can read (AIO-RING-01). The id in the ring's header is the index of the context in a
+ * table (table.c), so that finding it costs the same with one context and with 100,000.
+ *
+ * Buffered reads and writes are done within io_submit (submit.c), which is what the
+ * kernel does with them. Everything else, and everything that this library could not
+ * answer exactly, is submitted to a kernel context behind ours, the twin (twin.c), with the
+ * program's own iocb: the kernel's checks, its errors and its events are then the
+ * program's. The twin is made when it is first needed, also for the first sleep: threads
+ * sleep in the kernel's io_pgetevents on the twin, so that signals, masks and time-outs
+ * are the kernel's (getevents.c).
+ *
+ * Events of the twin are taken from its ring by user-space reaping, which the ABI permits
+ * to one consumer at a time: under kioctx.lock, and only while nobody sleeps in the kernel
+ * on it. While requests are with the twin nobody can tell the program's own reaper of a
+ * completion, and the ring's magic says so: readers that see another magic than the ABI's
+ * have to make the call.
+ *
+ *   field of kioctx     protected by
+ *   user_id             written under root.lock and kioctx.lock (mremap)
+ *   state               atomic; see below
+ *   tail, head's moves  kioctx.lock (the program may move head, too)
+ *   sleepers, bell      kioctx.lock
+ *   twin, twin_*        made under kioctx.twin_lock, constant until destroy
+ *   twin_pending        kioctx.lock
+ *   root.table          RCU; written under root.lock
+ *   root.used, lowest   root.lock
+ *
+ * state counts in one word what a call holds: in the high half the calls inside the
+ * context (and DEAD), in the low half the slots that are spoken for (AIO-SUBMIT-07):
+ * requests accepted whose event is not in the ring yet. A submit of one request takes
+ * both with one addition.
+ */
+#ifndef PLX_AIO_AIO_H
+#define PLX_AIO_AIO_H
+
+#include <linux/aio_abi.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "base/atomic.h"
+#include "base/lock.h"
+
+#define PLX_AIO_MAGIC 0xa10a10a1u
+/* Somebody has to call before the ring is true. */
+#define PLX_AIO_MAGIC_CALL 0xa10a10a0u
+
+struct plx_aio_ring {
+	uint32_t id;
+	uint32_t nr;
+	uint32_t head;
+	uint32_t tail;
+	uint32_t magic;
+	uint32_t compat_features;
+	uint32_t incompat_features;
+	uint32_t header_length;
+	struct io_event events[];
+};
+
+_Static_assert(sizeof(struct plx_aio_ring) == 32, "the header of the ABI");
+_Static_assert(sizeof(struct io_event) == 32, "the event of the ABI");
+
+#define PLX_AIO_DEAD (1ull << 63)
+#define PLX_AIO_CALL (1ull << 32)
+#define PLX_AIO_CALLS(state) ((uint32_t)((state) >> 32) & 0x7fffffffu)
+#define PLX_AIO_SLOTS(state) ((uint32_t)(state))
+
+struct plx_kioctx {
+	uint64_t state;
+	unsigned long user_id;
+	/* Entries of the ring; the ring's own copy is the program's. */
+	uint32_t nr;
+	uint32_t tail;
+	plx_lock_t lock;
+	/* Threads that sleep in the kernel on the twin. */
+	uint32_t sleepers;
+	/* The marker event that wakes one of them is on its way. */
+	uint32_t bell;
+	/* With the kernel: accepted by the twin and not taken from it. */
+	uint32_t twin_pending;
+	/* 0 until the twin is needed. */
+	unsigned long twin;
+	uint32_t twin_nr;
+	uint32_t twin_limit;
+	plx_lock_t twin_lock;
+	/* What the program asked for. */
+	uint32_t nr_events;
+	uint32_t id;
+	size_t size;
+};
+
+/* --- contexts (table.c, context.c) ----------------------------------------------------- */
+
+/*
+ * The context that ctx names, with slots added to its state besides the call; NULL if
+ * there is none of ours. plx_aio_put gives both back.
+ */
+struct plx_kioctx *plx_aio_get(aio_context_t ctx, uint32_t slots);
+void plx_aio_put(struct plx_kioctx *k, uint32_t slots);
+
+/* Puts k into the table; sets its id. 0, -EAGAIN (limit) or -ENOMEM. */
+int plx_aio_table_add(struct plx_kioctx *k, uint64_t limit);
+/* Takes it out, once: true for the caller who did. k stays readable for a grace period. */
+bool plx_aio_table_del(struct plx_kioctx *k);
+/* Its ring has moved to another address. */
+void plx_aio_table_moved(struct plx_kioctx *k, unsigned long user_id);
+
+/* --- the ring (ring.h has the rest) ------------------------------------------------------ */
+
+static inline struct plx_aio_ring *plx_aio_ring(const struct plx_kioctx *k)
+{
+	return (struct plx_aio_ring *)plx_load(&k->user_id);
+}
+
+/* --- the twin (twin.c) --------------------------------------------------------------------- */
+
+/* Marks an event that is a bell; the address of nothing that a program can submit. */
+#define PLX_AIO_BELL ((uint64_t)(uintptr_t)&plx_aio_bell)
+extern struct iocb plx_aio_bell;
+
+/* Makes sure that there is a twin: 0, -EINVAL (destroyed meanwhile) or what io_setup said. */
+int plx_aio_twin_make(struct plx_kioctx *k);
+/*
+ * kioctx.lock held. Moves the twin's events to the ring, as far as there is room. Nothing
+ * if somebody sleeps in the kernel: then the events are his.
+ */
+void plx_aio_twin_drain(struct plx_kioctx *k);
+/*
+ * kioctx.lock held. Takes up to n of the twin's events to the program's array, past our
+ * ring; returns how many, or -EFAULT. Those in our ring are older.
+ */
+long plx_aio_twin_take(struct plx_kioctx *k, struct io_event *user, long n);
+/*
+ * kioctx.lock held. n events that a system call took out of the twin. Returns how many of
+ * them the program has got, bells left out, or -EFAULT: then they are in our ring.
+ */
+#define PLX_AIO_BATCH 64
+long plx_aio_twin_sort(struct plx_kioctx *k, struct io_event *user, const struct io_event *ev,
+		       long n);
+/* Submits n iocbs of the program; returns what the kernel returned. */
+long plx_aio_twin_submit(struct plx_kioctx *k, long n, struct iocb **user);
+/* kioctx.lock not held: wakes one sleeper, if there are any and none has been rung for. */
+void plx_aio_ring_bell(struct plx_kioctx *k);
+
+/* --- the calls: results as the system calls', PLX_PASS if ctx is not one of ours ------------ */
+long plx_aio_setup(unsigned int nr_events, aio_context_t *user);
+long plx_aio_destroy(aio_context_t ctx);
+long plx_aio_submit(aio_context_t ctx, long nr, struct iocb **user);
+long plx_aio_getevents(aio_context_t ctx, long min_nr, long nr, struct io_event *events,
+		       const struct timespec *timeout);
+/* sig: the kernel's {const sigset_t *, size_t}, in the program's memory. */
+long plx_aio_pgetevents(aio_context_t ctx, long min_nr, long nr, struct io_event *events,
+			const struct timespec *timeout, const void *sig);
+long plx_aio_cancel(aio_context_t ctx, struct iocb *iocb, struct io_event *result);
+/* Stands around an mremap: the ring of a context may be what moves. */
+void *plx_aio_mremap_begin(const void *old, size_t old_size);
+void plx_aio_mremap_end(void *token, void *moved);
+
+/* What limits io_setup: the contexts of this process against aio-max-nr, or nothing. */
+enum plx_aio_limit {
+	PLX_AIO_UNLIMITED,
+	PLX_AIO_MAX_NR,
+};
+extern enum plx_aio_limit plx_aio_limit;
+
+#endif

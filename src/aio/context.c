@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Making a context and taking it away.
+ *
+ * io_destroy, in the order of AIO-DESTROY-02: the context leaves the table, so that no
+ * new call finds it; the twin is destroyed, which ends the sleep of those who wait on it,
+ * cancels polls and waits for every request with the kernel; then the calls that are still
+ * inside finish (an inline read may take as long as the disk does); then the ring goes.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/mman.h>
+
+#include "aio/ring.h"
+#include "base/delay.h"
+#include "base/mem.h"
+#include "base/rcu.h"
+#include "base/sys.h"
+#include "posix/posix.h"
+
+/* Half the kernel's bound on the bytes of a ring, in events (AIO-SETUP-02). */
+#define MAX_EVENTS 0x800000u
+
+enum plx_aio_limit plx_aio_limit = PLX_AIO_UNLIMITED;
+
+/* Where the calls are, in the state's high half. */
+static uint32_t *calls_word(struct plx_kioctx *k)
+{
+	return (uint32_t *)&k->state + 1;
+}
+
+void plx_aio_put(struct plx_kioctx *k, uint32_t slots)
+{
+	uint32_t *word = calls_word(k);
+
+	/* From here on k may be released, unless the caller is in an RCU section: only its
+	 * address is used, and a futex that is gone or another's wakes nobody in error. */
+	if (plx_unlikely(plx_xadd(&k->state, -(PLX_AIO_CALL + slots)) & PLX_AIO_DEAD))
+		plx_sys3(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1 << 30);
+}
+
+/* Until no call is inside but ours. Not interruptible (AIO-DESTROY-05). */
+static void wait_for_calls(struct plx_kioctx *k)
+{
+	uint32_t *word = calls_word(k);
+	uint64_t state;
+
+	while (PLX_AIO_CALLS(state = plx_load_acq(&k->state)) > 1)
+		plx_sys4(SYS_futex, word, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, (uint32_t)(state >> 32),
+			 NULL);
+}
+
+static uint32_t possible_cpus(void)
+{
+	static uint32_t cpus;
+	char buf[64];
+	uint32_t n = plx_load(&cpus), v = 0;
+	long fd, r;
+
+	if (n)
+		return n;
+	/* The last number of "0-N" or of a list. */
+	fd = plx_sys4(SYS_openat, AT_FDCWD, "/sys/devices/system/cpu/possible",
+		      O_RDONLY | O_CLOEXEC, 0);
+	r = fd < 0 ? fd : plx_sys3(SYS_read, fd, buf, sizeof(buf));
+	for (long i = 0; i < r; i++) {
+		if (buf[i] >= '0' && buf[i] <= '9')
+			v = v * 10 + (buf[i] - '0');
+		else if (buf[i] == '-' || buf[i] == ',')
+			v = 0;
+	}
+	if (fd >= 0)
+		plx_sys1(SYS_close, fd);
+	n = v + 1;
+	plx_store(&cpus, n);
+	return n;
+}
+
+/* aio-max-nr as it is now, or no limit. */
+static uint64_t max_nr(void)
+{
+	char buf[32];
+	uint64_t v = 0;
+	long fd, r;
+
+	if (plx_aio_limit == PLX_AIO_UNLIMITED)
+		return UINT64_MAX;
+	fd = plx_sys4(SYS_openat, AT_FDCWD, "/proc/sys/fs/aio-max-nr", O_RDONLY | O_CLOEXEC, 0);
+	if (fd < 0)
+		return UINT64_MAX;
+	r = plx_sys3(SYS_read, fd, buf, sizeof(buf));
+	plx_sys1(SYS_close, fd);
+	for (long i = 0; i < r && buf[i] >= '0' && buf[i] <= '9'; i++)
+		v = v * 10 + (buf[i] - '0');
+	return v;
+}
+
+static void retire_context(void *p)
+{
+	plx_free(p);
+}
+
+/* Not, or no longer, in the table; nobody inside. */
+static void release(struct plx_kioctx *k)
+{
+	plx_sys2(SYS_munmap, plx_aio_ring(k), k->size);
+	plx_retire(k, retire_context);
+	plx_retire_flush_if_full();
+}
+
+/* The ring's size follows AIO-RING-02, so that programs see the number that they know. */
+static struct plx_kioctx *context_new(uint32_t nr_events, uint32_t asked)
+{
+	size_t entries = (size_t)nr_events + 2;
+	size_t size = sizeof(struct plx_aio_ring) + entries * sizeof(struct io_event);
+	struct plx_kioctx *k = plx_zalloc(sizeof(*k));
+	struct plx_aio_ring *ring;
+	long p;
+
+	if (!k)
+		return NULL;
+	size = (size + 4095) & ~4095ul;
+	p = plx_sys6(SYS_mmap, 0, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (p < 0 && p > -4096) {
+		plx_free(k);
+		return NULL;
+	}
+	ring = (struct plx_aio_ring *)p;
+	k->user_id = (unsigned long)p;
+	k->size = size;
+	k->nr = (size - sizeof(*ring)) / sizeof(struct io_event);
+	k->nr_events = asked;
+	/* The call that makes it. */
+	k->state = PLX_AIO_CALL;
+	ring->nr = k->nr;
+	ring->magic = PLX_AIO_MAGIC;
+	ring->compat_features = 1;
+	ring->header_length = sizeof(*ring);
+	return k;
+}
+
+static void destroy(struct plx_kioctx *k)
+{
+	unsigned long twin;
+
+	PLX_DELAY(aio_destroy_dead);
+	/* Whoever makes a twin looks for DEAD under this lock. */
+	plx_lock(&k->twin_lock, PLX_RANK_AIO_TWIN);
+	twin = k->twin;
+	plx_unlock(&k->twin_lock, PLX_RANK_AIO_TWIN);
+	if (twin)
+		plx_sys1(SYS_io_destroy, twin);
+	PLX_DELAY(aio_destroy_wait);
+	wait_for_calls(k);
+	release(k);
+}
+
+long plx_aio_setup(unsigned int nr_events, aio_context_t *user)
+{
+	uint32_t need = 4 * possible_cpus();
+	struct plx_kioctx *k;
+	uint64_t limit;
+	aio_context_t id;
+	int err;
+
+	if (plx_load_user64(&id, user))
+		return -EFAULT;
+	if (id || !nr_events)
+		return -EINVAL;
+	/* The kernel doubles it in 32 bits; what it says to 0x80000000 follows from that. */
+	if (need < nr_events)
+		need = nr_events;
+	need *= 2;
+	if (need > MAX_EVENTS)
+		return -EINVAL;
+	limit = max_nr();
+	if (nr_events > limit || nr_events > MAX_EVENTS)
+		return -EAGAIN;
+	k = context_new(need, nr_events);
+	if (!k)
+		return -ENOMEM;
+	id = k->user_id;
+	err = plx_aio_table_add(k, limit);
+	if (err) {
+		release(k);
+		return err;
+	}
+	if (plx_copy_out(user, &id, sizeof(id))) {
+		if (plx_aio_table_del(k))
+			destroy(k);
+		else
+			plx_aio_put(k, 0);
+		return -EFAULT;
+	}
+	plx_aio_put(k, 0);
+	return 0;
+}
+
+long plx_aio_destroy(aio_context_t ctx)
+{
+	struct plx_kioctx *k = plx_aio_get(ctx, 0);
+
+	if (!k)
+		return PLX_PASS;
+	if (!plx_aio_table_del(k)) {
+		plx_aio_put(k, 0);
+		return -EINVAL;
+	}
+	destroy(k);
+	return 0;
+}
+
+void *plx_aio_mremap_begin(const void *old, size_t old_size)
+{
+	struct plx_kioctx *k = plx_aio_get((aio_context_t)old, 0);
+
+	if (!k)
+		return NULL;
+	if (old_size < k->size) {
+		plx_aio_put(k, 0);
+		return NULL;
+	}
+	return k;
+}
+
+void plx_aio_mremap_end(void *token, void *moved)
+{
+	struct plx_kioctx *k = token;
+
+	if (!k)
+		return;
+	if (moved != MAP_FAILED)
+		plx_aio_table_moved(k, (unsigned long)moved);
+	plx_aio_put(k, 0);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The ring of completions. It is the program's memory as much as ours: the program may
+ * take events by moving head, write nonsense to any word (AIO-RING-06, 08), or unmap it.
+ * So its nr and tail are kept elsewhere, head is taken modulo nr, and every access is a
+ * guarded one. What cannot be stored in a ring that is gone is lost, as in the kernel's.
+ */
+#ifndef PLX_AIO_RING_H
+#define PLX_AIO_RING_H
+
+#include "aio/aio.h"
+#include "posix/uaccess.h"
+
+static inline uint32_t plx_ring_next(const struct plx_kioctx *k, uint32_t i)
+{
+	return i + 1 == k->nr ? 0 : i + 1;
+}
+
+/* Acquires what the program did before it moved head. */
+static inline uint32_t plx_ring_head(const struct plx_kioctx *k)
+{
+	uint32_t head = 0;
+
+	if (plx_load_user32(&head, &plx_aio_ring(k)->head))
+		return plx_load(&k->tail);
+	return plx_likely(head < k->nr) ? head : head % k->nr;
+}
+
+/* Events in the ring. Without the lock: at least those that were there. */
+static inline uint32_t plx_ring_used(const struct plx_kioctx *k)
+{
+	uint32_t tail = plx_load_acq(&k->tail), head = plx_ring_head(k);
+
+	return tail >= head ? tail - head : tail + k->nr - head;
+}
+
+/*
+ * kioctx.lock held: an event whose slot was spoken for. The event is visible before the
+ * tail (release), for readers that take it by themselves.
+ */
+static inline void plx_ring_post(struct plx_kioctx *k, const struct io_event *ev)
+{
+	struct plx_aio_ring *ring = plx_aio_ring(k);
+	uint32_t next = plx_ring_next(k, k->tail);
+
+	plx_copy_out(&ring->events[k->tail], ev, sizeof(*ev));
+	plx_store_rel(&k->tail, next);
+	plx_store_user32(&ring->tail, next);
+}
+
+#endif

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * io_submit and the inline engine.
+ *
+ * A plain read or write of a regular file (or a block device) without O_DIRECT is done
+ * here and now, as the kernel would do it within its io_submit; a whole system call less
+ * stands around it. All else goes to the twin with the program's own iocb.
+ *
+ * What an error means is the kernel's to say: some are errors of io_submit, some become
+ * events, and some would have been found before the file was looked at (AIO-SUBMIT-04).
+ * So a read that failed, and a write that failed without having had any effect, is
+ * submitted to the twin as if nothing had been tried.
+ *
+ * Which files are done inline is remembered per descriptor number, and looked at again now
+ * and then. A stale answer is never wrong, only slower: a number that is no longer a
+ * regular file fails with ESPIPE and goes to the twin; one that is O_DIRECT now is served
+ * within the call; one that has become a buffered file is served by the kernel.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include "aio/ring.h"
+#include "base/sys.h"
+#include "posix/front.h"
+#include "source/eventfd.h"
+
+/* --- which files ------------------------------------------------------------------------- */
+
+enum engine {
+	ASK,
+	INLINE,
+	TWIN,
+};
+
+#define FDS 65536
+#define CHECK_AGAIN 64
+
+/* Per number: how often INLINE (1 to 64) or TWIN (129 to 192) may be believed; 0: ask. */
+static uint8_t believed[FDS];
+#define BELIEVE_TWIN 128
+
+/*
+ * File systems whose buffered reads and writes the kernel's AIO does within io_submit, by
+ * the same code as pread and pwrite. Others may do them in the background, or have pread
+ * but no AIO (proc), and stay the kernel's.
+ */
+static bool known_fs(long magic)
+{
+	switch (magic) {
+	case 0x01021994: /* tmpfs, memfd */
+	case 0x858458f6: /* ramfs */
+	case 0xef53:	 /* ext2, ext3, ext4 */
+	case 0x58465342: /* xfs */
+	case 0x9123683e: /* btrfs */
+	case 0xf2f52010: /* f2fs */
+	case 0x794c7630: /* overlayfs */
+	case 0x2011bab0: /* exfat */
+	case 0x4d44:	 /* vfat */
+	case 0x73717368: /* squashfs */
+	case 0xe0f5e1e2: /* erofs */
+	case 0x9660:	 /* iso9660 */
+		return true;
+	default:
+		return false;
+	}
+}
+
+static enum engine look(int fd)
+{
+	long flags = plx_sys3(SYS_fcntl, fd, F_GETFL, 0);
+	struct statfs fs;
+	struct stat st;
+
+	if (flags < 0 || (flags & (O_DIRECT | O_PATH)) || plx_sys2(SYS_fstat, fd, &st) < 0)
+		return TWIN;
+	if (S_ISBLK(st.st_mode))
+		return INLINE;
+	if (S_ISREG(st.st_mode) && plx_sys2(SYS_fstatfs, fd, &fs) == 0 && known_fs((long)fs.f_type))
+		return INLINE;
+	return TWIN;
+}
+
+static enum engine engine_of(unsigned int fd)
+{
+	uint8_t b;
+	enum engine e;
+
+	if (fd >= FDS)
+		return look(fd);
+	b = plx_load(&believed[fd]);
+	if (plx_likely(b != 0)) {
+		e = b > BELIEVE_TWIN ? TWIN : INLINE;
+		b = b == 1 || b == BELIEVE_TWIN + 1 ? 0 : b - 1;
+	} else {
+		e = look(fd);
+		b = e == TWIN ? BELIEVE_TWIN + CHECK_AGAIN : CHECK_AGAIN;
+	}
+	plx_store(&believed[fd], b);
+	return e;
+}
+
+/* --- inline ------------------------------------------------------------------------------ */
+
+static bool is_read(const struct iocb *cb)
+{
+	return cb->aio_lio_opcode == IOCB_CMD_PREAD || cb->aio_lio_opcode == IOCB_CMD_PREADV;
+}
+
+/* Whether the inline engine could do it, as far as the iocb tells. */
+static bool plain(const struct iocb *cb)
+{
+	switch (cb->aio_lio_opcode) {
+	case IOCB_CMD_PREAD:
+	case IOCB_CMD_PWRITE:
+	case IOCB_CMD_PREADV:
+	case IOCB_CMD_PWRITEV:
+		return !cb->aio_rw_flags && !(cb->aio_flags & IOCB_FLAG_IOPRIO);
+	default:
+		return false;
+	}
+}
+
+static long do_it(const struct iocb *cb)
+{
+	long nr;
+
+	switch (cb->aio_lio_opcode) {
+	case IOCB_CMD_PREAD:
+		nr = SYS_pread64;
+		break;
+	case IOCB_CMD_PWRITE:
+		nr = SYS_pwrite64;
+		break;
+	case IOCB_CMD_PREADV:
+		nr = SYS_preadv;
+		break;
+	default:
+		nr = SYS_pwritev;
+	}
+	return plx_sys4(nr, cb->aio_fildes, cb->aio_buf, cb->aio_nbytes, cb->aio_offset);
+}
+
+/* The kernel would have said the same before it wrote anything. */
+static bool without_effect(long err)
+{
+	switch (err) {
+	case -EBADF:
+	case -EINVAL:
+	case -ESPIPE:
+	case -EISDIR:
+	case -EFAULT:
+	case -EPERM:
+	case -EOPNOTSUPP:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* The in-process eventfd that a completion is to be told to, with a reference. */
+static struct pollux_eventfd *resfd_get(const struct iocb *cb)
+{
+	struct pollux_file *f;
+
+	if (!plx_fd_ours(cb->aio_resfd))
+		return NULL;
+	f = plx_table_get(cb->aio_resfd);
+	if (f && f->kind != PLX_KIND_EVENTFD) {
+		pollux_file_put(f);
+		f = NULL;
+	}
+	return f ? plx_file_efd(f) : NULL;
+}
+
+/* The event is in the ring. The eventfd may have become a kernel object meanwhile. */
+static void resfd_tell(struct pollux_eventfd *e, const struct iocb *cb)
+{
+	const uint64_t one = 1;
+
+	if (plx_efd_signal(e) == -ESTALE) {
+		plx_spill_wait(e);
+		plx_sys3(SYS_write, cb->aio_resfd, &one, sizeof(one));
+	}
+	pollux_file_put(&e->file);
+}
+
+static void complete(struct plx_kioctx *k, const struct io_event *ev)
+{
+	bool sleepers;
+
+	plx_lock(&k->lock, PLX_RANK_AIO);
+	/* What the kernel has completed came earlier (AIO-CQ-01). */
+	if (k->twin_pending)
+		plx_aio_twin_drain(k);
+	plx_ring_post(k, ev);
+	sleepers = k->sleepers;
+	plx_unlock(&k->lock, PLX_RANK_AIO);
+	if (plx_unlikely(sleepers))
+		plx_aio_ring_bell(k);
+}
+
+/* 1: done. 0: not for this engine, nothing has happened. Else the error of io_submit. */
+static int try_inline(struct plx_kioctx *k, const struct iocb *cb, struct iocb *user)
+{
+	struct io_event ev = {.data = cb->aio_data, .obj = (uint64_t)(uintptr_t)user};
+	struct pollux_eventfd *e = NULL;
+
+	if (!plain(cb) || engine_of(cb->aio_fildes) != INLINE)
+		return 0;
+	if (cb->aio_flags & IOCB_FLAG_RESFD) {
+		e = resfd_get(cb);
+		if (!e)
+			return 0;
+	}
+	/* Writable it must be before anything is done; a bad descriptor leaves it as it was. */
+	if (plx_store_user32(&user->aio_key, 0)) {
+		if (e)
+			pollux_file_put(&e->file);
+		return 0;
+	}
+	ev.res = do_it(cb);
+	if (plx_unlikely(ev.res < 0) && (is_read(cb) || without_effect(ev.res))) {
+		plx_store_user32(&user->aio_key, cb->aio_key);
+		if (cb->aio_fildes < FDS)
+			plx_store(&believed[cb->aio_fildes], 0);
+		if (e)
+			pollux_file_put(&e->file);
+		return 0;
+	}
+	complete(k, &ev);
+	if (e)
+		resfd_tell(e, cb);
+	return 1;
+}
+
+/* --- io_submit --------------------------------------------------------------------------- */
+
+/* The next request of the program: its address and its content. */
+static int fetch(struct iocb **user, long i, struct iocb **at, struct iocb *cb)
+{
+	uint64_t p;
+
+	if (plx_load_user64(&p, user + i))
+		return -EFAULT;
+	*at = (struct iocb *)(uintptr_t)p;
+	if (plx_copy_in(cb, *at, sizeof(*cb)))
+		return -EFAULT;
+	if (cb->aio_reserved2 || (int64_t)cb->aio_nbytes < 0)
+		return -EINVAL;
+	return 0;
+}
+
+/* Whether one more slot is free; ours is counted in state already. */
+static bool room(struct plx_kioctx *k)
+{
+	return PLX_AIO_SLOTS(plx_load(&k->state)) + plx_ring_used(k) < k->nr;
+}
+
+/* The kernel sees the descriptors that this request names. */
+static int to_kernel(const struct iocb *cb)
+{
+	if (plx_fd_hidden(cb->aio_fildes))
+		return -EBADF;
+	if (plx_fd_ours(cb->aio_fildes))
+		plx_px_escape(cb->aio_fildes, PLX_OUT_AIO);
+	if ((cb->aio_flags & IOCB_FLAG_RESFD) && plx_fd_ours(cb->aio_resfd)) {
+		if (plx_fd_hidden(cb->aio_resfd))
+			return -EBADF;
+		plx_px_escape(cb->aio_resfd, PLX_OUT_AIO);
+	}
+	return 0;
+}
+
+/* The i-th request and those that follow it, as long as they are for the kernel, too. */
+static long submit_to_twin(struct plx_kioctx *k, struct iocb **user, long i, long nr,
+			   const struct iocb *first)
+{
+	struct iocb cb = *first, *at;
+	long n = 0;
+	int err;
+
+	do {
+		err = to_kernel(&cb);
+		if (err)
+			break;
+		n++;
+	} while (i + n < nr && fetch(user, i + n, &at, &cb) == 0 &&
+		 !(plain(&cb) && engine_of(cb.aio_fildes) == INLINE));
+	if (!n)
+		return err;
+	err = plx_aio_twin_make(k);
+	if (err)
+		return err;
+	return plx_aio_twin_submit(k, n, user + i);
+}
+
+static long submit(struct plx_kioctx *k, struct iocb **user, long nr)
+{
+	long done = 0, r = 0;
+
+	while (done < nr) {
+		struct iocb cb, *at;
+
+		r = fetch(user, done, &at, &cb);
+		if (r)
+			break;
+		if (!room(k)) {
+			r = -EAGAIN;
+			break;
+		}
+		r = try_inline(k, &cb, at);
+		if (r == 0)
+			r = submit_to_twin(k, user, done, nr, &cb);
+		if (r <= 0)
+			break;
+		done += r;
+	}
+	return done ? done : r;
+}
+
+long plx_aio_submit(aio_context_t ctx, long nr, struct iocb **user)
+{
+	struct plx_kioctx *k;
+	long r;
+
+	if (nr < 0)
+		return PLX_PASS;
+	/* One slot is the call's own while it is inside. */
+	k = plx_aio_get(ctx, 1);
+	if (!k)
+		return PLX_PASS;
+	if (nr > k->nr)
+		nr = k->nr;
+	r = submit(k, user, nr);
+	plx_aio_put(k, 1);
+	return r;
+}
+
+long plx_aio_cancel(aio_context_t ctx, struct iocb *iocb, struct io_event *result)
+{
+	struct plx_kioctx *k = plx_aio_get(ctx, 0);
+	unsigned long twin;
+	uint32_t key;
+	long r;
+
+	if (!k)
+		return PLX_PASS;
+	twin = plx_load_acq(&k->twin);
+	/* Without a twin nothing is pending; the kernel's order of errors all the same. */
+	if (twin)
+		r = plx_sys3(SYS_io_cancel, twin, iocb, result);
+	else
+		r = plx_load_user32(&key, &iocb->aio_key) ? -EFAULT : -EINVAL;
+	plx_aio_put(k, 0);
+	return r;
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The twin: the kernel's own context behind one of ours.
+ *
+ * The program's iocbs are submitted to it as they are, so the events that come out of it
+ * are the program's to the last bit, whatever the request was.
+ *
+ * Its ring is read in user space under kioctx.lock, unless somebody sleeps in the kernel
+ * on it: a sleeper takes events itself, and two consumers would take the same ones. A
+ * sleeper announces itself under the lock before it sleeps and leaves under it
+ * (getevents.c), and events that it takes are its own, so nothing is in the hands of a
+ * third party while somebody looks for it.
+ *
+ * The bell: an event of ours in the twin that wakes a sleeper because something has
+ * come to our own ring. It is a poll of an eventfd that is always writable, so it
+ * completes within io_submit. One at a time; a sleeper that takes it clears the flag, and
+ * rings again when it leaves events behind and others sleep. The twin has one slot more
+ * than requests are ever given to it, so that there is always room for the bell.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+
+#include "aio/ring.h"
+#include "base/bug.h"
+#include "base/rcu.h"
+#include "base/sys.h"
+#include "posix/posix.h"
+
+struct iocb plx_aio_bell = {.aio_lio_opcode = IOCB_CMD_POLL, .aio_buf = POLLOUT};
+
+int plx_aio_twin_make(struct plx_kioctx *k)
+{
+	aio_context_t twin = 0;
+	uint32_t want = k->nr_events;
+	long err = 0;
+
+	if (plx_likely(plx_load_acq(&k->twin)))
+		return 0;
+	plx_lock(&k->twin_lock, PLX_RANK_AIO_TWIN);
+	/* Its partner: destroy, which sets DEAD before it takes the lock to see the twin. */
+	if (plx_load(&k->state) & PLX_AIO_DEAD)
+		err = -EINVAL;
+	else if (plx_eventfd_prototype() < 0)
+		err = -EMFILE;
+	while (!err && !k->twin) {
+		err = plx_sys2(SYS_io_setup, want + 1, &twin);
+		if (err == -EAGAIN && want > 1) {
+			/* The machine's limit is close: fewer requests at a time. */
+			want /= 2;
+			err = 0;
+			continue;
+		}
+		if (err)
+			break;
+		k->twin_nr = ((struct plx_aio_ring *)twin)->nr;
+		k->twin_limit = want;
+		plx_store_rel(&k->twin, twin);
+	}
+	plx_unlock(&k->twin_lock, PLX_RANK_AIO_TWIN);
+	return err;
+}
+
+/* The magic says whether the ring is true without a call; see the head of aio.h. */
+static void set_magic(struct plx_kioctx *k)
+{
+	plx_store_user32(&plx_aio_ring(k)->magic,
+			 k->twin_pending ? PLX_AIO_MAGIC_CALL : PLX_AIO_MAGIC);
+}
+
+static void pending_add(struct plx_kioctx *k, uint32_t n)
+{
+	k->twin_pending += n;
+	if (k->twin_pending == n)
+		set_magic(k);
+}
+
+static void pending_sub(struct plx_kioctx *k, uint32_t n)
+{
+	k->twin_pending -= n;
+	if (!k->twin_pending)
+		set_magic(k);
+}
+
+void plx_aio_twin_done(struct plx_kioctx *k, uint32_t n)
+{
+	if (!n)
+		return;
+	plx_xadd(&k->state, -(uint64_t)n);
+	pending_sub(k, n);
+}
+
+static uint32_t twin_next(const struct plx_kioctx *k, uint32_t i)
+{
+	return i + 1 == k->twin_nr ? 0 : i + 1;
+}
+
+void plx_aio_twin_drain(struct plx_kioctx *k)
+{
+	struct plx_aio_ring *t = (struct plx_aio_ring *)plx_load_acq(&k->twin);
+	uint32_t head, tail, done = 0;
+
+	if (!t || k->sleepers)
+		return;
+	head = t->head;
+	/* The kernel's release: an event is complete before its tail. */
+	tail = plx_load_acq(&t->tail);
+	if (head == tail)
+		return;
+	while (head != tail) {
+		const struct io_event *ev = &t->events[head];
+
+		if (ev->obj == PLX_AIO_BELL) {
+			k->bell = 0;
+		} else {
+			if (plx_ring_used(k) >= k->nr - 1)
+				break;
+			plx_ring_post(k, ev);
+			done++;
+		}
+		head = twin_next(k, head);
+	}
+	plx_store_rel(&t->head, head);
+	plx_aio_twin_done(k, done);
+}
+
+long plx_aio_twin_sort(struct plx_kioctx *k, struct io_event *user, const struct io_event *ev,
+		       long n)
+{
+	long got = 0, own = 0;
+	int err = 0;
+
+	for (long i = 0; i < n; i++) {
+		if (ev[i].obj == PLX_AIO_BELL) {
+			k->bell = 0;
+			continue;
+		}
+		own++;
+		if (!err)
+			err = plx_copy_out(user + got++, &ev[i], sizeof(ev[i]));
+	}
+	for (long i = 0; err && i < n; i++)
+		if (ev[i].obj != PLX_AIO_BELL)
+			plx_ring_post(k, &ev[i]);
+	plx_aio_twin_done(k, own);
+	return err ? err : got;
+}
+
+/* Through the kernel, which keeps this thread and the sleepers apart. */
+static long take_beside_sleepers(struct plx_kioctx *k, struct io_event *user, long n)
+{
+	struct timespec none = {0};
+	struct io_event ev[PLX_AIO_BATCH];
+	long r;
+
+	r = plx_sys6(SYS_io_getevents, k->twin, 0, n < PLX_AIO_BATCH ? n : PLX_AIO_BATCH, (long)ev,
+		     (long)&none, 0);
+	return r > 0 ? plx_aio_twin_sort(k, user, ev, r) : 0;
+}
+
+long plx_aio_twin_take(struct plx_kioctx *k, struct io_event *user, long n)
+{
+	struct plx_aio_ring *t = (struct plx_aio_ring *)plx_load_acq(&k->twin);
+	uint32_t head, tail;
+	long got = 0;
+
+	if (!t)
+		return 0;
+	head = plx_load(&t->head);
+	tail = plx_load_acq(&t->tail);
+	if (head == tail)
+		return 0;
+	if (k->sleepers)
+		return take_beside_sleepers(k, user, n);
+	while (head != tail && got < n) {
+		const struct io_event *ev = &t->events[head];
+
+		if (ev->obj == PLX_AIO_BELL)
+			k->bell = 0;
+		else if (plx_copy_out(user + got, ev, sizeof(*ev)))
+			return -EFAULT;
+		else
+			got++;
+		head = twin_next(k, head);
+	}
+	plx_store_rel(&t->head, head);
+	plx_aio_twin_done(k, got);
+	return got;
+}
+
+long plx_aio_twin_submit(struct plx_kioctx *k, long n, struct iocb **user)
+{
+	long room, r;
+
+	plx_lock(&k->lock, PLX_RANK_AIO);
+	room = (long)k->twin_limit - k->twin_pending;
+	if (room < n) {
+		plx_aio_twin_drain(k);
+		room = (long)k->twin_limit - k->twin_pending;
+	}
+	if (n > room)
+		n = room;
+	/* Before the kernel has them: a reader of the ring must know. */
+	if (n > 0)
+		pending_add(k, n);
+	plx_unlock(&k->lock, PLX_RANK_AIO);
+	if (n <= 0)
+		return -EAGAIN;
+	plx_xadd(&k->state, (uint64_t)n);
+	r = plx_sys3(SYS_io_submit, k->twin, n, user);
+	if (r < n) {
+		uint32_t back = r < 0 ? n : n - r;
+
+		plx_xadd(&k->state, -(uint64_t)back);
+		plx_lock(&k->lock, PLX_RANK_AIO);
+		pending_sub(k, back);
+		plx_unlock(&k->lock, PLX_RANK_AIO);
+	}
+	return r;
+}
+
+void plx_aio_ring_bell(struct plx_kioctx *k)
+{
+	struct iocb *bell = &plx_aio_bell;
+	bool ring;
+	long r;
+
+	plx_lock(&k->lock, PLX_RANK_AIO);
+	ring = k->sleepers && !k->bell;
+	if (ring)
+		k->bell = 1;
+	plx_unlock(&k->lock, PLX_RANK_AIO);
+	if (!ring)
+		return;
+	/* The number may move away (plx_fd_evict), but not within an RCU section. */
+	plx_rcu_read_lock();
+	plx_store(&bell->aio_fildes, plx_eventfd_prototype());
+	r = plx_sys3(SYS_io_submit, k->twin, 1, &bell);
+	plx_rcu_read_unlock();
+	PLX_INVARIANT(r == 1 || (plx_load(&k->state) & PLX_AIO_DEAD), "a bell finds room");
+}
