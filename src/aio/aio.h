@@ -105,6 +105,14 @@ struct plx_kioctx {
 struct plx_kioctx *plx_aio_get(aio_context_t ctx, uint32_t slots);
 void plx_aio_put(struct plx_kioctx *k, uint32_t slots);
 
+/*
+ * The two halves of a lookup, for a call that stays in one RCU section: the header, read
+ * where ctx points to, and in the section the context. It may be DEAD already; while its
+ * lock is held and it is not, it stays.
+ */
+bool plx_aio_header(aio_context_t ctx, uint64_t *header);
+struct plx_kioctx *plx_aio_peek(aio_context_t ctx, uint64_t header);
+
 /* Puts k into the table; sets its id. 0, -EAGAIN (limit) or -ENOMEM. */
 int plx_aio_table_add(struct plx_kioctx *k, uint64_t limit);
 /* Takes it out, once: true for the caller who did. k stays readable for a grace period. */

@@ -153,6 +153,9 @@ static void destroy(struct plx_kioctx *k)
 	if (twin)
 		plx_sys1(SYS_io_destroy, twin);
 	PLX_DELAY(aio_destroy_wait);
+	/* For those in take_at_once, who are not counted. */
+	plx_lock(&k->lock, PLX_RANK_AIO);
+	plx_unlock(&k->lock, PLX_RANK_AIO);
 	wait_for_calls(k);
 	release(k);
 }

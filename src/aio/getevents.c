@@ -49,12 +49,13 @@ static int64_t total_ns(const struct timespec *ts)
 static long take(struct plx_kioctx *k, struct io_event *user, long n)
 {
 	struct plx_aio_ring *ring = plx_aio_ring(k);
-	uint32_t head = plx_ring_head(k), used = plx_ring_used(k);
+	uint32_t head = plx_ring_head(k), used = plx_ring_between(k, head, k->tail);
 	uint32_t m = n < used ? (uint32_t)n : used;
 	uint32_t run = k->nr - head < m ? k->nr - head : m;
 	long more = 0;
 
-	if (run && plx_copy_out(user, &ring->events[head], run * sizeof(*user)))
+	if (run == 1 ? plx_copy_out32(user, &ring->events[head])
+		     : plx_copy_out(user, &ring->events[head], run * sizeof(*user)))
 		return -EFAULT;
 	if (run < m && plx_copy_out(user + run, ring->events, (m - run) * sizeof(*user)))
 		return -EFAULT;
@@ -215,17 +216,50 @@ static int want_in(struct want *w, long min, long nr, struct io_event *user,
 	return 0;
 }
 
+/*
+ * The usual call: what it asks for is in the ring. One lock and one RCU section, without
+ * being counted as inside: destroy takes the lock once after it has set DEAD, and so waits
+ * for those who hold it and have not seen DEAD. Returns 0 if it is not so simple.
+ */
+static long take_at_once(aio_context_t ctx, const struct want *w)
+{
+	struct plx_kioctx *k;
+	uint64_t header;
+	long r = 0;
+
+	if (w->min < 0 || w->nr < 1 || w->min > w->nr || !plx_aio_header(ctx, &header))
+		return 0;
+	plx_rcu_read_lock();
+	k = plx_aio_peek(ctx, header);
+	if (k && plx_ring_used(k)) {
+		plx_lock(&k->lock, PLX_RANK_AIO);
+		if (!(plx_load(&k->state) & PLX_AIO_DEAD) && !k->sleepers &&
+		    plx_ring_used(k) >= w->min)
+			r = take(k, w->user, w->nr);
+		plx_unlock(&k->lock, PLX_RANK_AIO);
+	}
+	plx_rcu_read_unlock();
+	return r;
+}
+
 long plx_aio_getevents(aio_context_t ctx, long min_nr, long nr, struct io_event *events,
 		       const struct timespec *timeout)
 {
-	struct plx_kioctx *k = plx_aio_get(ctx, 0);
+	struct plx_kioctx *k;
 	bool slept = false;
 	struct want w;
-	long r;
+	long bad, r;
 
+	bad = want_in(&w, min_nr, nr, events, timeout);
+	if (!bad) {
+		r = take_at_once(ctx, &w);
+		if (r)
+			return r;
+	}
+	k = plx_aio_get(ctx, 0);
 	if (!k)
 		return PLX_PASS;
-	r = want_in(&w, min_nr, nr, events, timeout);
+	r = bad;
 	if (!r)
 		r = min_nr < 0 || min_nr > nr ? -EINVAL : get(k, &w, &slept);
 	plx_aio_put(k, 0);

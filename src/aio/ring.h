@@ -26,12 +26,17 @@ static inline uint32_t plx_ring_head(const struct plx_kioctx *k)
 	return plx_likely(head < k->nr) ? head : head % k->nr;
 }
 
+static inline uint32_t plx_ring_between(const struct plx_kioctx *k, uint32_t head, uint32_t tail)
+{
+	return tail >= head ? tail - head : tail + k->nr - head;
+}
+
 /* Events in the ring. Without the lock: at least those that were there. */
 static inline uint32_t plx_ring_used(const struct plx_kioctx *k)
 {
-	uint32_t tail = plx_load_acq(&k->tail), head = plx_ring_head(k);
+	uint32_t tail = plx_load_acq(&k->tail);
 
-	return tail >= head ? tail - head : tail + k->nr - head;
+	return plx_ring_between(k, plx_ring_head(k), tail);
 }
 
 /*
@@ -43,7 +48,7 @@ static inline void plx_ring_post(struct plx_kioctx *k, const struct io_event *ev
 	struct plx_aio_ring *ring = plx_aio_ring(k);
 	uint32_t next = plx_ring_next(k, k->tail);
 
-	plx_copy_out(&ring->events[k->tail], ev, sizeof(*ev));
+	plx_copy_out32(&ring->events[k->tail], ev);
 	plx_store_rel(&k->tail, next);
 	plx_store_user32(&ring->tail, next);
 }

@@ -69,33 +69,42 @@ static struct root *root_get(void)
 	return none;
 }
 
-struct plx_kioctx *plx_aio_get(aio_context_t ctx, uint32_t slots)
+struct plx_kioctx *plx_aio_peek(aio_context_t ctx, uint64_t header)
 {
 	struct root *r = plx_load_acq(&root);
-	struct plx_kioctx *k = NULL;
+	struct plx_kioctx *k;
 	struct table *t;
-	uint64_t header;
-	uint32_t id;
-
-	if (!r || !plx_load(&r->table) || plx_load_user64(&header, (void *)ctx))
-		return NULL;
 	/* The id is the first of the header's words; both machines are little-endian. */
-	id = (uint32_t)header;
-	plx_rcu_read_lock();
+	uint32_t id = (uint32_t)header;
+
 	t = plx_load_acq(&r->table);
 	PLX_DELAY(aio_lookup_table);
-	if (t && id < t->nr) {
-		k = plx_load_acq(&t->slot[id]);
-		PLX_DELAY(aio_lookup_slot);
-		if (k && plx_load(&k->user_id) == ctx) {
-			if (plx_unlikely(plx_xadd(&k->state, PLX_AIO_CALL + slots) &
-					 PLX_AIO_DEAD)) {
-				plx_aio_put(k, slots);
-				k = NULL;
-			}
-		} else {
-			k = NULL;
-		}
+	if (!t || id >= t->nr)
+		return NULL;
+	k = plx_load_acq(&t->slot[id]);
+	PLX_DELAY(aio_lookup_slot);
+	return k && plx_load(&k->user_id) == ctx ? k : NULL;
+}
+
+bool plx_aio_header(aio_context_t ctx, uint64_t *header)
+{
+	struct root *r = plx_load_acq(&root);
+
+	return r && plx_load(&r->table) && plx_load_user64(header, (void *)ctx) == 0;
+}
+
+struct plx_kioctx *plx_aio_get(aio_context_t ctx, uint32_t slots)
+{
+	struct plx_kioctx *k;
+	uint64_t header;
+
+	if (!plx_aio_header(ctx, &header))
+		return NULL;
+	plx_rcu_read_lock();
+	k = plx_aio_peek(ctx, header);
+	if (k && plx_unlikely(plx_xadd(&k->state, PLX_AIO_CALL + slots) & PLX_AIO_DEAD)) {
+		plx_aio_put(k, slots);
+		k = NULL;
 	}
 	plx_rcu_read_unlock();
 	return k;

@@ -9,13 +9,10 @@
  * Leaf functions without a frame, so that a fault anywhere between the labels can be
  * answered by jumping to the end: the return address is where it was at entry. The sizes
  * that matter are eight and twelve bytes, a count and an event, and whole lines of
- * sixteen, the structures of AIO. Words that are shared with the program are loaded and
- * stored in one piece, with acquire and release.
+ * sixteen, the structures of AIO.
  */
 int plx_ua_copy(void *dst, const void *src, size_t n);
 int plx_ua_touch(void *p);
-int plx_ua_load32(uint32_t *value, const void *p);
-int plx_ua_store32(void *p, uint32_t value);
 extern const char plx_ua_begin[], plx_ua_end[], plx_ua_fault[];
 
 /* Offsets from their own places, so that the table needs no relocation. */
@@ -41,13 +38,9 @@ static uintptr_t fixup_of(uintptr_t pc)
 #if defined(__x86_64__)
 __asm__(".pushsection .text\n"
 	".hidden plx_ua_begin, plx_ua_end, plx_ua_fault, plx_ua_copy, plx_ua_touch\n"
-	".hidden plx_ua_load32, plx_ua_store32\n"
 	".globl plx_ua_begin, plx_ua_end, plx_ua_fault, plx_ua_copy, plx_ua_touch\n"
-	".globl plx_ua_load32, plx_ua_store32\n"
 	".type plx_ua_copy, @function\n"
 	".type plx_ua_touch, @function\n"
-	".type plx_ua_load32, @function\n"
-	".type plx_ua_store32, @function\n"
 	"plx_ua_begin:\n"
 	"plx_ua_copy:\n"
 	"	.cfi_startproc\n"
@@ -83,21 +76,6 @@ __asm__(".pushsection .text\n"
 	"	ret\n"
 	"	.cfi_endproc\n"
 	".size plx_ua_copy, . - plx_ua_copy\n"
-	"plx_ua_load32:\n"
-	"	.cfi_startproc\n"
-	"	mov	(%rsi), %eax\n"
-	"	mov	%eax, (%rdi)\n"
-	"	xor	%eax, %eax\n"
-	"	ret\n"
-	"	.cfi_endproc\n"
-	".size plx_ua_load32, . - plx_ua_load32\n"
-	"plx_ua_store32:\n"
-	"	.cfi_startproc\n"
-	"	mov	%esi, (%rdi)\n"
-	"	xor	%eax, %eax\n"
-	"	ret\n"
-	"	.cfi_endproc\n"
-	".size plx_ua_store32, . - plx_ua_store32\n"
 	"plx_ua_touch:\n"
 	"	.cfi_startproc\n"
 	"	lock orb $0, (%rdi)\n"
@@ -114,14 +92,14 @@ __asm__(".pushsection .text\n"
 __asm__(".pushsection .text\n"
 	".hidden plx_ua_begin\n.hidden plx_ua_end\n.hidden plx_ua_fault\n"
 	".hidden plx_ua_copy\n.hidden plx_ua_touch\n"
-	".hidden plx_ua_load32\n.hidden plx_ua_store32\n"
+	".hidden plx_load_user32\n.hidden plx_store_user32\n"
 	".globl plx_ua_begin\n.globl plx_ua_end\n.globl plx_ua_fault\n"
 	".globl plx_ua_copy\n.globl plx_ua_touch\n"
-	".globl plx_ua_load32\n.globl plx_ua_store32\n"
+	".globl plx_load_user32\n.globl plx_store_user32\n"
 	".type plx_ua_copy, %function\n"
 	".type plx_ua_touch, %function\n"
-	".type plx_ua_load32, %function\n"
-	".type plx_ua_store32, %function\n"
+	".type plx_load_user32, %function\n"
+	".type plx_store_user32, %function\n"
 	"plx_ua_begin:\n"
 	"plx_ua_copy:\n"
 	"	.cfi_startproc\n"
@@ -147,21 +125,21 @@ __asm__(".pushsection .text\n"
 	"	ret\n"
 	"	.cfi_endproc\n"
 	".size plx_ua_copy, . - plx_ua_copy\n"
-	"plx_ua_load32:\n"
+	"plx_load_user32:\n"
 	"	.cfi_startproc\n"
 	"	ldar	w3, [x1]\n"
 	"	str	w3, [x0]\n"
 	"	mov	w0, #0\n"
 	"	ret\n"
 	"	.cfi_endproc\n"
-	".size plx_ua_load32, . - plx_ua_load32\n"
-	"plx_ua_store32:\n"
+	".size plx_load_user32, . - plx_load_user32\n"
+	"plx_store_user32:\n"
 	"	.cfi_startproc\n"
 	"	stlr	w1, [x0]\n"
 	"	mov	w0, #0\n"
 	"	ret\n"
 	"	.cfi_endproc\n"
-	".size plx_ua_store32, . - plx_ua_store32\n"
+	".size plx_store_user32, . - plx_store_user32\n"
 	"plx_ua_touch:\n"
 	"	.cfi_startproc\n"
 	"1:	ldxrb	w1, [x0]\n"
@@ -186,16 +164,6 @@ int plx_copy_in(void *dst, const void *user, size_t n)
 int plx_copy_out(void *user, const void *src, size_t n)
 {
 	return plx_ua_copy(user, src, n);
-}
-
-int plx_load_user32(uint32_t *value, const void *user)
-{
-	return plx_ua_load32(value, user);
-}
-
-int plx_store_user32(void *user, uint32_t value)
-{
-	return plx_ua_store32(user, value);
 }
 
 int plx_probe_write(void *user, size_t n)

@@ -18,39 +18,91 @@
 /* n bytes; 0 or -EFAULT (some bytes may have been copied). */
 int plx_copy_in(void *dst, const void *user, size_t n);
 int plx_copy_out(void *user, const void *src, size_t n);
-/* A word that the program may change at the same time: acquire, release; 0 or -EFAULT. */
-int plx_load_user32(uint32_t *value, const void *user);
-int plx_store_user32(void *user, uint32_t value);
 /*
- * The eight bytes of a counter, without a call: the one access of the program's
- * memory on the path of a write. The pair of addresses in plx_extable says where a
- * fault in it continues.
+ * Accesses without a call, for the paths where one would show: the eight bytes of a
+ * counter; a word that the program may change at the same time (acquire, release); the 32
+ * bytes of an event of AIO. 0 or -EFAULT. The pair of addresses in plx_extable says where
+ * a fault continues.
  */
+#if defined(__x86_64__)
+#define PLX_UA_FIXUP(at)                                                                           \
+	"	.pushsection .text.plx_fixup, \"ax\"\n"                                                  \
+	"9:	mov	$-14, %[err]\n"                                                                    \
+	"	jmp	8b\n"                                                                                \
+	"	.popsection\n"                                                                           \
+	"	.pushsection plx_extable, \"a\"\n"                                                       \
+	"	.balign 4\n"                                                                             \
+	"	.long	" #at "b - ., 9b - .\n"                                                    \
+	"	.popsection\n"
+
 static inline int plx_load_user64(uint64_t *value, const void *user)
 {
-#if defined(__x86_64__)
 	uint64_t v;
 	int err = 0;
 
-	__asm__ __volatile__("1:	mov	(%2), %0\n"
-			     "2:\n"
-			     "	.pushsection .text.plx_fixup, \"ax\"\n"
-			     "3:	mov	$-14, %1\n"
-			     "	jmp	2b\n"
-			     "	.popsection\n"
-			     "	.pushsection plx_extable, \"a\"\n"
-			     "	.balign 4\n"
-			     "	.long	1b - ., 3b - .\n"
-			     "	.popsection\n"
-			     : "=&r"(v), "+r"(err)
-			     : "r"(user)
+	__asm__ __volatile__("1:	mov	(%[user]), %[v]\n"
+			     "8:\n" PLX_UA_FIXUP(1)
+			     : [v] "=&r"(v), [err] "+r"(err)
+			     : [user] "r"(user)
 			     : "memory");
 	*value = v;
 	return err;
-#else
-	return plx_copy_in(value, user, sizeof(*value));
-#endif
 }
+
+static inline int plx_load_user32(uint32_t *value, const void *user)
+{
+	uint32_t v;
+	int err = 0;
+
+	__asm__ __volatile__("1:	mov	(%[user]), %[v]\n"
+			     "8:\n" PLX_UA_FIXUP(1)
+			     : [v] "=&r"(v), [err] "+r"(err)
+			     : [user] "r"(user)
+			     : "memory");
+	*value = v;
+	return err;
+}
+
+static inline int plx_store_user32(void *user, uint32_t value)
+{
+	int err = 0;
+
+	__asm__ __volatile__("1:	mov	%[v], (%[user])\n"
+			     "8:\n" PLX_UA_FIXUP(1)
+			     : [err] "+r"(err)
+			     : [user] "r"(user), [v] "r"(value)
+			     : "memory");
+	return err;
+}
+
+static inline int plx_copy_out32(void *user, const void *src)
+{
+	int err = 0;
+
+	__asm__ __volatile__("	movups	(%[src]), %%xmm0\n"
+			     "	movups	16(%[src]), %%xmm1\n"
+			     "1:	movups	%%xmm0, (%[user])\n"
+			     "2:	movups	%%xmm1, 16(%[user])\n"
+			     "8:\n" PLX_UA_FIXUP(1) PLX_UA_FIXUP(2)
+			     : [err] "+r"(err)
+			     : [user] "r"(user), [src] "r"(src)
+			     : "memory", "xmm0", "xmm1");
+	return err;
+}
+#else
+int plx_load_user32(uint32_t *value, const void *user);
+int plx_store_user32(void *user, uint32_t value);
+
+static inline int plx_load_user64(uint64_t *value, const void *user)
+{
+	return plx_copy_in(value, user, sizeof(*value));
+}
+
+static inline int plx_copy_out32(void *user, const void *src)
+{
+	return plx_copy_out(user, src, 32);
+}
+#endif
 
 /* Touches every page of [user, user + n) as for a store, without changing it. */
 int plx_probe_write(void *user, size_t n);
