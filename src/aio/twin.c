@@ -208,14 +208,12 @@ long plx_aio_twin_submit(struct plx_kioctx *k, long n, struct iocb **user)
 		return -EAGAIN;
 	plx_xadd(&k->state, (uint64_t)n);
 	r = plx_sys3(SYS_io_submit, k->twin, n, user);
-	if (r < n) {
-		uint32_t back = r < 0 ? n : n - r;
-
-		plx_xadd(&k->state, -(uint64_t)back);
-		plx_lock(&k->lock, PLX_RANK_AIO);
-		pending_sub(k, back);
-		plx_unlock(&k->lock, PLX_RANK_AIO);
-	}
+	plx_lock(&k->lock, PLX_RANK_AIO);
+	if (r < n)
+		plx_aio_twin_done(k, r < 0 ? n : n - r);
+	/* What was completed at once is in the ring when io_submit returns (AIO-SUBMIT-11). */
+	plx_aio_twin_drain(k);
+	plx_unlock(&k->lock, PLX_RANK_AIO);
 	return r;
 }
 
