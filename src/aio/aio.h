@@ -110,6 +110,8 @@ void plx_aio_put(struct plx_kioctx *k, uint32_t slots);
  * where ctx points to, and in the section the context. It may be DEAD already; while its
  * lock is held and it is not, it stays.
  */
+/* Whether this process has made a context at all. */
+bool plx_aio_any(void);
 bool plx_aio_header(aio_context_t ctx, uint64_t *header);
 struct plx_kioctx *plx_aio_peek(aio_context_t ctx, uint64_t header);
 
