@@ -3,9 +3,11 @@
  * Making a context and taking it away.
  *
  * io_destroy, in the order of AIO-DESTROY-02: the context leaves the table, so that no
- * new call finds it; the twin is destroyed, which ends the sleep of those who wait on it,
- * cancels polls and waits for every request with the kernel; then the calls that are still
- * inside finish (an inline read may take as long as the disk does); then the ring goes.
+ * new call finds it; sleepers are woken and return; the calls that are still inside finish
+ * (an inline read may take as long as the disk does); then the twin is destroyed, which
+ * cancels polls and waits for every request with the kernel; then the ring goes. While a
+ * call is inside it may use the twin, so that goes after the last of them: its ring is
+ * read by us, and its address names another context as soon as it has been destroyed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -143,20 +145,17 @@ static struct plx_kioctx *context_new(uint32_t nr_events, uint32_t asked)
 
 static void destroy(struct plx_kioctx *k)
 {
-	unsigned long twin;
-
 	PLX_DELAY(aio_destroy_dead);
-	/* Whoever makes a twin looks for DEAD under this lock. */
-	plx_lock(&k->twin_lock, PLX_RANK_AIO_TWIN);
-	twin = k->twin;
-	plx_unlock(&k->twin_lock, PLX_RANK_AIO_TWIN);
-	if (twin)
-		plx_sys1(SYS_io_destroy, twin);
+	/*
+	 * Sleepers leave one after the other, the last bell being rung by the last but one.
+	 * The lock is also for those in take_at_once, who are not counted.
+	 */
+	plx_aio_ring_bell(k);
 	PLX_DELAY(aio_destroy_wait);
-	/* For those in take_at_once, who are not counted. */
-	plx_lock(&k->lock, PLX_RANK_AIO);
-	plx_unlock(&k->lock, PLX_RANK_AIO);
 	wait_for_calls(k);
+	/* Not before: the kernel may give the address of the twin to the next one. */
+	if (k->twin)
+		plx_sys1(SYS_io_destroy, k->twin);
 	release(k);
 }
 

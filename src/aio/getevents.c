@@ -77,6 +77,17 @@ enum next {
 	NEED_TWIN,
 };
 
+static bool dead(const struct plx_kioctx *k)
+{
+	return plx_load(&k->state) & PLX_AIO_DEAD;
+}
+
+/* kioctx.lock held. Somebody sleeps, and there is a reason to wake him. */
+static bool bell_due(const struct plx_kioctx *k)
+{
+	return k->sleepers && (plx_ring_used(k) || dead(k));
+}
+
 /* Takes what is there; announces the thread as a sleeper if that is too little. */
 static long take_or_announce(struct plx_kioctx *k, const struct want *w, long got, enum next *next)
 {
@@ -87,10 +98,15 @@ static long take_or_announce(struct plx_kioctx *k, const struct want *w, long go
 	r = take(k, w->user + got, w->nr - got);
 	*next = DONE;
 	if (r >= 0 && got + r < w->min && w->timeout != 0) {
-		*next = plx_load(&k->twin) ? SLEEP : NEED_TWIN;
-		k->sleepers += *next == SLEEP;
+		if (dead(k)) {
+			/* The destroyer rings for those who were announced before this. */
+			r = r ? r : -EINVAL;
+		} else {
+			*next = plx_load(&k->twin) ? SLEEP : NEED_TWIN;
+			k->sleepers += *next == SLEEP;
+		}
 	}
-	more = k->sleepers && plx_ring_used(k);
+	more = bell_due(k);
 	plx_unlock(&k->lock, PLX_RANK_AIO);
 	if (more)
 		plx_aio_ring_bell(k);
@@ -114,7 +130,7 @@ static long sleep_once(struct plx_kioctx *k, const struct want *w, long got, int
 	plx_lock(&k->lock, PLX_RANK_AIO);
 	k->sleepers--;
 	r = r > 0 ? plx_aio_twin_sort(k, w->user + got, ev, r) : r == 0 ? -ETIME : r;
-	more = k->sleepers && plx_ring_used(k);
+	more = bell_due(k);
 	plx_unlock(&k->lock, PLX_RANK_AIO);
 	/* The bell that this thread took may have been for more than it will take. */
 	if (more)
@@ -150,7 +166,7 @@ static int64_t time_left(int64_t deadline)
  */
 static long nap(const struct plx_kioctx *k, const struct want *w, int64_t left)
 {
-	if (plx_load(&k->state) & PLX_AIO_DEAD)
+	if (dead(k))
 		return -EINVAL;
 	if (left == 0)
 		return -ETIME;
@@ -233,8 +249,7 @@ static long take_at_once(aio_context_t ctx, const struct want *w)
 	k = plx_aio_peek(ctx, header);
 	if (k && plx_ring_used(k)) {
 		plx_lock(&k->lock, PLX_RANK_AIO);
-		if (!(plx_load(&k->state) & PLX_AIO_DEAD) && !k->sleepers &&
-		    plx_ring_used(k) >= w->min)
+		if (!dead(k) && !k->sleepers && plx_ring_used(k) >= w->min)
 			r = take(k, w->user, w->nr);
 		plx_unlock(&k->lock, PLX_RANK_AIO);
 	}

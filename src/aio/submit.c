@@ -22,6 +22,7 @@
 #include <sys/vfs.h>
 
 #include "aio/ring.h"
+#include "base/delay.h"
 #include "base/sys.h"
 #include "posix/front.h"
 #include "source/eventfd.h"
@@ -220,6 +221,7 @@ static int try_inline(struct plx_kioctx *k, const struct iocb *cb, struct iocb *
 			pollux_file_put(&e->file);
 		return 0;
 	}
+	PLX_DELAY(aio_inline);
 	ev.res = do_it(cb);
 	if (plx_unlikely(ev.res < 0) && (is_read(cb) || without_effect(ev.res))) {
 		plx_store_user32(&user->aio_key, cb->aio_key);

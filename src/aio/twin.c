@@ -23,6 +23,7 @@
 
 #include "aio/ring.h"
 #include "base/bug.h"
+#include "base/delay.h"
 #include "base/rcu.h"
 #include "base/sys.h"
 #include "posix/posix.h"
@@ -37,12 +38,13 @@ int plx_aio_twin_make(struct plx_kioctx *k)
 
 	if (plx_likely(plx_load_acq(&k->twin)))
 		return 0;
+	/* For the bell; its lock comes before ours. */
+	if (plx_eventfd_prototype() < 0)
+		return -EMFILE;
 	plx_lock(&k->twin_lock, PLX_RANK_AIO_TWIN);
 	/* Its partner: destroy, which sets DEAD before it takes the lock to see the twin. */
 	if (plx_load(&k->state) & PLX_AIO_DEAD)
 		err = -EINVAL;
-	else if (plx_eventfd_prototype() < 0)
-		err = -EMFILE;
 	while (!err && !k->twin) {
 		err = plx_sys2(SYS_io_setup, want + 1, &twin);
 		if (err == -EAGAIN && want > 1) {
@@ -162,6 +164,7 @@ long plx_aio_twin_take(struct plx_kioctx *k, struct io_event *user, long n)
 {
 	struct plx_aio_ring *t = (struct plx_aio_ring *)plx_load_acq(&k->twin);
 	uint32_t head, tail;
+	bool bell = false;
 	long got = 0;
 
 	if (!t)
@@ -176,16 +179,36 @@ long plx_aio_twin_take(struct plx_kioctx *k, struct io_event *user, long n)
 		const struct io_event *ev = &t->events[head];
 
 		if (ev->obj == PLX_AIO_BELL)
-			k->bell = 0;
+			bell = true;
 		else if (plx_copy_out(user + got, ev, sizeof(*ev)))
 			return -EFAULT;
 		else
 			got++;
 		head = twin_next(k, head);
 	}
+	if (bell)
+		k->bell = 0;
 	plx_store_rel(&t->head, head);
 	plx_aio_twin_done(k, got);
 	return got;
+}
+
+/*
+ * Speaks for up to n slots besides the call's own, of which one request may make use. The
+ * order is that of every submit: first spoken for, then looked whether there is room, so
+ * that of two who meet at least one sees the other. Returns how many it got.
+ */
+static long claim(struct plx_kioctx *k, long n)
+{
+	uint64_t state = plx_xadd(&k->state, (uint64_t)n) + (uint64_t)n;
+	long over = (long)PLX_AIO_SLOTS(state) + plx_ring_used(k) - k->nr;
+
+	if (over <= 0)
+		return n;
+	if (over > n)
+		over = n;
+	plx_xadd(&k->state, -(uint64_t)over);
+	return n - over;
 }
 
 long plx_aio_twin_submit(struct plx_kioctx *k, long n, struct iocb **user)
@@ -200,13 +223,15 @@ long plx_aio_twin_submit(struct plx_kioctx *k, long n, struct iocb **user)
 	}
 	if (n > room)
 		n = room;
+	if (n > 0)
+		n = claim(k, n);
 	/* Before the kernel has them: a reader of the ring must know. */
 	if (n > 0)
 		pending_add(k, n);
 	plx_unlock(&k->lock, PLX_RANK_AIO);
 	if (n <= 0)
 		return -EAGAIN;
-	plx_xadd(&k->state, (uint64_t)n);
+	PLX_DELAY(aio_kernel_submit);
 	r = plx_sys3(SYS_io_submit, k->twin, n, user);
 	plx_lock(&k->lock, PLX_RANK_AIO);
 	if (r < n)
@@ -235,5 +260,5 @@ void plx_aio_ring_bell(struct plx_kioctx *k)
 	plx_store(&bell->aio_fildes, plx_eventfd_prototype());
 	r = plx_sys3(SYS_io_submit, k->twin, 1, &bell);
 	plx_rcu_read_unlock();
-	PLX_INVARIANT(r == 1 || (plx_load(&k->state) & PLX_AIO_DEAD), "a bell finds room");
+	PLX_INVARIANT(r == 1, "a bell finds room");
 }
