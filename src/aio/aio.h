@@ -129,6 +129,21 @@ static inline struct plx_aio_ring *plx_aio_ring(const struct plx_kioctx *k)
 	return (struct plx_aio_ring *)plx_load(&k->user_id);
 }
 
+/*
+ * A ring is unmapped here and another mapped at its address there, with the kernel in
+ * between, which ThreadSanitizer does not see: put before the one, get after the other.
+ */
+#if PLX_TSAN
+void __tsan_acquire(void *addr);
+void __tsan_release(void *addr);
+extern char plx_aio_address_token;
+#define plx_aio_address_put() __tsan_release(&plx_aio_address_token)
+#define plx_aio_address_get() __tsan_acquire(&plx_aio_address_token)
+#else
+#define plx_aio_address_put() ((void)0)
+#define plx_aio_address_get() ((void)0)
+#endif
+
 /* --- the twin (twin.c) --------------------------------------------------------------------- */
 
 /* Marks an event that is a bell; the address of nothing that a program can submit. */

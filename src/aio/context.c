@@ -27,6 +27,10 @@
 
 enum plx_aio_limit plx_aio_limit = PLX_AIO_UNLIMITED;
 
+#if PLX_TSAN
+char plx_aio_address_token;
+#endif
+
 /* Where the calls are, in the state's high half. */
 static uint32_t *calls_word(struct plx_kioctx *k)
 {
@@ -107,6 +111,7 @@ static void retire_context(void *p)
 /* Not, or no longer, in the table; nobody inside. */
 static void release(struct plx_kioctx *k)
 {
+	plx_aio_address_put();
 	plx_sys2(SYS_munmap, plx_aio_ring(k), k->size);
 	plx_retire(k, retire_context);
 	plx_retire_flush_if_full();
@@ -129,6 +134,7 @@ static struct plx_kioctx *context_new(uint32_t nr_events, uint32_t asked)
 		plx_free(k);
 		return NULL;
 	}
+	plx_aio_address_get();
 	ring = (struct plx_aio_ring *)p;
 	k->user_id = (unsigned long)p;
 	k->size = size;
@@ -154,8 +160,10 @@ static void destroy(struct plx_kioctx *k)
 	PLX_DELAY(aio_destroy_wait);
 	wait_for_calls(k);
 	/* Not before: the kernel may give the address of the twin to the next one. */
-	if (k->twin)
+	if (k->twin) {
+		plx_aio_address_put();
 		plx_sys1(SYS_io_destroy, k->twin);
+	}
 	release(k);
 }
 

@@ -47,6 +47,14 @@ struct root {
 
 static struct root *root;
 
+#if defined(__SANITIZE_ADDRESS__)
+/* What hangs on a page that no allocator knows is not lost. */
+void __lsan_register_root_region(const void *p, size_t size);
+#define root_known(r) __lsan_register_root_region((r), ROOT_SIZE)
+#else
+#define root_known(r) ((void)(r))
+#endif
+
 static struct root *root_get(void)
 {
 	struct root *r = plx_load_acq(&root), *none = NULL;
@@ -63,8 +71,10 @@ static struct root *root_get(void)
 		plx_sys2(SYS_munmap, r, ROOT_SIZE);
 		return NULL;
 	}
-	if (plx_cas(&root, &none, r))
+	if (plx_cas(&root, &none, r)) {
+		root_known(r);
 		return r;
+	}
 	plx_sys2(SYS_munmap, r, ROOT_SIZE);
 	return none;
 }

@@ -55,6 +55,7 @@ int plx_aio_twin_make(struct plx_kioctx *k)
 		}
 		if (err)
 			break;
+		plx_aio_address_get();
 		k->twin_nr = ((struct plx_aio_ring *)twin)->nr;
 		k->twin_limit = want;
 		plx_store_rel(&k->twin, twin);
