@@ -225,7 +225,8 @@ static void one_call(struct shared *s, enum role role)
 		n = pollux_io_submit(s->ctx, 1, &list);
 		if (n != 1 && errno != EINVAL)
 			broken("io_submit: %s", strerror(errno));
-		s->inside += n == 1 && role == SUBMIT;
+		if (n == 1 && role == SUBMIT)
+			atomic_add(&s->inside, 1);
 		break;
 	default:
 		n = pollux_io_getevents(s->ctx, role == TAKE ? 0 : 1, 2, ev,
@@ -344,7 +345,7 @@ static void owner(struct thread *t)
 			struct iocb *list = &r[i].cb;
 
 			req_init(&r[i], owned_fd, block * OWN + (uint64_t)i, owned_ready);
-			r[i].version = owned_made;
+			r[i].version = atomic_get(&owned_made);
 			if (kernel && i == 1)
 				req_poll(&r[i]);
 			else
