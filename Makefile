@@ -31,10 +31,13 @@ bench: build-deps
 	@$(MAKE) --no-print-directory all
 	@$(BUILD)/pollux bench all --native $(BENCH)
 
-check: deps
+program-deps: deps
+	@sh scripts/install-deps.sh programs
+
+check: deps program-deps
 	@python3 scripts/run-tests.py --jobs $(JOBS) $(if $(ONLY),--only '$(ONLY)')
 
-check-long: deps
+check-long: deps program-deps
 	@python3 scripts/run-tests.py --long --jobs $(JOBS) $(if $(ONLY),--only '$(ONLY)')
 
 install: all
@@ -58,4 +61,4 @@ help:
 	@echo 'make format       lay out the C files with clang-format'
 	@echo 'make clean        remove the build folders'
 
-.PHONY: all meson-found deps build-deps demo bench check check-long install format clean help
+.PHONY: all meson-found deps build-deps program-deps demo bench check check-long install format clean help

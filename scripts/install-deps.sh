@@ -2,9 +2,14 @@
 # SPDX-License-Identifier: MIT
 #
 # install-deps.sh [build|check]
+# install-deps.sh programs [PROGRAM...]
 #
-# Installs what is missing to build Pollux (build), or to build and test it (check, the default).
-# Each need is looked for first, wherever it may come from; apt is asked only for what is not there.
+# Installs what is missing to build Pollux (build), or to build and test it (check, the default),
+# or the programs that tests/programs/ runs (all of them, or those named). Each need is looked for
+# first, wherever it may come from; apt is asked only for what is not there.
+#
+# A program that cannot be had is no error of the first call, which prepares for a whole run: its
+# test says that it is skipped. It is an error when it is named.
 set -eu
 
 need_command='
@@ -16,24 +21,84 @@ pkg-config pkg-config
 python3 python3
 '
 need_module='liburcu-bp liburcu-dev'
-if [ "${1-check}" = check ]; then
+
+# The command that is looked for, and the packages that bring it.
+programs='
+curl curl
+git git
+haproxy haproxy
+javac default-jdk-headless
+memcached memcached
+nginx nginx-light
+node nodejs
+redis-server redis-server
+stress-ng stress-ng
+wrk wrk
+'
+# Libraries have no command: the file that ends in this name is looked for among the loader's.
+program_libraries='
+libeatmydata.so libeatmydata1
+libjemalloc.so.2 libjemalloc2
+'
+
+group=${1-check}
+[ "$#" -eq 0 ] || shift
+named=$*
+case $group in
+check)
 	need_command="$need_command
 clang clang
 clang-format clang-format
 spin spin"
 	need_module="$need_module
 cmocka libcmocka-dev"
-fi
+	;;
+programs)
+	need_command=$programs
+	need_module=
+	;;
+esac
+
+has_command()
+{
+	# Daemons are outside the PATH of ordinary users.
+	PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null 2>&1
+}
+
+has_library()
+{
+	for f in /lib/*/"$1" /usr/lib/*/"$1" /usr/lib/"$1" /usr/lib64/"$1" /usr/lib/*/libeatmydata/"$1"
+	do
+		[ ! -e "$f" ] || return 0
+	done
+	return 1
+}
+
+wanted()
+{
+	[ -n "$named" ] || return 0
+	for n in $named; do
+		[ "$n" != "$1" ] || return 0
+	done
+	return 1
+}
 
 find_missing()
 {
 	missing=
-	if ! echo '#include <stdio.h>' | gcc -E -x c - >/dev/null 2>&1; then
+	if [ "$group" = programs ]; then
+		while read -r probe package; do
+			[ -n "$probe" ] && wanted "$probe" || continue
+			has_library "$probe" || missing="$missing $package"
+		done <<-END
+		$program_libraries
+		END
+	elif ! echo '#include <stdio.h>' | gcc -E -x c - >/dev/null 2>&1; then
 		missing="libc6-dev"
 	fi
 	while read -r probe package; do
-		[ -n "$probe" ] || continue
-		command -v "$probe" >/dev/null 2>&1 || missing="$missing $package"
+		[ -n "$probe" ] && wanted "$probe" || continue
+		has_command "$probe" || missing="$missing $package"
 	done <<-END
 	$need_command
 	END
@@ -54,22 +119,35 @@ if ! command -v apt-get >/dev/null 2>&1; then
 	  $missing
 	Install them with the package manager of this system and run the command again.
 	END
+	[ "$group" != programs ] || [ -n "$named" ] || exit 0
 	exit 1
 fi
 
 as_root=
 if [ "$(id -u)" -ne 0 ]; then
-	if ! command -v sudo >/dev/null 2>&1; then
+	if ! command -v sudo >/dev/null 2>&1 || { [ "$group" = programs ] && ! sudo -n true 2>/dev/null; }
+	then
 		cat >&2 <<-END
 		Run this as root:
 		  apt-get install $missing
 		END
+		[ "$group" != programs ] || [ -n "$named" ] || exit 0
 		exit 1
 	fi
 	as_root=sudo
 fi
 
 echo "installing:$(printf ' %s' $missing)"
+
+# A service that a package brings must not be started by its installation: nobody asked for one.
+policy=/usr/sbin/policy-rc.d
+if [ "$group" = programs ] && [ ! -e "$policy" ]; then
+	trap '$as_root rm -f "$policy"' EXIT
+	trap 'exit 1' HUP INT TERM
+	printf '#!/bin/sh\nexit 101\n' | $as_root tee "$policy" >/dev/null
+	$as_root chmod 755 "$policy"
+fi
+
 tries=3
 while ! $as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq; do
 	tries=$((tries - 1))
@@ -79,12 +157,26 @@ while ! $as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq; do
 	fi
 	sleep 5
 done
+
+install()
+{
+	$as_root env DEBIAN_FRONTEND=noninteractive \
+		apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=120 "$@"
+}
+
 # shellcheck disable=SC2086
-$as_root env DEBIAN_FRONTEND=noninteractive \
-	apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=120 $missing
+if [ "$group" != programs ]; then
+	install $missing
+elif ! install $missing; then
+	# One package that is not to be had must not keep back the others.
+	for package in $missing; do
+		install "$package" || echo "$package cannot be installed" >&2
+	done
+fi
 
 find_missing
 if [ -n "$missing" ]; then
 	echo "still missing after the installation: $missing" >&2
+	[ "$group" != programs ] || [ -n "$named" ] || exit 0
 	exit 1
 fi

@@ -7,6 +7,7 @@
 #   list-sources.sh programs DIR   those that define main
 #   list-sources.sh helpers DIR    those that do not (shared by the programs)
 #   list-sources.sh headers DIR    every *.h
+#   list-sources.sh scripts DIR    *.sh and *.py that may be executed
 #   list-sources.sh tree ROOT      all of it for the whole project; configure.sh compares this
 #                                  list with that of the last run to know when meson must run again
 #
@@ -26,6 +27,7 @@ list()
 		[ -f "$f" ] || continue
 		case $1 in
 		headers) case $f in *.h) ;; *) continue ;; esac ;;
+		scripts) case $f in *.sh | *.py) [ -x "$f" ] || continue ;; *) continue ;; esac ;;
 		*) case $f in *.c) ;; *) continue ;; esac ;;
 		esac
 		case $1 in
@@ -37,7 +39,7 @@ list()
 }
 
 case ${1-} in
-all | programs | helpers | headers)
+all | programs | helpers | headers | scripts)
 	list "$1" "$2"
 	;;
 tree)
@@ -53,7 +55,7 @@ tree)
 	done
 	;;
 *)
-	echo "usage: list-sources.sh all|programs|helpers|headers|tree DIR" >&2
+	echo "usage: list-sources.sh all|programs|helpers|headers|scripts|tree DIR" >&2
 	exit 2
 	;;
 esac

@@ -65,7 +65,7 @@ class Config:
 
 
 SANITIZED = ["-Db_lundef=false", "-Dlockdep=true", "-Ddelays=true"]
-BUILT_ONCE = ["conformance-kernel", "model"]
+BUILT_ONCE = ["conformance-kernel", "model", "programs"]
 EVERYWHERE = ["conformance-pollux", "native", "torture", "examples", "fault", "cli"]
 
 CONFIGS = [
@@ -547,7 +547,7 @@ def main():
             pending += [u for u in units_of(config, args) if matches(u.ident, args.only)]
 
     # The longest first, so that the last job does not run alone.
-    pending.sort(key=lambda u: (u.suite not in ("model", "torture"), u.config == "plain"))
+    pending.sort(key=lambda u: (u.suite not in ("model", "torture", "programs"), u.config == "plain"))
     progress = Progress(len(pending))
     with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, args.jobs)) as pool:
         for done in concurrent.futures.as_completed([pool.submit(run_unit, u) for u in pending]):
