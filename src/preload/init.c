@@ -23,6 +23,7 @@
 uint32_t plx_active;
 uint32_t plx_cancel_used;
 static uint32_t started;
+static bool stats_wanted;
 
 /* As the kernel has it, unless the operator lifts it. */
 static enum plx_aio_limit aio_limit(void)
@@ -76,14 +77,16 @@ PLX_EXPORT int pthread_cancel(pthread_t t)
 
 __attribute__((constructor(101))) static void preload_start(void)
 {
+	const char *stats = getenv("POLLUX_STATS");
+
+	/* Asked at the start: programs replace their environment (nginx does). */
+	stats_wanted = stats && strcmp(stats, "1") == 0;
 	plx_fork_register();
 	plx_start();
 }
 
 __attribute__((destructor)) static void preload_end(void)
 {
-	const char *stats = getenv("POLLUX_STATS");
-
-	if (stats && strcmp(stats, "1") == 0)
+	if (stats_wanted)
 		plx_px_stats_print(2);
 }

@@ -1,0 +1,378 @@
+# SPDX-License-Identifier: MIT
+"""What the tests of programs share: TAP, packages, starting and stopping, proof and comparison.
+
+A test runs the same scenario twice, plain and under Pollux, and compares what came out.  Whatever
+it starts descends from it, also a daemon that has left its session, and nothing else is ever sent
+a signal.
+"""
+
+import atexit
+import ctypes
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOP = os.path.dirname(os.path.dirname(HERE))
+PR_SET_CHILD_SUBREAPER = 36
+SKIP = 77
+
+LONG = os.environ.get("POLLUX_TEST_LONG") == "1"
+# Less than what scripts/run-tests.py allows, so that a test that hangs can still clear up.
+LIMIT = 1500 if LONG else 160
+
+
+class TooLong(Exception):
+    pass
+
+
+class Failed(Exception):
+    """The scenario cannot go on; the reason has been reported."""
+
+
+def descendants(pid):
+    """The processes that descend from pid, children before grandchildren."""
+    parents = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open("/proc/%s/stat" % name, "rb") as f:
+                    fields = f.read().rpartition(b")")[2].split()
+            except OSError:
+                continue
+            if fields[0] not in (b"Z", b"X"):
+                parents.setdefault(int(fields[1]), []).append(int(name))
+    found, look = [], [pid]
+    while look:
+        mine = parents.get(look.pop(0), [])
+        found += mine
+        look += mine
+    return found
+
+
+def maps(pid, text):
+    try:
+        with open("/proc/%d/maps" % pid) as f:
+            return text in f.read()
+    except OSError:
+        return False
+
+
+def wait_for(condition, seconds, step=0.02):
+    """Waits until condition() is true and returns what it said; None if it never was."""
+    end = time.monotonic() + seconds
+    while True:
+        said = condition()
+        if said:
+            return said
+        if time.monotonic() > end:
+            return None
+        time.sleep(step)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def answers(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+        return True
+    except OSError:
+        return False
+
+
+def read_text(path):
+    try:
+        with open(path, errors="replace") as f:
+            return f.read()
+    except OSError:
+        return ""
+
+
+class Side:
+    """Where a scenario runs: on the plain kernel or under Pollux."""
+
+    def __init__(self, test, name, options=()):
+        self.test = test
+        self.name = name
+        self.pollux = name != "plain"
+        self.options = list(options)
+        self.dir = os.path.join(test.scratch, name)
+        os.mkdir(self.dir)
+        self.started = []
+
+    def command(self, argv):
+        if not self.pollux:
+            return list(argv)
+        return [self.test.pollux, "run", "--stats"] + self.options + ["--"] + list(argv)
+
+    def path(self, *names):
+        return os.path.join(self.dir, *names)
+
+    def start(self, argv, label=None, prove=True, stdin=subprocess.DEVNULL, **more):
+        """Starts a program; with prove it has to come up with the drop-in mapped, or without."""
+        label = label or os.path.basename(argv[0])
+        p = Program(self, label, argv, stdin, more)
+        self.started.append(p)
+        if prove:
+            self.prove(p.pid, label, p)
+        return p
+
+    def run(self, argv, label=None, timeout=60, **more):
+        """Runs a program to its end."""
+        p = self.start(argv, label, prove=False, **more)
+        p.wait(timeout)
+        return p
+
+    def prove(self, pid, label, program=None):
+        """The very process has the drop-in mapped; plain it has not."""
+        exe = "/proc/%d/exe" % pid
+
+        def there():
+            # The command itself becomes the program, whose loader has its own time.
+            try:
+                return os.readlink(exe) != self.test.pollux and maps(pid, self.test.dropin)
+            except OSError:
+                return True
+
+        if self.pollux:
+            wait_for(there, 20)
+        good = os.path.exists(exe) and maps(pid, self.test.dropin) == self.pollux
+        self.test.check(good, "%s: %s %s the drop-in mapped"
+                        % (self.name, label, "has" if self.pollux else "has not"),
+                        program.said() if program else "")
+        if not good:
+            raise Failed()
+
+    def check(self, good, name, detail=""):
+        return self.test.check(good, "%s: %s" % (self.name, name), detail)
+
+    def require(self, good, name, detail=""):
+        if not self.check(good, name, detail):
+            raise Failed()
+
+
+class Program:
+    def __init__(self, side, label, argv, stdin, more):
+        number = len(side.started)
+        base = side.path("%02d-%s" % (number, re.sub(r"\W", "-", label)))
+        self.side, self.label = side, label
+        self.out, self.err = base + ".out", base + ".err"
+        env = dict(os.environ)
+        env.update(more.pop("env", {}))
+        self.began = time.monotonic()
+        with open(self.out, "wb") as out, open(self.err, "wb") as err:
+            self.popen = subprocess.Popen(side.command(argv), stdin=stdin, stdout=out, stderr=err,
+                                          env=env, cwd=more.pop("cwd", side.dir), **more)
+        self.pid = self.popen.pid
+        self.seconds = 0.0
+
+    @property
+    def status(self):
+        return self.popen.returncode
+
+    @property
+    def text(self):
+        return read_text(self.out)
+
+    def said(self):
+        return ("%s: status %s after %.1f s\n" % (self.label, self.status, self.seconds)
+                + "".join("| %s\n" % l for l in
+                          (read_text(self.out)[-3000:] + read_text(self.err)[-5000:]).splitlines()))
+
+    def wait(self, timeout=30):
+        """The exit status, or None if the program did not end in time; it is killed then."""
+        try:
+            status = self.popen.wait(timeout)
+        except subprocess.TimeoutExpired:
+            status = None
+        self.seconds = time.monotonic() - self.began
+        if status is None:
+            self.describe_hang()
+            self.popen.kill()
+            self.popen.wait()
+        return status
+
+    def describe_hang(self):
+        for pid in [self.pid] + descendants(self.pid):
+            try:
+                tasks = os.listdir("/proc/%d/task" % pid)
+            except OSError:
+                continue
+            for tid in tasks:
+                where = "/proc/%d/task/%s/" % (pid, tid)
+                state = re.search(r"State:\s*(\S+)", read_text(where + "status"))
+                print("# hang: %s %d/%s %s %s %s" % (
+                    self.label, pid, tid, read_text(where + "comm").strip(),
+                    state.group(1) if state else "?", read_text(where + "syscall").strip()))
+        sys.stdout.flush()
+
+    def send(self, number):
+        if self.popen.poll() is None:
+            self.popen.send_signal(number)
+
+    def stop(self, number=signal.SIGTERM, timeout=30):
+        self.send(number)
+        return self.wait(timeout)
+
+    def alive(self):
+        return self.popen.poll() is None
+
+    def adopted(self, kind):
+        """How many objects of a kind its processes served, by the statistics at their ends."""
+        total = 0
+        for line in re.findall(r"^pollux: adopted: (.*)$", read_text(self.err), re.M):
+            for number, what in re.findall(r"(\d+) (\w+)", line.split(";")[0]):
+                if what == kind:
+                    total += int(number)
+        return total
+
+
+class Test:
+    def __init__(self):
+        if len(sys.argv) != 2:
+            sys.exit("usage: %s POLLUX" % sys.argv[0])
+        self.pollux = os.path.realpath(sys.argv[1])
+        self.dropin = os.path.join(os.path.dirname(self.pollux), "libpollux-preload.so")
+        self.count = self.failures = 0
+        self.main_thread = threading.get_ident()
+        self.lock = threading.Lock()
+        for name in list(os.environ):
+            if name == "LD_PRELOAD" or name.startswith("POLLUX_") and \
+                    not name.startswith(("POLLUX_DELAY", "POLLUX_TEST")):
+                del os.environ[name]
+        os.environ["LC_ALL"] = "C"
+        os.environ["PATH"] += ":/usr/sbin:/sbin"
+        # What leaves its parent, as a daemon does, becomes our child and is found at the end.
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self.scratch = tempfile.mkdtemp(prefix="pollux-programs.")
+        atexit.register(self.clear_up)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda n, _: sys.exit(1))
+        signal.signal(signal.SIGALRM, self.too_long)
+        signal.alarm(LIMIT)
+
+    def too_long(self, *_):
+        raise TooLong()
+
+    def clear_up(self):
+        signal.alarm(0)
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            left = descendants(os.getpid())
+            for pid in left:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            try:
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            except ChildProcessError:
+                break
+            time.sleep(0.01)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def check(self, good, name, detail=""):
+        with self.lock:
+            self.count += 1
+            if not good:
+                self.failures += 1
+                for line in str(detail).splitlines():
+                    print("# " + line)
+            print("%s %d - %s" % ("ok" if good else "not ok", self.count, name))
+            sys.stdout.flush()
+        return bool(good)
+
+    def skip(self, name, why):
+        self.count += 1
+        print("ok %d - %s # SKIP %s" % (self.count, name, why))
+        sys.stdout.flush()
+
+    def note(self, text):
+        print("# " + text)
+        sys.stdout.flush()
+
+    def need(self, *programs):
+        """Has programs of the list in scripts/install-deps.sh installed, or skips the test."""
+        for program in programs:
+            why = self.cannot_have(program)
+            if why:
+                print("skip: %s cannot be had here: %s" % (program, why))
+                sys.exit(SKIP)
+
+    def cannot_have(self, program):
+        got = subprocess.run(["sh", os.path.join(TOP, "scripts", "install-deps.sh"), "programs",
+                              program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, text=True)
+        if got.returncode == 0:
+            return None
+        return (got.stdout.strip().splitlines() or ["no reason given"])[-1]
+
+    def compare(self, name, plain, pollux):
+        if not self.check(plain == pollux, "the same " + name,
+                          "plain:  %s\npollux: %s" % (short(plain), short(pollux))):
+            return False
+        return True
+
+    def compare_rates(self, name, plain, pollux, least=0.25):
+        """A rate that falls far says that wakes got lost and time-outs took their place."""
+        self.note("%s: plain %.0f/s, pollux %.0f/s, ratio %.2f"
+                  % (name, plain, pollux, pollux / plain if plain else 0))
+        self.check(plain > 0 and pollux >= plain * least, "the rate of " + name,
+                   "plain %.1f/s, pollux %.1f/s" % (plain, pollux))
+
+    def both(self, scenario, **options):
+        """Runs scenario(side) on both sides; the pair of its results, or None if one gave up."""
+        results = []
+        for name in ("plain", "pollux"):
+            side = Side(self, name, options.get("options", ()))
+            try:
+                results.append(scenario(side))
+            except Failed:
+                return None
+            finally:
+                for p in side.started:
+                    if p.alive():
+                        p.popen.kill()
+                        p.popen.wait()
+        return results
+
+    def main(self, body):
+        try:
+            body(self)
+        except TooLong:
+            for pid in descendants(os.getpid()):
+                self.note("still there: %d %s" % (pid, read_text("/proc/%d/cmdline" % pid)
+                                                  .replace("\0", " ")))
+            self.check(False, "the test ends within %d seconds" % LIMIT)
+        except Failed:
+            pass
+        except Exception:  # a result like any other, with its traceback
+            import traceback
+            self.check(False, "the test runs to its end", traceback.format_exc())
+        if not self.count:
+            self.check(False, "the test tests anything")
+        print("1..%d" % self.count)
+        sys.stdout.flush()
+        sys.exit(1 if self.failures else 0)
+
+
+def short(value):
+    text = value if isinstance(value, str) else json.dumps(value, default=str, sort_keys=True)
+    return text if len(text) < 2000 else text[:2000] + "..."
+
+
+def main(body):
+    Test().main(body)
