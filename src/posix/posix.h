@@ -162,8 +162,11 @@ enum plx_counter {
 	PLX_COUNT_MAX,
 };
 void plx_px_count(enum plx_counter what);
-/* Prints what was served, what went to the kernel and what spilled, to fd. */
-void plx_px_stats_print(int fd);
+/*
+ * Prints what this process served, what went to the kernel and what spilled, to fd.
+ * nothing_too: also when there was nothing.
+ */
+void plx_px_stats_print(int fd, bool nothing_too);
 int plx_px_fd_served(int fd);
 
 #endif

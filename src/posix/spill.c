@@ -96,6 +96,9 @@ static const struct {
 
 static uint64_t spilled_by[PLX_OUT_COUNT];
 static uint64_t counters[PLX_COUNT_MAX];
+/* What the parent had counted when it forked this process. */
+static uint64_t spilled_before[PLX_OUT_COUNT];
+static uint64_t counted_before[PLX_COUNT_MAX];
 
 void plx_px_count(enum plx_counter what)
 {
@@ -763,6 +766,8 @@ void plx_px_fork_child_clean(void)
 {
 	int end = plx_table_end();
 
+	memcpy(spilled_before, spilled_by, sizeof(spilled_before));
+	memcpy(counted_before, counters, sizeof(counted_before));
 	/* Hidden descriptors would keep kernel epolls alive beyond their last close. */
 	for (int fd = 0; fd < end; fd++) {
 		struct pollux_file *f = plx_table_peek(fd);
@@ -794,20 +799,28 @@ int plx_px_fd_served(int fd)
 	return served;
 }
 
-void plx_px_stats_print(int fd)
+static unsigned long long counted(enum plx_counter what)
+{
+	return counters[what] - counted_before[what];
+}
+
+void plx_px_stats_print(int fd, bool nothing_too)
 {
 	char buf[4096];
-	int n = snprintf(buf, sizeof(buf),
-			 "pollux: adopted: %llu epolls, %llu eventfds; sleeps %llu; spilled %llu\n",
-			 (unsigned long long)counters[PLX_COUNT_EPOLLS],
-			 (unsigned long long)counters[PLX_COUNT_EVENTFDS],
-			 (unsigned long long)counters[PLX_COUNT_SLEEPS],
-			 (unsigned long long)counters[PLX_COUNT_SPILLED]);
+	int n;
+
+	if (!nothing_too && !counted(PLX_COUNT_EPOLLS) && !counted(PLX_COUNT_EVENTFDS))
+		return;
+	n = snprintf(buf, sizeof(buf),
+		     "pollux: adopted: %llu epolls, %llu eventfds; sleeps %llu; spilled %llu\n",
+		     counted(PLX_COUNT_EPOLLS), counted(PLX_COUNT_EVENTFDS),
+		     counted(PLX_COUNT_SLEEPS), counted(PLX_COUNT_SPILLED));
 
 	for (int i = 0; i < PLX_OUT_COUNT; i++)
-		if (spilled_by[i])
+		if (spilled_by[i] - spilled_before[i])
 			n += snprintf(buf + n, sizeof(buf) - n,
 				      "pollux: spilled by %s: %llu (%s)\n", ways_out[i].name,
-				      (unsigned long long)spilled_by[i], ways_out[i].what);
+				      (unsigned long long)(spilled_by[i] - spilled_before[i]),
+				      ways_out[i].what);
 	plx_sys3(SYS_write, fd, buf, n);
 }

@@ -6,7 +6,7 @@
  * a process that never makes an epoll or an eventfd keeps its signals untouched.
  *
  *   pthread_cancel   noted, so that calls which do not sleep look for the request
- *   POLLUX_STATS=1   statistics to stderr at exit
+ *   _exit            with POLLUX_STATS=1, statistics to stderr, as at a return from main
  *   POLLUX_AIO_MAX_NR=none
  *                    no limit on the events of AIO contexts
  *
@@ -17,8 +17,10 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "aio/aio.h"
+#include "base/sys.h"
 
 uint32_t plx_active;
 uint32_t plx_cancel_used;
@@ -88,5 +90,16 @@ __attribute__((constructor(101))) static void preload_start(void)
 __attribute__((destructor)) static void preload_end(void)
 {
 	if (stats_wanted)
-		plx_px_stats_print(2);
+		plx_px_stats_print(2, true);
 }
+
+/* Forked children often end so, which runs no destructors. */
+PLX_EXPORT void _exit(int status)
+{
+	if (plx_unlikely(stats_wanted) && !plx_vfork_child())
+		plx_px_stats_print(2, false);
+	plx_real._exit(status);
+	for (;;)
+		plx_sys1(SYS_exit_group, status);
+}
+PLX_ALIAS(_Exit, _exit);

@@ -149,6 +149,7 @@
 	X(int, siginterrupt, (int sig, int on), (sig, on))                                         \
 	X(void *, mremap, (void *old, size_t was, size_t n, int f, void *to),                      \
 	  (old, was, n, f, to))                                                                    \
+	X(void, _exit, (int status), (status))                                                     \
 	X(int, pthread_cancel, (pthread_t t), (t))                                                 \
 	X(int, prctl, (int op, long a, long b, long c, long d), (op, a, b, c, d))                  \
 	X(long, syscall, (long nr, long a, long b, long c, long d, long e, long f),                \
