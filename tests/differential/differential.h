@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Random sequences of calls, run on the kernel and on Pollux, and their results compared.
+ *
+ *   gen.c    chooses the steps of a sequence from nothing but its number
+ *   model.c  what a sequence is believed to have open: steers the choice, and tells which
+ *            results are determined
+ *   ops_*.c  the kinds of steps
+ *   log.c    results, as a digest or as text
+ *   main.c   runs sequences; lockstep.py runs this program twice and compares
+ *
+ * A step names descriptors by slots, not by numbers, so that a sequence still makes sense
+ * when steps are taken out of it. A slot keeps its number when that is closed: the stale
+ * number, perhaps in use again for something else, is a good operand, too.
+ *
+ * The model decides nothing about what is right, that is the kernel's part. If it is wrong
+ * about what is open, steps are merely less interesting. It must be right about two
+ * things only: a call that would block for ever is left out (step.skip), and results whose
+ * order Pollux does not promise are compared as sets (step.any_order).
+ */
+#ifndef TESTS_DIFFERENTIAL_DIFFERENTIAL_H
+#define TESTS_DIFFERENTIAL_DIFFERENTIAL_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define SLOTS 28
+/* Descriptor numbers that a sequence may have: small ones, and some far up. */
+#define FIRST_NUMBER 3
+#define LOW_NUMBERS 60
+#define HIGH_NUMBER 4000
+#define HIGH_NUMBERS 4
+#define NUMBERS (LOW_NUMBERS + HIGH_NUMBERS)
+#define OBJECTS 128
+#define ITEMS 48
+#define STEPS 256
+#define EVENTS 64
+#define PROCS 2
+
+enum profile {
+	/* What Pollux serves in process, and calls that leave it there. */
+	PROFILE_INPROC,
+	/* With files of the kernel, and ways out. */
+	PROFILE_MIXED,
+	PROFILE_NESTED,
+	PROFILE_FORK,
+	PROFILE_COUNT,
+};
+
+enum kind {
+	KIND_NONE,
+	KIND_EPOLL,
+	KIND_EVENTFD,
+	KIND_PIPE_R,
+	KIND_PIPE_W,
+	KIND_TIMER,
+	KIND_SOCKET,
+	/* A file without a poll operation. */
+	KIND_PLAIN,
+};
+
+#define KINDS(k) (1u << (k))
+#define ANY_KIND (~0u)
+#define POLLABLE (ANY_KIND & ~KINDS(KIND_PLAIN) & ~KINDS(KIND_NONE))
+#define STREAMS (KINDS(KIND_PIPE_R) | KINDS(KIND_PIPE_W) | KINDS(KIND_SOCKET))
+
+/* Where an object's state is believed to be. */
+enum where {
+	AT_KERNEL,
+	AT_EITHER,
+	AT_POLLUX,
+};
+
+struct item {
+	int16_t obj;
+	int16_t number;
+	uint32_t events;
+};
+
+struct obj {
+	uint8_t kind;
+	uint8_t where;
+	bool nonblock;
+	bool semaphore;
+	/* Of an epoll: the order of its events is not promised any more. */
+	bool any_order;
+	/* Of a pipe: the slots are packets; of a socket: messages. */
+	bool packets;
+	/* Of a timer: has been set so that it cannot expire by itself. */
+	bool settled;
+	int16_t refs;
+	/* The other end. */
+	int16_t peer;
+	/* Descriptors sent and not yet received. */
+	int16_t flying[4];
+	uint8_t nflying;
+	uint8_t nitems;
+	uint64_t count;
+	struct item items[ITEMS];
+};
+
+/* A process: what its numbers mean. */
+struct proc {
+	bool alive;
+	int16_t slot[SLOTS];
+	int16_t obj[NUMBERS];
+	int limit;
+};
+
+struct model {
+	enum profile profile;
+	struct proc procs[PROCS];
+	/* The process whose steps these are. */
+	struct proc *me;
+	int nobjs;
+	struct obj objs[OBJECTS];
+};
+
+/* What a pointer argument is. */
+enum ptr {
+	PTR_GOOD,
+	PTR_NULL,
+	PTR_LOW,
+	PTR_UNMAPPED,
+	PTR_KERNEL,
+	PTR_READONLY,
+	/* Good for step.room bytes. */
+	PTR_EDGE,
+	PTR_COUNT,
+};
+
+struct step {
+	uint8_t op;
+	uint8_t proc;
+	/* Slots; negative: a number that is no descriptor, see number_of. */
+	int8_t a, b, c;
+	/* Which of the functions that do the same. */
+	uint8_t how;
+	uint8_t ptr;
+	bool any_order;
+	bool skip;
+	uint8_t room;
+	uint32_t flags;
+	int32_t n;
+	uint64_t u, v;
+};
+
+/* Operands that are no descriptors: those that never are, and those of Pollux's own. */
+#define NONE_PLAIN 5
+#define NONE_HIDDEN 3
+
+struct gen {
+	uint64_t rng;
+	struct model m;
+};
+
+/* --- ops_*.c: a kind of step ------------------------------------------------------- */
+
+struct op {
+	const char *name;
+	/* How often, by profile. */
+	uint16_t weight[PROFILE_COUNT];
+	/* Chooses the arguments; false: there is nothing to do it on. */
+	bool (*make)(struct gen *g, struct step *s);
+	/* What it does to the model; sets s->any_order and s->skip. */
+	void (*apply)(struct model *m, struct step *s);
+	/* Makes the call and logs what came of it. */
+	void (*run)(const struct step *s);
+	/* The call in C. */
+	void (*text)(const struct step *s);
+};
+
+/* One table for each file, ended by an entry without a name. */
+extern const struct op ops_epoll[], ops_rw[], ops_eventfd[], ops_pipe[], ops_timer[], ops_socket[],
+	ops_fd[], ops_poll[], ops_proc[];
+
+extern const struct op *ops[];
+extern int nops;
+void ops_init(void);
+
+/* --- gen.c ------------------------------------------------------------------------- */
+
+uint64_t rnd(struct gen *g);
+/* 0..n-1 */
+static inline uint32_t below(struct gen *g, uint32_t n)
+{
+	return (uint32_t)((rnd(g) >> 32) * n >> 32);
+}
+static inline bool chance(struct gen *g, uint32_t percent)
+{
+	return below(g, 100) < percent;
+}
+/* One time in n. */
+static inline bool rare(struct gen *g, uint32_t n)
+{
+	return below(g, n) == 0;
+}
+#define pick(g, array) ((array)[below(g, sizeof(array) / sizeof((array)[0]))])
+
+/* A slot whose number is a descriptor of one of the kinds; -128 if there is none. */
+#define NO_SLOT (-128)
+int pick_slot(struct gen *g, uint32_t kinds);
+/* The same, now and then a slot of another kind, a stale one, or no descriptor at all. */
+int pick_slot_or_bad(struct gen *g, uint32_t kinds);
+/*
+ * The same, and numbers that Pollux may have in use for itself; for calls that it replaces,
+ * since others see those.
+ */
+int pick_slot_or_hidden(struct gen *g, uint32_t kinds);
+/* A slot for a new descriptor. */
+int pick_free(struct gen *g);
+/* Mostly good. */
+int pick_ptr(struct gen *g);
+/* Chooses the steps of a sequence. */
+int generate(struct gen *g, enum profile profile, uint64_t seed, struct step *steps);
+
+/* --- model.c ----------------------------------------------------------------------- */
+
+void model_init(struct model *m, enum profile profile);
+/* Runs s->op's apply for the process of the step. */
+void model_apply(struct model *m, struct step *s);
+/* The object behind a slot, or a negative number as in a step; NULL if there is none. */
+struct obj *model_obj(struct model *m, int slot);
+struct obj *model_obj_kind(struct model *m, int slot, enum kind kind);
+int model_number(struct model *m, int slot);
+static inline int obj_index(struct model *m, struct obj *o)
+{
+	return (int)(o - m->objs);
+}
+/* A new object without a descriptor; NULL if the table is full. */
+struct obj *model_new(struct model *m, enum kind kind, bool nonblock);
+/* A descriptor for it at the lowest free number, into the slot; false: EMFILE. */
+bool model_install(struct model *m, int slot, struct obj *o);
+bool model_install_from(struct model *m, int slot, struct obj *o, int lowest);
+bool model_room(struct model *m, int n);
+void model_replace(struct model *m, int number, struct obj *o);
+void model_close(struct model *m, int number);
+void model_ref(struct model *m, struct obj *o);
+void model_unref(struct model *m, struct obj *o);
+/* The object becomes the kernel's, for certain or perhaps. */
+void model_escape(struct model *m, struct obj *o);
+void model_escape_maybe(struct model *m, struct obj *o);
+void model_escape_all(struct model *m);
+struct item *model_item(struct model *m, struct obj *ep, struct obj *o, int number);
+void model_add_item(struct model *m, struct obj *ep, struct obj *o, int number, uint32_t events);
+void model_del_item(struct obj *ep, struct item *it);
+bool kind_adopted(enum kind kind);
+
+/* --- log.c ------------------------------------------------------------------------- */
+
+/* The state of a run; its memory is shared by the processes of a sequence. */
+struct run {
+	uint64_t hash;
+	uint64_t steps;
+	/* Text is made, too. */
+	bool verbose;
+	size_t call_len;
+	char call[2048];
+	/* Whose turn it is, and which step. */
+	uint32_t turn;
+	uint32_t at;
+	uint32_t child_gone;
+};
+
+extern struct run *run;
+extern int slot_number[SLOTS];
+
+void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Adds to the text of the call; only for text functions. */
+void call(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* The name of an operand. */
+const char *slot_name(int slot);
+const char *ptr_name(const struct step *s, const char *good);
+const char *number_text(uint64_t v);
+/* Hash only. */
+void log_hash(uint64_t v);
+/* What the call returned; errno is that of the call. */
+void log_ret(long r);
+/* A call that makes a descriptor in slot. */
+void log_fd(int slot, int fd);
+/* The value of the C expression. */
+void log_value(const char *expr, uint64_t v);
+void log_bytes(const char *expr, const void *p, size_t n);
+void log_events(const struct step *s, struct epoll_event *ev, int n);
+/* A result that is no call of the C program; hashed, and shown as a comment. */
+void log_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* --- for run functions ------------------------------------------------------------- */
+
+/* The number a slot stands for now. */
+int number_of(int slot);
+void set_slot(int slot, int fd);
+/* The pointer that the step wants; good if it is to be a good one. */
+void *pointer(const struct step *s, void *good);
+bool blocking(int fd);
+/* Whether a call on fd that waits for these poll events would wait. */
+bool would_block(int fd, short events);
+/* A signal every millisecond, until stopped: what sleeps for ever ends with EINTR. */
+void ticks_start(void);
+void ticks_stop(void);
+extern volatile sig_atomic_t sigpipes;
+extern char *scratch;
+#define SCRATCH 131072
+
+/* --- ops_proc.c -------------------------------------------------------------------- */
+
+/* Runs the steps; the text and the digest are in run. */
+void run_steps(const struct step *steps, int n);
+extern const struct step *all_steps;
+extern int n_all_steps;
+
+#endif

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a sequence has open. The model follows descriptors exactly, as far as it knows which
+ * calls succeed, and the state of objects roughly.
+ *
+ * Order. Events of one epoll are reported in the order in which they arrived (EP-ORD-01);
+ * Pollux keeps it among objects served in process, and the kernel does among its own. In
+ * an epoll that has both, the order between the two is not kept, so neither is which of
+ * them come first when maxevents does not cover all. Such an epoll gets any_order for
+ * the rest of its life. For that the model must know where an object's state can be.
+ */
+#include "differential.h"
+
+static const bool adopted[] = {[KIND_EPOLL] = true, [KIND_EVENTFD] = true, [KIND_PLAIN] = false};
+
+bool kind_adopted(enum kind kind)
+{
+	return adopted[kind];
+}
+
+void model_init(struct model *m, enum profile profile)
+{
+	m->profile = profile;
+	m->nobjs = 0;
+	for (int p = 0; p < PROCS; p++) {
+		m->procs[p].alive = p == 0;
+		m->procs[p].limit = LOW_NUMBERS;
+		for (int i = 0; i < SLOTS; i++)
+			m->procs[p].slot[i] = -1;
+		for (int i = 0; i < NUMBERS; i++)
+			m->procs[p].obj[i] = -1;
+	}
+	m->me = &m->procs[0];
+}
+
+void model_apply(struct model *m, struct step *s)
+{
+	m->me = &m->procs[s->proc];
+	s->skip = s->any_order = false;
+	if (!m->me->alive) {
+		s->skip = true;
+		return;
+	}
+	ops[s->op]->apply(m, s);
+}
+
+/* Place in proc.obj of a descriptor number; -1: none. */
+static int number_index(int number)
+{
+	if (number >= 0 && number < LOW_NUMBERS)
+		return number;
+	if (number >= HIGH_NUMBER && number < HIGH_NUMBER + HIGH_NUMBERS)
+		return number - HIGH_NUMBER + LOW_NUMBERS;
+	return -1;
+}
+
+int model_number(struct model *m, int slot)
+{
+	return slot < 0 || slot >= SLOTS ? -1 : m->me->slot[slot];
+}
+
+struct obj *model_obj(struct model *m, int slot)
+{
+	int i = number_index(model_number(m, slot));
+
+	return i < 0 || m->me->obj[i] < 0 ? NULL : &m->objs[m->me->obj[i]];
+}
+
+struct obj *model_obj_kind(struct model *m, int slot, enum kind kind)
+{
+	struct obj *o = model_obj(m, slot);
+
+	return o && o->kind == kind ? o : NULL;
+}
+
+struct obj *model_new(struct model *m, enum kind kind, bool nonblock)
+{
+	struct obj *o = NULL;
+
+	for (int i = 0; i < m->nobjs && !o; i++)
+		if (!m->objs[i].kind)
+			o = &m->objs[i];
+	if (!o) {
+		if (m->nobjs == OBJECTS)
+			return NULL;
+		o = &m->objs[m->nobjs++];
+	}
+	memset(o, 0, offsetof(struct obj, items));
+	o->kind = kind;
+	o->where = adopted[kind] ? AT_POLLUX : AT_KERNEL;
+	o->nonblock = nonblock;
+	o->peer = -1;
+	return o;
+}
+
+void model_ref(struct model *m, struct obj *o)
+{
+	(void)m;
+	o->refs++;
+}
+
+void model_del_item(struct obj *ep, struct item *it)
+{
+	*it = ep->items[--ep->nitems];
+}
+
+void model_unref(struct model *m, struct obj *o)
+{
+	int index = obj_index(m, o);
+
+	if (--o->refs > 0)
+		return;
+	for (int i = 0; i < o->nflying; i++)
+		model_unref(m, &m->objs[o->flying[i]]);
+	o->kind = KIND_NONE;
+	for (int i = 0; i < m->nobjs; i++) {
+		struct obj *ep = &m->objs[i];
+
+		if (ep->peer == index)
+			ep->peer = -1;
+		if (ep->kind != KIND_EPOLL)
+			continue;
+		for (int k = ep->nitems - 1; k >= 0; k--)
+			if (ep->items[k].obj == index)
+				model_del_item(ep, &ep->items[k]);
+	}
+}
+
+bool model_room(struct model *m, int n)
+{
+	for (int i = FIRST_NUMBER; i < m->me->limit; i++)
+		n -= m->me->obj[i] < 0;
+	return n <= 0;
+}
+
+bool model_install_from(struct model *m, int slot, struct obj *o, int lowest)
+{
+	for (int i = lowest > FIRST_NUMBER ? lowest : FIRST_NUMBER; i < m->me->limit; i++) {
+		if (m->me->obj[i] >= 0)
+			continue;
+		m->me->obj[i] = obj_index(m, o);
+		model_ref(m, o);
+		if (slot >= 0)
+			m->me->slot[slot] = i;
+		return true;
+	}
+	if (slot >= 0)
+		m->me->slot[slot] = -1;
+	return false;
+}
+
+bool model_install(struct model *m, int slot, struct obj *o)
+{
+	return model_install_from(m, slot, o, 0);
+}
+
+void model_close(struct model *m, int number)
+{
+	int i = number_index(number), was;
+
+	if (i < 0 || m->me->obj[i] < 0)
+		return;
+	was = m->me->obj[i];
+	m->me->obj[i] = -1;
+	model_unref(m, &m->objs[was]);
+}
+
+void model_replace(struct model *m, int number, struct obj *o)
+{
+	int i = number_index(number);
+
+	if (i < 0)
+		return;
+	model_ref(m, o);
+	model_close(m, number);
+	m->me->obj[i] = obj_index(m, o);
+}
+
+/* An epoll whose items may be on both sides. */
+static void check_order(struct model *m, struct obj *ep)
+{
+	if (ep->where == AT_KERNEL || ep->any_order)
+		return;
+	for (int i = 0; i < ep->nitems; i++)
+		for (int k = 0; k < ep->nitems; k++)
+			if (ep->items[i].obj != ep->items[k].obj &&
+			    m->objs[ep->items[i].obj].where >= AT_EITHER &&
+			    m->objs[ep->items[k].obj].where <= AT_EITHER)
+				ep->any_order = true;
+}
+
+static void check_watchers(struct model *m, struct obj *o)
+{
+	for (int i = 0; i < m->nobjs; i++)
+		for (int k = 0; m->objs[i].kind == KIND_EPOLL && k < m->objs[i].nitems; k++)
+			if (m->objs[i].items[k].obj == obj_index(m, o)) {
+				check_order(m, &m->objs[i]);
+				break;
+			}
+}
+
+void model_escape(struct model *m, struct obj *o)
+{
+	if (o->where == AT_KERNEL)
+		return;
+	if (o->kind == KIND_EPOLL) {
+		o->where = AT_KERNEL;
+		for (int i = 0; i < o->nitems; i++)
+			model_escape(m, &m->objs[o->items[i].obj]);
+		return;
+	}
+	o->where = AT_KERNEL;
+	check_watchers(m, o);
+}
+
+void model_escape_maybe(struct model *m, struct obj *o)
+{
+	if (o->where != AT_POLLUX)
+		return;
+	if (o->kind == KIND_EPOLL) {
+		o->where = AT_EITHER;
+		for (int i = 0; i < o->nitems; i++)
+			model_escape_maybe(m, &m->objs[o->items[i].obj]);
+		return;
+	}
+	o->where = AT_EITHER;
+	check_watchers(m, o);
+}
+
+/* Nothing is left on the other side, so no order is mixed by it. */
+void model_escape_all(struct model *m)
+{
+	for (int i = 0; i < m->nobjs; i++)
+		m->objs[i].where = AT_KERNEL;
+}
+
+struct item *model_item(struct model *m, struct obj *ep, struct obj *o, int number)
+{
+	for (int i = 0; i < ep->nitems; i++)
+		if (ep->items[i].obj == obj_index(m, o) && ep->items[i].number == number)
+			return &ep->items[i];
+	return NULL;
+}
+
+void model_add_item(struct model *m, struct obj *ep, struct obj *o, int number, uint32_t events)
+{
+	if (ep->nitems == ITEMS)
+		return;
+	ep->items[ep->nitems++] =
+		(struct item){.obj = obj_index(m, o), .number = number, .events = events};
+	check_order(m, ep);
+}

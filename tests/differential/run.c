@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT */
+/* What the run functions of all kinds of steps share. */
+#include "differential.h"
+
+#include <limits.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+
+const struct op *ops[64];
+int nops;
+volatile sig_atomic_t sigpipes;
+char *scratch;
+
+static char *unmapped, *readonly, *edge;
+
+static void on_sigpipe(int sig)
+{
+	(void)sig;
+	sigpipes++;
+}
+
+static void on_tick(int sig)
+{
+	(void)sig;
+}
+
+static char *map(size_t size, int prot)
+{
+	char *p = mmap(NULL, size, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED) {
+		perror("mmap");
+		exit(1);
+	}
+	return p;
+}
+
+void ops_init(void)
+{
+	static const struct op *const tables[] = {ops_epoll, ops_rw,	ops_eventfd,
+						  ops_pipe,  ops_timer, ops_socket,
+						  ops_fd,    ops_poll,	ops_proc};
+	struct sigaction sa = {.sa_handler = on_sigpipe};
+
+	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
+		for (const struct op *op = tables[i]; op->name; op++)
+			ops[nops++] = op;
+	sigaction(SIGPIPE, &sa, NULL);
+	sa.sa_handler = on_tick;
+	sigaction(SIGALRM, &sa, NULL);
+	scratch = map(SCRATCH, PROT_READ | PROT_WRITE);
+	readonly = map(SCRATCH, PROT_READ);
+	edge = map(2 * SCRATCH, PROT_READ | PROT_WRITE) + SCRATCH;
+	unmapped = edge;
+	mprotect(edge, SCRATCH, PROT_NONE);
+}
+
+int number_of(int slot)
+{
+	static const int none[NONE_PLAIN + NONE_HIDDEN] = {
+		-1, 1000, INT_MAX, -100, 1 << 20, HIGH_NUMBER, HIGH_NUMBER + 1, HIGH_NUMBER + 2,
+	};
+
+	return slot >= 0 ? slot_number[slot] : none[(-1 - slot) % (NONE_PLAIN + NONE_HIDDEN)];
+}
+
+void set_slot(int slot, int fd)
+{
+	if (slot >= 0)
+		slot_number[slot] = fd;
+}
+
+void *pointer(const struct step *s, void *good)
+{
+	switch (s->ptr) {
+	case PTR_NULL:
+		return NULL;
+	case PTR_LOW:
+		return (void *)8;
+	case PTR_UNMAPPED:
+		return unmapped;
+	case PTR_KERNEL:
+		return (void *)0xffff800000000000;
+	case PTR_READONLY:
+		return readonly;
+	case PTR_EDGE:
+		return edge - s->room;
+	default:
+		return good;
+	}
+}
+
+bool blocking(int fd)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	return flags >= 0 && !(flags & O_NONBLOCK);
+}
+
+bool would_block(int fd, short events)
+{
+	struct pollfd p = {.fd = fd, .events = events};
+
+	return blocking(fd) && poll(&p, 1, 0) == 0;
+}
+
+void ticks_start(void)
+{
+	struct itimerval every = {{0, 1000}, {0, 1000}};
+
+	setitimer(ITIMER_REAL, &every, NULL);
+}
+
+/* errno is that of the call before. */
+void ticks_stop(void)
+{
+	struct itimerval none = {0};
+	int saved = errno;
+
+	setitimer(ITIMER_REAL, &none, NULL);
+	errno = saved;
+}
