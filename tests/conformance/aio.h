@@ -54,18 +54,25 @@ static inline int aio_cancel(aio_context_t ctx, struct iocb *cb, struct io_event
 }
 
 /*
- * A context for nr requests. On the kernel aio-max-nr counts the contexts of all processes, other
- * tests that run at this moment included, so that a refusal for now is waited out.
+ * io_setup where EAGAIN can only come from others, and passes: on the kernel aio-max-nr counts the
+ * contexts of all processes, other tests that run at this moment included. For children as well.
  */
-static inline aio_context_t aio_new(unsigned int nr)
+static inline int aio_setup_in_turn(unsigned int nr, aio_context_t *ctx)
 {
-	aio_context_t ctx = 0;
 	int64_t end = now_ms() + SOON_MS;
 	int r;
 
-	while ((r = aio_setup(nr, &ctx)) == -1 && errno == EAGAIN && now_ms() < end)
+	while ((r = aio_setup(nr, ctx)) == -1 && errno == EAGAIN && now_ms() < end)
 		sleep_ms(1);
-	assert_ok(r);
+	return r;
+}
+
+/* A context for nr requests. */
+static inline aio_context_t aio_new(unsigned int nr)
+{
+	aio_context_t ctx = 0;
+
+	assert_ok(aio_setup_in_turn(nr, &ctx));
 	assert_true(ctx != 0);
 	return ctx;
 }
@@ -258,8 +265,9 @@ static inline void aio_check_at(const struct io_event *ev, const struct iocb *cb
 /* Submits a request which must be accepted and complete with this result, alone. */
 #define aio_does(ctx, cb, want)                                                                    \
 	do {                                                                                       \
-		aio_accept1(ctx, cb);                                                              \
-		aio_expect(ctx, cb, want);                                                         \
+		struct iocb *cb_ = (cb);                                                           \
+		aio_accept1(ctx, cb_);                                                             \
+		aio_expect(ctx, cb_, want);                                                        \
 		aio_none(ctx);                                                                     \
 	} while (0)
 
