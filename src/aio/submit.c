@@ -239,6 +239,8 @@ static int try_inline(struct plx_kioctx *k, const struct iocb *cb, struct iocb *
 
 /* --- io_submit --------------------------------------------------------------------------- */
 
+_Static_assert(sizeof(struct iocb) == 64, "the request of the ABI");
+
 /* The next request of the program: its address and its content. */
 static int fetch(struct iocb **user, long i, struct iocb **at, struct iocb *cb)
 {
@@ -247,7 +249,7 @@ static int fetch(struct iocb **user, long i, struct iocb **at, struct iocb *cb)
 	if (plx_load_user64(&p, user + i))
 		return -EFAULT;
 	*at = (struct iocb *)(uintptr_t)p;
-	if (plx_copy_in(cb, *at, sizeof(*cb)))
+	if (plx_copy_in64(cb, *at))
 		return -EFAULT;
 	if (cb->aio_reserved2 || (int64_t)cb->aio_nbytes < 0)
 		return -EINVAL;

@@ -21,8 +21,8 @@ int plx_copy_out(void *user, const void *src, size_t n);
 /*
  * Accesses without a call, for the paths where one would show: the eight bytes of a
  * counter; a word that the program may change at the same time (acquire, release); the 32
- * bytes of an event of AIO. 0 or -EFAULT. The pair of addresses in plx_extable says where
- * a fault continues.
+ * bytes of an event of AIO and the 64 of a request. 0 or -EFAULT. The pair of addresses in
+ * plx_extable says where a fault continues.
  */
 #if defined(__x86_64__)
 #define PLX_UA_FIXUP(at)                                                                           \
@@ -89,6 +89,25 @@ static inline int plx_copy_out32(void *user, const void *src)
 			     : "memory", "xmm0", "xmm1");
 	return err;
 }
+
+static inline int plx_copy_in64(void *dst, const void *user)
+{
+	int err = 0;
+
+	__asm__ __volatile__("1:	movups	(%[user]), %%xmm0\n"
+			     "2:	movups	16(%[user]), %%xmm1\n"
+			     "3:	movups	32(%[user]), %%xmm2\n"
+			     "4:	movups	48(%[user]), %%xmm3\n"
+			     "	movups	%%xmm0, (%[dst])\n"
+			     "	movups	%%xmm1, 16(%[dst])\n"
+			     "	movups	%%xmm2, 32(%[dst])\n"
+			     "	movups	%%xmm3, 48(%[dst])\n"
+			     "8:\n" PLX_UA_FIXUP(1) PLX_UA_FIXUP(2) PLX_UA_FIXUP(3) PLX_UA_FIXUP(4)
+			     : [err] "+r"(err)
+			     : [user] "r"(user), [dst] "r"(dst)
+			     : "memory", "xmm0", "xmm1", "xmm2", "xmm3");
+	return err;
+}
 #else
 int plx_load_user32(uint32_t *value, const void *user);
 int plx_store_user32(void *user, uint32_t value);
@@ -101,6 +120,11 @@ static inline int plx_load_user64(uint64_t *value, const void *user)
 static inline int plx_copy_out32(void *user, const void *src)
 {
 	return plx_copy_out(user, src, 32);
+}
+
+static inline int plx_copy_in64(void *dst, const void *user)
+{
+	return plx_copy_in(dst, user, 64);
 }
 #endif
 

@@ -31,36 +31,45 @@ static long setup(unsigned int nr_events, aio_context_t *ctx)
 	return plx_aio_setup(nr_events, ctx);
 }
 
-static long submit(aio_context_t ctx, long nr, struct iocb **iocbs)
+long plx_aio_call_submit(aio_context_t ctx, long nr, struct iocb **iocbs)
 {
 	long r = plx_aio_submit(ctx, nr, iocbs);
 
-	if (r == PLX_PASS && plx_any())
+	if (plx_likely(r != PLX_PASS))
+		return r;
+	if (plx_any())
 		plx_px_escape_iocbs(nr, (void *const *)iocbs);
-	return r;
+	return plx_sys3(SYS_io_submit, ctx, nr, iocbs);
 }
 
-/* Result of the system call nr with these arguments: ours, or the kernel's. */
+long plx_aio_call_getevents(aio_context_t ctx, long min_nr, long nr, struct io_event *events,
+			    const struct timespec *timeout)
+{
+	long r = plx_aio_getevents(ctx, min_nr, nr, events, timeout);
+
+	if (plx_likely(r != PLX_PASS))
+		return r;
+	return plx_sys6(SYS_io_getevents, (long)ctx, min_nr, nr, (long)events, (long)timeout, 0);
+}
+
 long plx_aio_call(long nr, long a, long b, long c, long d, long e, long f)
 {
 	long r;
 
 	switch (nr) {
+	case SYS_io_submit:
+		return plx_aio_call_submit((aio_context_t)a, b, (struct iocb **)c);
+	case SYS_io_getevents:
+		return plx_aio_call_getevents((aio_context_t)a, b, c, (struct io_event *)d,
+					      (const struct timespec *)e);
 	case SYS_io_setup:
 		r = setup((unsigned int)a, (aio_context_t *)b);
 		break;
 	case SYS_io_destroy:
 		r = plx_aio_destroy((aio_context_t)a);
 		break;
-	case SYS_io_submit:
-		r = submit((aio_context_t)a, b, (struct iocb **)c);
-		break;
 	case SYS_io_cancel:
 		r = plx_aio_cancel((aio_context_t)a, (struct iocb *)b, (struct io_event *)c);
-		break;
-	case SYS_io_getevents:
-		r = plx_aio_getevents((aio_context_t)a, b, c, (struct io_event *)d,
-				      (const struct timespec *)e);
 		break;
 	default:
 		r = plx_aio_pgetevents((aio_context_t)a, b, c, (struct io_event *)d,

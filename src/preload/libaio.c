@@ -13,6 +13,7 @@
 typedef struct plx_aio_ring *io_context_t;
 typedef void (*callback_t)(io_context_t, struct iocb *, long, long);
 
+/* One system call. */
 #define AIO(nr, a, b, c, d, e, f)                                                                  \
 	((int)plx_aio_call((nr), (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f)))
 #define VERSIONED(function, name) __asm__(".symver " #function ", " name)
@@ -34,7 +35,7 @@ VERSIONED(plx_io_destroy, "io_destroy@@LIBAIO_0.4");
 PLX_EXPORT int plx_io_submit(io_context_t ctx, long nr, struct iocb **iocbs);
 PLX_EXPORT int plx_io_submit(io_context_t ctx, long nr, struct iocb **iocbs)
 {
-	return AIO(SYS_io_submit, ctx, nr, iocbs, 0, 0, 0);
+	return (int)plx_aio_call_submit((aio_context_t)ctx, nr, iocbs);
 }
 VERSIONED(plx_io_submit, "io_submit@@LIBAIO_0.1");
 
@@ -71,7 +72,7 @@ PLX_EXPORT int plx_io_getevents(io_context_t ctx, long min_nr, long nr, struct i
 {
 	if (nothing_there(ctx, timeout))
 		return 0;
-	return AIO(SYS_io_getevents, ctx, min_nr, nr, events, timeout, 0);
+	return (int)plx_aio_call_getevents((aio_context_t)ctx, min_nr, nr, events, timeout);
 }
 VERSIONED(plx_io_getevents, "io_getevents@@LIBAIO_0.4");
 
@@ -80,7 +81,7 @@ PLX_EXPORT int plx_io_getevents_0_1(io_context_t ctx, long nr, struct io_event *
 PLX_EXPORT int plx_io_getevents_0_1(io_context_t ctx, long nr, struct io_event *events,
 				    const struct timespec *timeout)
 {
-	return AIO(SYS_io_getevents, ctx, 1, nr, events, timeout, 0);
+	return (int)plx_aio_call_getevents((aio_context_t)ctx, 1, nr, events, timeout);
 }
 VERSIONED(plx_io_getevents_0_1, "io_getevents@LIBAIO_0.1");
 
@@ -143,6 +144,6 @@ VERSIONED(plx_io_queue_wait, "io_queue_wait@@LIBAIO_0.4");
 PLX_EXPORT int plx_io_queue_wait_0_1(io_context_t ctx, const struct timespec *timeout);
 PLX_EXPORT int plx_io_queue_wait_0_1(io_context_t ctx, const struct timespec *timeout)
 {
-	return AIO(SYS_io_getevents, ctx, 0, 0, NULL, timeout, 0);
+	return (int)plx_aio_call_getevents((aio_context_t)ctx, 0, 0, NULL, timeout);
 }
 VERSIONED(plx_io_queue_wait_0_1, "io_queue_wait@LIBAIO_0.1");

@@ -19,6 +19,7 @@
 #undef _FILE_OFFSET_BITS
 
 #include <errno.h>
+#include <linux/aio_abi.h>
 #include <linux/close_range.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -153,8 +154,11 @@ void plx_fork_done(bool child);
 void *plx_vfork_enter(void);
 
 /* aio.c */
-/* The system call nr of the AIO family: its result or a negative errno. */
+/* A system call of the AIO family, ours or the kernel's: its result or a negative errno. */
 long plx_aio_call(long nr, long a, long b, long c, long d, long e, long f);
+long plx_aio_call_submit(aio_context_t ctx, long nr, struct iocb **iocbs);
+long plx_aio_call_getevents(aio_context_t ctx, long min_nr, long nr, struct io_event *events,
+			    const struct timespec *timeout);
 /* Set with the first context: bad pointers are answered from then on. */
 extern uint32_t plx_aio_guarded;
 
