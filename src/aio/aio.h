@@ -184,6 +184,20 @@ long plx_aio_getevents(aio_context_t ctx, long min_nr, long nr, struct io_event 
 long plx_aio_pgetevents(aio_context_t ctx, long min_nr, long nr, struct io_event *events,
 			const struct timespec *timeout, const void *sig);
 long plx_aio_cancel(aio_context_t ctx, struct iocb *iocb, struct io_event *result);
+/*
+ * What is believed of the file behind a number (submit.c). The drop-in calls forget where
+ * it sees a number change hands; nothing depends on its seeing all of them but speed and,
+ * for a few requests, what a number means that was a regular file and is a file of proc.
+ */
+#define PLX_AIO_FDS 65536
+extern uint8_t plx_aio_believed[PLX_AIO_FDS];
+
+static inline void plx_aio_forget(int fd)
+{
+	if ((unsigned int)fd < PLX_AIO_FDS && plx_unlikely(plx_load(&plx_aio_believed[fd])))
+		plx_store(&plx_aio_believed[fd], 0);
+}
+
 /* Stands around an mremap: the ring of a context may be what moves. */
 void *plx_aio_mremap_begin(const void *old, size_t old_size);
 void plx_aio_mremap_end(void *token, void *moved);

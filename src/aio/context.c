@@ -204,6 +204,7 @@ long plx_aio_setup(unsigned int nr_events, aio_context_t *user)
 			plx_aio_put(k, 0);
 		return -EFAULT;
 	}
+	plx_px_count(PLX_COUNT_AIO);
 	plx_aio_put(k, 0);
 	return 0;
 }

@@ -35,12 +35,10 @@ enum engine {
 	TWIN,
 };
 
-#define FDS 65536
-#define CHECK_AGAIN 64
-
 /* Per number: how often INLINE (1 to 64) or TWIN (129 to 192) may be believed; 0: ask. */
-static uint8_t believed[FDS];
+#define CHECK_AGAIN 64
 #define BELIEVE_TWIN 128
+uint8_t plx_aio_believed[PLX_AIO_FDS];
 
 /*
  * File systems whose buffered reads and writes the kernel's AIO does within io_submit, by
@@ -88,9 +86,9 @@ static enum engine engine_of(unsigned int fd)
 	uint8_t b;
 	enum engine e;
 
-	if (fd >= FDS)
+	if (fd >= PLX_AIO_FDS)
 		return look(fd);
-	b = plx_load(&believed[fd]);
+	b = plx_load(&plx_aio_believed[fd]);
 	if (plx_likely(b != 0)) {
 		e = b > BELIEVE_TWIN ? TWIN : INLINE;
 		b = b == 1 || b == BELIEVE_TWIN + 1 ? 0 : b - 1;
@@ -98,7 +96,7 @@ static enum engine engine_of(unsigned int fd)
 		e = look(fd);
 		b = e == TWIN ? BELIEVE_TWIN + CHECK_AGAIN : CHECK_AGAIN;
 	}
-	plx_store(&believed[fd], b);
+	plx_store(&plx_aio_believed[fd], b);
 	return e;
 }
 
@@ -225,8 +223,7 @@ static int try_inline(struct plx_kioctx *k, const struct iocb *cb, struct iocb *
 	ev.res = do_it(cb);
 	if (plx_unlikely(ev.res < 0) && (is_read(cb) || without_effect(ev.res))) {
 		plx_store_user32(&user->aio_key, cb->aio_key);
-		if (cb->aio_fildes < FDS)
-			plx_store(&believed[cb->aio_fildes], 0);
+		plx_aio_forget((int)cb->aio_fildes);
 		if (e)
 			pollux_file_put(&e->file);
 		return 0;

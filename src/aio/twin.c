@@ -20,6 +20,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/eventfd.h>
 
 #include "aio/ring.h"
 #include "base/bug.h"
@@ -59,6 +60,7 @@ int plx_aio_twin_make(struct plx_kioctx *k)
 		k->twin_nr = ((struct plx_aio_ring *)twin)->nr;
 		k->twin_limit = want;
 		plx_store_rel(&k->twin, twin);
+		plx_px_count(PLX_COUNT_AIO_TWINS);
 	}
 	plx_unlock(&k->twin_lock, PLX_RANK_AIO_TWIN);
 	return err;
@@ -243,6 +245,19 @@ long plx_aio_twin_submit(struct plx_kioctx *k, long n, struct iocb **user)
 	return r;
 }
 
+/* The program has closed the prototype behind our back: an eventfd for this once. */
+static long ring_by_another(unsigned long twin)
+{
+	struct iocb *bell = &plx_aio_bell;
+	int fd = plx_kernel_eventfd(EFD_CLOEXEC | EFD_NONBLOCK);
+	long r;
+
+	plx_store(&bell->aio_fildes, fd);
+	r = plx_sys3(SYS_io_submit, twin, 1, &bell);
+	plx_sys1(SYS_close, fd);
+	return r;
+}
+
 void plx_aio_ring_bell(struct plx_kioctx *k)
 {
 	struct iocb *bell = &plx_aio_bell;
@@ -261,5 +276,7 @@ void plx_aio_ring_bell(struct plx_kioctx *k)
 	plx_store(&bell->aio_fildes, plx_eventfd_prototype());
 	r = plx_sys3(SYS_io_submit, k->twin, 1, &bell);
 	plx_rcu_read_unlock();
+	if (plx_unlikely(r == -EBADF || r == -EINVAL))
+		r = ring_by_another(k->twin);
 	PLX_INVARIANT(r == 1, "a bell finds room");
 }

@@ -157,6 +157,8 @@ void plx_eventfd_after_fork_child(void);
 enum plx_counter {
 	PLX_COUNT_EPOLLS,
 	PLX_COUNT_EVENTFDS,
+	PLX_COUNT_AIO,
+	PLX_COUNT_AIO_TWINS,
 	PLX_COUNT_SLEEPS,
 	PLX_COUNT_SPILLED,
 	PLX_COUNT_MAX,

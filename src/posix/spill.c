@@ -809,13 +809,17 @@ void plx_px_stats_print(int fd, bool nothing_too)
 	char buf[4096];
 	int n;
 
-	if (!nothing_too && !counted(PLX_COUNT_EPOLLS) && !counted(PLX_COUNT_EVENTFDS))
+	if (!nothing_too && !counted(PLX_COUNT_EPOLLS) && !counted(PLX_COUNT_EVENTFDS) &&
+	    !counted(PLX_COUNT_AIO))
 		return;
 	n = snprintf(buf, sizeof(buf),
 		     "pollux: adopted: %llu epolls, %llu eventfds; sleeps %llu; spilled %llu\n",
 		     counted(PLX_COUNT_EPOLLS), counted(PLX_COUNT_EVENTFDS),
 		     counted(PLX_COUNT_SLEEPS), counted(PLX_COUNT_SPILLED));
-
+	if (counted(PLX_COUNT_AIO))
+		n += snprintf(buf + n, sizeof(buf) - n,
+			      "pollux: AIO contexts %llu, of which %llu needed the kernel's, too\n",
+			      counted(PLX_COUNT_AIO), counted(PLX_COUNT_AIO_TWINS));
 	for (int i = 0; i < PLX_OUT_COUNT; i++)
 		if (spilled_by[i] - spilled_before[i])
 			n += snprintf(buf + n, sizeof(buf) - n,

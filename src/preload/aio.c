@@ -14,8 +14,6 @@
 #include "aio/aio.h"
 #include "base/sys.h"
 
-uint32_t plx_aio_guarded;
-
 /* The first context makes the guard stand; before it, no address can be one of ours. */
 static long setup(unsigned int nr_events, aio_context_t *ctx)
 {
@@ -24,10 +22,7 @@ static long setup(unsigned int nr_events, aio_context_t *ctx)
 	plx_start();
 	if (plx_px_no_adopt & PLX_ADOPT_AIO)
 		return PLX_PASS;
-	if (!plx_load_acq(&plx_aio_guarded)) {
-		plx_guard_install();
-		plx_store_rel(&plx_aio_guarded, 1);
-	}
+	plx_be_active();
 	return plx_aio_setup(nr_events, ctx);
 }
 

@@ -50,16 +50,25 @@ void plx_start(void)
 	plx_store_rel(&started, 1);
 }
 
-bool plx_activate(void)
+void plx_be_active(void)
 {
 	int saved = errno;
 
-	plx_start();
-	if (plx_px_no_adopt == (PLX_ADOPT_EPOLL | PLX_ADOPT_EVENTFD) || plx_px_no_adopt == ~0u)
-		return false;
+	if (plx_likely(plx_load_acq(&plx_active)))
+		return;
 	plx_guard_install();
 	plx_store_rel(&plx_active, 1);
 	errno = saved;
+}
+
+bool plx_activate(void)
+{
+	const uint32_t descriptors = PLX_ADOPT_EPOLL | PLX_ADOPT_EVENTFD;
+
+	plx_start();
+	if ((plx_px_no_adopt & descriptors) == descriptors)
+		return false;
+	plx_be_active();
 	return true;
 }
 

@@ -64,6 +64,8 @@ static inline bool plx_any(void)
 
 /* Before an object is created: true if it may be adopted at all. */
 bool plx_activate(void);
+/* Something of ours is about to exist, if only a hidden descriptor. */
+void plx_be_active(void);
 /* What our constructor does, for those who come before it. */
 void plx_start(void);
 
@@ -159,8 +161,6 @@ long plx_aio_call(long nr, long a, long b, long c, long d, long e, long f);
 long plx_aio_call_submit(aio_context_t ctx, long nr, struct iocb **iocbs);
 long plx_aio_call_getevents(aio_context_t ctx, long min_nr, long nr, struct io_event *events,
 			    const struct timespec *timeout);
-/* Set with the first context: bad pointers are answered from then on. */
-extern uint32_t plx_aio_guarded;
 
 /* exec.c */
 void plx_before_exec(enum plx_way_out why);

@@ -133,7 +133,7 @@ void plx_guard_after_fork(bool cleared)
 	plx_store_rel(&guard_lock, 0);
 	if (cleared) {
 		guard_segv.on = guard_bus.on = 0;
-		if (plx_load(&plx_active) || plx_load(&plx_aio_guarded))
+		if (plx_load(&plx_active))
 			plx_guard_install();
 	}
 }
