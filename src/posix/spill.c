@@ -29,6 +29,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include "base/sys.h"
@@ -245,15 +246,38 @@ bool plx_spill_possible(void)
 	return true;
 }
 
+/*
+ * 2^64-1 cannot be written (EFD-02): it takes a completion of the kernel's AIO. Without one,
+ * the count stays one below.
+ */
+static void count_beyond_writes(int k)
+{
+	struct iocb cb = {.aio_lio_opcode = IOCB_CMD_PREAD, .aio_flags = IOCB_FLAG_RESFD};
+	struct iocb *list = &cb;
+	aio_context_t ctx = 0;
+	int empty = plx_sys2(SYS_memfd_create, "pollux", MFD_CLOEXEC);
+
+	cb.aio_fildes = empty;
+	cb.aio_resfd = k;
+	if (empty >= 0 && plx_sys2(SYS_io_setup, 1, &ctx) == 0) {
+		plx_sys3(SYS_io_submit, ctx, 1, &list);
+		plx_sys1(SYS_io_destroy, ctx);
+	}
+	if (empty >= 0)
+		plx_sys1(SYS_close, empty);
+}
+
 static int make_kernel_eventfd(struct pollux_eventfd *e, uint64_t count)
 {
 	int k = plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC | (e->semaphore ? EFD_SEMAPHORE : 0));
+	bool beyond = count == UINT64_MAX;
 
 	PLX_INVARIANT(k >= 0, "there is a descriptor for turning an object into a kernel object");
-	if (count == UINT64_MAX)
-		count--;
+	count -= beyond;
 	if (count)
 		plx_sys3(SYS_write, k, &count, sizeof(count));
+	if (beyond)
+		count_beyond_writes(k);
 	if (!(plx_load(&e->status) & O_NONBLOCK))
 		plx_sys3(SYS_fcntl, k, F_SETFL, 0);
 	return k;
