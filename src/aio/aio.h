@@ -110,8 +110,6 @@ void plx_aio_put(struct plx_kioctx *k, uint32_t slots);
  * where ctx points to, and in the section the context. It may be DEAD already; while its
  * lock is held and it is not, it stays.
  */
-/* Whether this process has made a context at all. */
-bool plx_aio_any(void);
 bool plx_aio_header(aio_context_t ctx, uint64_t *header);
 struct plx_kioctx *plx_aio_peek(aio_context_t ctx, uint64_t header);
 
@@ -199,7 +197,7 @@ static inline void plx_aio_forget(int fd)
 }
 
 /* Stands around an mremap: the ring of a context may be what moves. */
-void *plx_aio_mremap_begin(const void *old, size_t old_size);
+void *plx_aio_mremap_begin(const void *old, size_t old_size, int flags);
 void plx_aio_mremap_end(void *token, void *moved);
 
 /* What limits io_setup: the contexts of this process against aio-max-nr, or nothing. */

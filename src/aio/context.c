@@ -223,25 +223,17 @@ long plx_aio_destroy(aio_context_t ctx)
 	return 0;
 }
 
-/*
- * liburcu moves memory of its own while it registers a thread, where an RCU section would
- * register it once more: so only what looks like a ring is looked up.
- */
-static bool looks_like_ring(const struct plx_aio_ring *ring)
+void *plx_aio_mremap_begin(const void *old, size_t old_size, int flags)
 {
-	uint32_t magic, length;
+	struct plx_kioctx *k;
 
-	return plx_load_user32(&magic, &ring->magic) == 0 &&
-	       plx_load_user32(&length, &ring->header_length) == 0 &&
-	       (magic == PLX_AIO_MAGIC || magic == PLX_AIO_MAGIC_CALL) && length == sizeof(*ring);
-}
-
-void *plx_aio_mremap_begin(const void *old, size_t old_size)
-{
-	struct plx_kioctx *k = NULL;
-
-	if (plx_aio_any() && looks_like_ring(old))
-		k = plx_aio_get((aio_context_t)old, 0);
+	/*
+	 * Nothing moves without the flag, and then there must be no lookup: liburcu enlarges the
+	 * memory of its readers in place, under a lock that the first lookup of a thread takes.
+	 */
+	if (!(flags & MREMAP_MAYMOVE))
+		return NULL;
+	k = plx_aio_get((aio_context_t)old, 0);
 	if (!k)
 		return NULL;
 	if (old_size < k->size) {

@@ -96,16 +96,11 @@ struct plx_kioctx *plx_aio_peek(aio_context_t ctx, uint64_t header)
 	return k && plx_load(&k->user_id) == ctx ? k : NULL;
 }
 
-bool plx_aio_any(void)
+bool plx_aio_header(aio_context_t ctx, uint64_t *header)
 {
 	struct root *r = plx_load_acq(&root);
 
-	return r && plx_load(&r->table);
-}
-
-bool plx_aio_header(aio_context_t ctx, uint64_t *header)
-{
-	return plx_aio_any() && plx_load_user64(header, (void *)ctx) == 0;
+	return r && plx_load(&r->table) && plx_load_user64(header, (void *)ctx) == 0;
 }
 
 struct plx_kioctx *plx_aio_get(aio_context_t ctx, uint32_t slots)

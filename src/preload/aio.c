@@ -79,7 +79,7 @@ PLX_EXPORT void *plx_mremap(void *old, size_t old_size, size_t size, int flags,
 			    void *to) __asm__("mremap");
 PLX_EXPORT void *plx_mremap(void *old, size_t old_size, size_t size, int flags, void *to)
 {
-	void *token = plx_aio_mremap_begin(old, old_size);
+	void *token = plx_aio_mremap_begin(old, old_size, flags);
 	void *r = plx_real.mremap(old, old_size, size, flags, to);
 
 	plx_aio_mremap_end(token, r);

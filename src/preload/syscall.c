@@ -341,7 +341,7 @@ static __attribute__((noinline)) long enter(RAW_PARAMS)
 
 static __attribute__((noinline)) long do_mremap(RAW_PARAMS)
 {
-	void *token = plx_aio_mremap_begin((void *)a, b);
+	void *token = plx_aio_mremap_begin((void *)a, b, (int)d);
 	long r = plx_real.syscall(RAW_ARGS);
 
 	plx_aio_mremap_end(token, (void *)r);
