@@ -3,7 +3,7 @@
  * Taking events, and sleeping for them.
  *
  * A thread that finds too few announces itself as a sleeper under kioctx.lock and then
- * sleeps in the kernel's io_pgetevents on the twin, for one event at a time and with the
+ * sleeps in the kernel's own call on the twin, for one event at a time and with the
  * time that is left. Whoever puts an event into our own ring under the same lock sees it
  * and rings the bell; events of the twin wake it by themselves. So a sleeper misses
  * nothing: what came before it announced itself it has seen, what comes after rings.
@@ -32,7 +32,8 @@ struct want {
 	struct io_event *user;
 	/* In nanoseconds; negative: without limit (AIO-GET-05). */
 	int64_t timeout;
-	/* The mask for the call, or none. */
+	/* io_pgetevents: the mask for the call, or none. */
+	bool pget;
 	bool masked;
 	uint64_t mask;
 };
@@ -124,8 +125,9 @@ static long sleep_once(struct plx_kioctx *k, const struct want *w, long got, int
 	long r;
 
 	PLX_DELAY(aio_sleep);
-	r = plx_sys6(SYS_io_pgetevents, k->twin, 1, room, (long)ev, left < 0 ? 0 : (long)&ts,
-		     w->masked ? (long)&sig : 0);
+	/* The call that the program made: a stop without a handler ends the one, not the other. */
+	r = plx_sys6(w->pget ? SYS_io_pgetevents : SYS_io_getevents, k->twin, 1, room, (long)ev,
+		     left < 0 ? 0 : (long)&ts, w->masked ? (long)&sig : 0);
 	PLX_DELAY(aio_woken);
 	plx_lock(&k->lock, PLX_RANK_AIO);
 	k->sleepers--;
@@ -222,6 +224,7 @@ static int want_in(struct want *w, long min, long nr, struct io_event *user,
 	w->min = min;
 	w->nr = nr;
 	w->user = user;
+	w->pget = false;
 	w->masked = false;
 	w->timeout = -1;
 	if (timeout) {
@@ -310,6 +313,7 @@ long plx_aio_pgetevents(aio_context_t ctx, long min_nr, long nr, struct io_event
 	if (!k)
 		return PLX_PASS;
 	r = want_in(&w, min_nr, nr, events, timeout);
+	w.pget = true;
 	if (!r)
 		r = mask_in(&w, sig);
 	if (!r) {
