@@ -200,6 +200,12 @@ static void complete(struct plx_kioctx *k, const struct io_event *ev)
 		plx_aio_ring_bell(k);
 }
 
+/* A program's iocb may be at any address, an odd one included. */
+static void *key_of(struct iocb *user)
+{
+	return (char *)user + offsetof(struct iocb, aio_key);
+}
+
 /* 1: done. 0: not for this engine, nothing has happened. Else the error of io_submit. */
 static int try_inline(struct plx_kioctx *k, const struct iocb *cb, struct iocb *user)
 {
@@ -214,7 +220,7 @@ static int try_inline(struct plx_kioctx *k, const struct iocb *cb, struct iocb *
 			return 0;
 	}
 	/* Writable it must be before anything is done; a bad descriptor leaves it as it was. */
-	if (plx_store_user32(&user->aio_key, 0)) {
+	if (plx_store_user32(key_of(user), 0)) {
 		if (e)
 			pollux_file_put(&e->file);
 		return 0;
@@ -222,7 +228,7 @@ static int try_inline(struct plx_kioctx *k, const struct iocb *cb, struct iocb *
 	PLX_DELAY(aio_inline);
 	ev.res = do_it(cb);
 	if (plx_unlikely(ev.res < 0) && (is_read(cb) || without_effect(ev.res))) {
-		plx_store_user32(&user->aio_key, cb->aio_key);
+		plx_store_user32(key_of(user), cb->aio_key);
 		plx_aio_forget((int)cb->aio_fildes);
 		if (e)
 			pollux_file_put(&e->file);
@@ -353,7 +359,7 @@ long plx_aio_cancel(aio_context_t ctx, struct iocb *iocb, struct io_event *resul
 	if (twin)
 		r = plx_sys3(SYS_io_cancel, twin, iocb, result);
 	else
-		r = plx_load_user32(&key, &iocb->aio_key) ? -EFAULT : -EINVAL;
+		r = plx_load_user32(&key, key_of(iocb)) ? -EFAULT : -EINVAL;
 	plx_aio_put(k, 0);
 	return r;
 }
