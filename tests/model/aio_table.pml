@@ -3,7 +3,7 @@
  * The table of AIO contexts: lookup || grow || destroy || setup, slots and addresses reused.
  *
  * Mirrors: src/aio/table.c plx_aio_get, grow, plx_aio_table_add, plx_aio_table_del; src/aio/context.c
- * plx_aio_put, wait_for_calls, release, plx_aio_setup, plx_aio_destroy.
+ * plx_aio_put, wait_for_calls, destroy, release, plx_aio_setup; src/aio/getevents.c take_at_once.
  *
  * Checked:
  *  - no lookup touches a table or a context that has been freed;
@@ -23,14 +23,16 @@
  *  - Only one growth: from one slot to three, which is enough for all contexts of the model.
  *  - The dead mark and the count of calls inside are one word: one addition enters and tells whether
  *    the context is dead; if so, it is taken back.
- *  - Requests in flight are waited for between the mark and the wait for calls, and not modelled.
+ *  - Requests in flight are waited for after the calls, and not modelled.
  *
  * Broken variants: NO_TABLE_GRACE (the old table freed at once), NO_CONTEXT_GRACE (the context freed
  * at once), PUBLISH_FIRST (the new table published before the slots are copied), NO_COMPARE (any
  * context that is in the slot will do), NO_UNLESS_DEAD (a call enters a dead context),
  * LATE_TAKE_BACK (taken back outside the read lock), CLEAR_SEEN (destroy clears the slot of the table
  * which its lookup has seen), NO_WAIT (destroy does not wait for calls), NO_MARK_TEST (each destroy
- * believes that it was the first), NO_SETUP_CALL (setup is not inside while others can find it).
+ * believes that it was the first), NO_SETUP_CALL (setup is not inside while others can find it),
+ * NO_LOCK_ONCE (destroy does not take the lock that those have who are not counted), NO_DEAD_LOOK
+ * (they do not look for the mark).
  */
 
 #ifdef BROKEN_NO_SETUP_CALL
@@ -57,7 +59,7 @@ typedef table {
 
 typedef context {
 	byte addr, id, calls, state, wins;
-	bit dead, retired, freed
+	bit dead, locked, retired, freed
 };
 
 table tab[2];
@@ -100,10 +102,9 @@ inline put()
 	}
 }
 
-/* From an address `a` and the id that stands there to a context `f` with a reference, or NONE. */
-inline find()
+/* In a read section, from an address `a` and the id that stands there to a context `f`, or NONE. */
+inline peek()
 {
-	rcu[me]++;
 	t = cur;
 	f = NONE;
 	atomic {
@@ -130,6 +131,13 @@ inline find()
 		fi;
 	}
 #endif
+}
+
+/* The same, and the call is inside of it. */
+inline find()
+{
+	rcu[me]++;
+	peek();
 	atomic {
 		assert(!ctx[f].freed);
 		ctx[f].calls++;
@@ -219,6 +227,32 @@ proctype stray(byte me)
 	atomic { a = 0; id = 0; t = 0; f = 0; }
 }
 
+/* Takes events at once, within the read section and under the lock of the context. */
+proctype taker(byte me)
+{
+	byte a, id, t, f;
+
+	id = ring_id[a];
+	rcu[me]++;
+	peek();
+	atomic { assert(!ctx[f].freed); !ctx[f].locked -> assert(!ctx[f].freed); ctx[f].locked = 1; }
+	if
+#ifndef BROKEN_NO_DEAD_LOOK
+	:: ctx[f].dead
+	:: else ->
+#else
+	:: true ->
+#endif
+		assert(ctx[f].addr == a);
+		/* The ring, to its end. */
+		assert(mapped[a]);
+		assert(mapped[a] && ctx[f].state != GONE)
+	fi;
+	atomic { assert(!ctx[f].freed); ctx[f].locked = 0; }
+out:
+	atomic { rcu[me]++; id = 0; t = 0; f = 0; }
+}
+
 proctype destroyer(byte me)
 {
 	byte a, id, t, f;
@@ -258,6 +292,9 @@ proctype destroyer(byte me)
 	}
 #endif
 	unlock();
+#ifndef BROKEN_NO_LOCK_ONCE
+	atomic { !ctx[f].locked -> assert(!ctx[f].freed); }
+#endif
 #ifndef BROKEN_NO_WAIT
 	/* Its own. */
 	atomic { ctx[f].calls == 1 -> assert(!ctx[f].freed); }
@@ -352,6 +389,9 @@ init {
 #endif
 #ifdef STRAY
 		run stray(1);
+#endif
+#ifdef TAKER
+		run taker(1);
 #endif
 		run destroyer(2);
 #ifdef DESTROYERS

@@ -64,10 +64,10 @@ quiet_sleep_quiet_first broken quiet -DCHANGE=3 -DBROKEN_QUIET_FIRST
 quiet_sleep_reload broken quiet -DCHANGE=3 -DBROKEN_RELOAD
 aio_call ok aio_table -DCALLER -DSETUPS
 aio_stray ok aio_table -DSTRAY -DSETUPS
-aio_both ok aio_table -DCALLER -DSTRAY
 aio_destroys ok aio_table -DCALLER -DDESTROYERS
 aio_destroys_stray ok aio_table -DSTRAY -DDESTROYERS
 aio_destroys_setups ok aio_table -DDESTROYERS -DSETUPS
+aio_take ok aio_table -DTAKER -DSETUPS
 aio_no_table_grace broken aio_table -DCALLER -DBROKEN_NO_TABLE_GRACE
 aio_no_context_grace broken aio_table -DCALLER -DBROKEN_NO_CONTEXT_GRACE
 aio_publish_first broken aio_table -DCALLER -DBROKEN_PUBLISH_FIRST
@@ -78,6 +78,8 @@ aio_clear_seen broken aio_table -DCALLER -DBROKEN_CLEAR_SEEN
 aio_no_wait broken aio_table -DCALLER -DBROKEN_NO_WAIT
 aio_no_mark_test broken aio_table -DDESTROYERS -DBROKEN_NO_MARK_TEST
 aio_no_setup_call broken aio_table -DDESTROYERS -DBROKEN_NO_SETUP_CALL
+aio_no_lock_once broken aio_table -DTAKER -DBROKEN_NO_LOCK_ONCE
+aio_no_dead_look broken aio_table -DTAKER -DBROKEN_NO_DEAD_LOOK
 '
 
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
