@@ -17,6 +17,7 @@
 
 #include "aio/ring.h"
 #include "base/delay.h"
+#include "base/inside.h"
 #include "base/mem.h"
 #include "base/rcu.h"
 #include "base/sys.h"
@@ -169,6 +170,7 @@ static void destroy(struct plx_kioctx *k)
 
 long plx_aio_setup(unsigned int nr_events, aio_context_t *user)
 {
+	PLX_INSIDE();
 	uint32_t need = 4 * possible_cpus();
 	struct plx_kioctx *k;
 	uint64_t limit;
@@ -211,6 +213,7 @@ long plx_aio_setup(unsigned int nr_events, aio_context_t *user)
 
 long plx_aio_destroy(aio_context_t ctx)
 {
+	PLX_INSIDE();
 	struct plx_kioctx *k = plx_aio_get(ctx, 0);
 
 	if (!k)

@@ -15,6 +15,7 @@
 #include "aio/ring.h"
 #include "base/clock.h"
 #include "base/delay.h"
+#include "base/inside.h"
 #include "base/sys.h"
 #include "posix/posix.h"
 
@@ -125,9 +126,20 @@ static long sleep_once(struct plx_kioctx *k, const struct want *w, long got, int
 	long r;
 
 	PLX_DELAY(aio_sleep);
-	/* The call that the program made: a stop without a handler ends the one, not the other. */
-	r = plx_sys6(w->pget ? SYS_io_pgetevents : SYS_io_getevents, k->twin, 1, room, (long)ev,
-		     left < 0 ? 0 : (long)&ts, w->masked ? (long)&sig : 0);
+	{
+		PLX_OUTSIDE(sleep);
+		/* A signal that came since the call began and has waited interrupts it. */
+		bool over = sleep.interrupted && !w->masked;
+
+		if (over)
+			ts = (struct timespec){0};
+		/* The call that the program made: a stop without a handler ends the one only. */
+		r = plx_sys6(w->pget ? SYS_io_pgetevents : SYS_io_getevents, k->twin, 1, room,
+			     (long)ev, left < 0 && !over ? 0 : (long)&ts,
+			     w->masked ? (long)&sig : 0);
+		if (r == 0 && over)
+			r = -EINTR;
+	}
 	PLX_DELAY(aio_woken);
 	plx_lock(&k->lock, PLX_RANK_AIO);
 	k->sleepers--;
@@ -147,7 +159,10 @@ static long sleep_once(struct plx_kioctx *k, const struct want *w, long got, int
 static bool let_signals_in(const struct want *w, int64_t ns)
 {
 	struct timespec ts = {.tv_sec = 0, .tv_nsec = ns};
+	PLX_OUTSIDE(sleep);
 
+	if (sleep.interrupted && !w->masked)
+		return true;
 	return plx_sys6(SYS_ppoll, 0, 0, (long)&ts, w->masked ? (long)&w->mask : 0, sizeof(w->mask),
 			0) == -EINTR;
 }
@@ -263,6 +278,7 @@ static long take_at_once(aio_context_t ctx, const struct want *w)
 long plx_aio_getevents(aio_context_t ctx, long min_nr, long nr, struct io_event *events,
 		       const struct timespec *timeout)
 {
+	PLX_INSIDE();
 	struct plx_kioctx *k;
 	bool slept = false;
 	struct want w;
@@ -305,6 +321,7 @@ static int mask_in(struct want *w, const void *user)
 long plx_aio_pgetevents(aio_context_t ctx, long min_nr, long nr, struct io_event *events,
 			const struct timespec *timeout, const void *sig)
 {
+	PLX_INSIDE();
 	struct plx_kioctx *k = plx_aio_get(ctx, 0);
 	bool slept = false;
 	struct want w;

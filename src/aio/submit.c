@@ -23,6 +23,7 @@
 
 #include "aio/ring.h"
 #include "base/delay.h"
+#include "base/inside.h"
 #include "base/sys.h"
 #include "posix/front.h"
 #include "source/eventfd.h"
@@ -329,6 +330,7 @@ static long submit(struct plx_kioctx *k, struct iocb **user, long nr)
 
 long plx_aio_submit(aio_context_t ctx, long nr, struct iocb **user)
 {
+	PLX_INSIDE();
 	struct plx_kioctx *k;
 	long r;
 
@@ -347,6 +349,7 @@ long plx_aio_submit(aio_context_t ctx, long nr, struct iocb **user)
 
 long plx_aio_cancel(aio_context_t ctx, struct iocb *iocb, struct io_event *result)
 {
+	PLX_INSIDE();
 	struct plx_kioctx *k = plx_aio_get(ctx, 0);
 	unsigned long twin;
 	uint32_t key;

@@ -6,6 +6,7 @@
 
 #include "base/bug.h"
 #include "base/clock.h"
+#include "base/inside.h"
 #include "base/lock.h"
 #include "base/slab.h"
 
@@ -50,6 +51,7 @@ static uint32_t norphans;
 
 static void retire_thread_exit(void *p)
 {
+	PLX_INSIDE();
 	struct retire_batch *b = p, *last = b;
 	uint32_t n;
 

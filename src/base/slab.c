@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/inside.h"
 #include "base/lock.h"
 #include "base/mem.h"
 
@@ -67,6 +68,7 @@ static void depot_put(void **obj, uint32_t n)
 
 static void magazine_exit(void *p)
 {
+	PLX_INSIDE();
 	magazine = p;
 	depot_put(magazine->obj, magazine->n);
 	plx_free(magazine);

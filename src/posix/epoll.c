@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 
 #include "base/clock.h"
+#include "base/inside.h"
 #include "base/sys.h"
 #include "posix/uaccess.h"
 #include "source/eventfd.h"
@@ -77,6 +78,7 @@ static struct plx_front *front_new(void)
 
 long plx_px_epoll_create1(int flags)
 {
+	PLX_INSIDE();
 	struct pollux_file *old = NULL;
 	struct plx_front *fr = NULL;
 	bool installed, locked;
@@ -220,6 +222,7 @@ static long ctl_inproc(struct plx_front *fr, int epfd, int op, struct pollux_fil
 
 long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 {
+	PLX_INSIDE();
 	struct pollux_file *ef, *f;
 	long r = PLX_PASS;
 

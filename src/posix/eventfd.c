@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <sys/eventfd.h>
 
+#include "base/inside.h"
 #include "base/sys.h"
 #include "posix/uaccess.h"
 
@@ -41,6 +42,7 @@ int plx_eventfd_prototype(void)
 
 long plx_px_eventfd(unsigned int init, int flags)
 {
+	PLX_INSIDE();
 	struct pollux_file *old = NULL;
 	struct pollux_eventfd *e;
 	bool locked;
@@ -106,6 +108,8 @@ static long kernel_sleep(int fd, uint64_t *value, bool write)
 	long r;
 
 	do {
+		PLX_OUTSIDE(sleep);
+
 		if (plx_libc.ppoll(&p, 1, NULL, NULL) < 0)
 			return -errno;
 		r = plx_sys3(write ? SYS_write : SYS_read, fd, value, sizeof(*value));
@@ -181,11 +185,13 @@ static long efd_read(int fd, void *buf, size_t n, bool nonblock)
 
 long plx_px_read(int fd, void *buf, size_t n)
 {
+	PLX_INSIDE();
 	return efd_read(fd, buf, n, false);
 }
 
 long plx_px_write(int fd, const void *buf, size_t n)
 {
+	PLX_INSIDE();
 	struct pollux_eventfd *e;
 	struct pollux_file *f;
 	uint64_t value;
@@ -235,6 +241,7 @@ static long vector_way(int fd, const struct iovec *iov, int cnt, int flags, stru
 
 long plx_px_readv(int fd, const struct iovec *iov, int cnt, int flags)
 {
+	PLX_INSIDE();
 	struct iovec one;
 	long r = vector_way(fd, iov, cnt, flags, &one);
 
@@ -245,6 +252,7 @@ long plx_px_readv(int fd, const struct iovec *iov, int cnt, int flags)
 
 long plx_px_writev(int fd, const struct iovec *iov, int cnt, int flags)
 {
+	PLX_INSIDE();
 	struct iovec one;
 	long r;
 

@@ -11,11 +11,13 @@
 #include <linux/close_range.h>
 #include <sys/ioctl.h>
 
+#include "base/inside.h"
 #include "base/sys.h"
 #include "posix/uaccess.h"
 
 long plx_px_close(int fd)
 {
+	PLX_INSIDE();
 	struct pollux_file **slot = plx_table_slot(fd);
 	struct pollux_file *f;
 	bool locked;
@@ -36,6 +38,7 @@ long plx_px_close(int fd)
 
 long plx_px_close_range(unsigned int first, unsigned int last, unsigned int flags)
 {
+	PLX_INSIDE();
 	unsigned int end = plx_table_end();
 	unsigned int from = first;
 	long r;
@@ -92,11 +95,13 @@ static long dup_any(int fd, int cmd, long from)
 
 long plx_px_dup(int fd)
 {
+	PLX_INSIDE();
 	return dup_any(fd, F_DUPFD, 0);
 }
 
 long plx_px_dup3(int oldfd, int newfd, int flags)
 {
+	PLX_INSIDE();
 	struct pollux_file *f, *old = NULL;
 	struct pollux_file **slot;
 	bool locked;
@@ -163,6 +168,7 @@ static long fcntl_eventfd(struct pollux_file *f, int fd, int cmd, long arg)
 
 long plx_px_fcntl(int fd, int cmd, long arg)
 {
+	PLX_INSIDE();
 	struct pollux_file *f;
 	long r = PLX_PASS;
 
@@ -179,6 +185,7 @@ long plx_px_fcntl(int fd, int cmd, long arg)
 
 long plx_px_ioctl(int fd, unsigned long req, void *arg)
 {
+	PLX_INSIDE();
 	struct pollux_file *f = plx_table_get(fd);
 	long r = PLX_PASS;
 	int on;

@@ -17,6 +17,7 @@
 #include <sys/resource.h>
 
 #include "base/clock.h"
+#include "base/inside.h"
 #include "base/sys.h"
 #include "posix/uaccess.h"
 
@@ -44,6 +45,7 @@ struct poll_call {
 
 static void bell_thread_exit(void *p)
 {
+	PLX_INSIDE();
 	/* A waker may still be about to ring. */
 	plx_rcu_synchronize();
 	plx_fd_unhide(p);
@@ -174,6 +176,26 @@ static int poll_merge(struct poll_call *c, int kernel_ready)
 	return kernel_ready;
 }
 
+/*
+ * libc's ppoll. A signal that came during this call and has been handled only now
+ * interrupts it, unless the call has a mask of its own, which might have held it up.
+ */
+static int poll_sleep(struct pollfd *set, nfds_t n, const struct timespec *timeout,
+		      const sigset_t *sigmask)
+{
+	static const struct timespec now;
+	PLX_OUTSIDE(sleep);
+	bool interrupted = sleep.interrupted && !sigmask;
+	int r;
+
+	PLX_DELAY(poll_before_sleep);
+	r = plx_libc.ppoll(set, n, interrupted ? &now : timeout, sigmask);
+
+	if (r == 0 && interrupted)
+		return -EINTR;
+	return r < 0 ? -errno : r;
+}
+
 static int poll_kernel(struct poll_call *c, bool block, int64_t deadline, const sigset_t *sigmask)
 {
 	struct timespec ts = {0}, *tp = &ts;
@@ -195,8 +217,7 @@ static int poll_kernel(struct poll_call *c, bool block, int64_t deadline, const 
 		r = plx_sys6(SYS_ppoll, (long)c->kernel, c->n + 1, (long)tp, 0, 8, 0);
 		return r;
 	}
-	r = plx_libc.ppoll(c->kernel, c->n + 1, tp, sigmask);
-	return r < 0 ? -errno : r;
+	return poll_sleep(c->kernel, c->n + 1, tp, sigmask);
 }
 
 static int poll_link(struct poll_call *c)
@@ -322,8 +343,7 @@ static long poll_once(struct pollfd *set, nfds_t n, const struct timespec *timeo
 	if (c->nours) {
 		r = poll_run(c, timeout, sigmask);
 	} else if (again) {
-		r = plx_libc.ppoll(set, n, timeout, sigmask);
-		r = r < 0 ? -errno : r;
+		r = poll_sleep(set, n, timeout, sigmask);
 	}
 	pthread_cleanup_pop(1);
 	return r;
@@ -394,6 +414,7 @@ static bool poll_any_ours(struct pollfd *fds, nfds_t n)
 long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 		  const sigset_t *sigmask)
 {
+	PLX_INSIDE();
 	struct rlimit lim;
 	struct pollfd *set;
 	long r;
@@ -506,6 +527,7 @@ static void select_free(void *p)
 long plx_px_pselect(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct timespec *timeout,
 		    const sigset_t *sigmask)
 {
+	PLX_INSIDE();
 	struct select_sets s = {.user = {rd, wr, ex}};
 	bool fault = false;
 	long r = PLX_PASS;

@@ -8,8 +8,9 @@
  * to go to libc or the kernel unchanged. Pointers of the program are only touched
  * through the guarded copies of uaccess.h.
  *
- * All of them are safe from any thread. plx_px_read and plx_px_write on a
- * non-blocking eventfd are safe from signal handlers too.
+ * All of them are safe from any thread, and from signal handlers if somebody keeps
+ * signals away from threads that are inside (base/inside.h). Without that, plx_px_read
+ * and plx_px_write on a non-blocking eventfd are.
  */
 #ifndef PLX_POSIX_POSIX_H
 #define PLX_POSIX_POSIX_H

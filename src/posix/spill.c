@@ -32,6 +32,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include "base/inside.h"
 #include "base/sys.h"
 #include "posix/uaccess.h"
 
@@ -620,6 +621,7 @@ static void spill_add_file(struct spill *s, struct pollux_file *f)
 
 void plx_px_escape(int fd, enum plx_way_out why)
 {
+	PLX_INSIDE();
 	struct pollux_file *f = plx_table_get(fd);
 	struct spill s;
 
@@ -657,6 +659,7 @@ static void spill_table(struct spill *s, bool (*want)(int fd))
  */
 void plx_px_escape_all(enum plx_way_out why)
 {
+	PLX_INSIDE();
 	static uint64_t all_out;
 	uint64_t adopted = plx_load_acq(&counters[PLX_COUNT_EPOLLS]) +
 			   plx_load_acq(&counters[PLX_COUNT_EVENTFDS]);
@@ -679,6 +682,7 @@ static bool survives_exec(int fd)
 
 void plx_px_escape_inherited(enum plx_way_out why)
 {
+	PLX_INSIDE();
 	struct spill s;
 
 	spill_begin(&s);
@@ -688,6 +692,7 @@ void plx_px_escape_inherited(enum plx_way_out why)
 
 void plx_px_escape_msg(const struct msghdr *msg)
 {
+	PLX_INSIDE();
 	struct msghdr m;
 	char *control;
 	size_t at = 0;
@@ -717,6 +722,7 @@ void plx_px_escape_msg(const struct msghdr *msg)
 
 void plx_px_escape_iocbs(long n, void *const *iocbs)
 {
+	PLX_INSIDE();
 	for (long i = 0; i < n; i++) {
 		struct iocb cb;
 		void *p;
@@ -732,15 +738,19 @@ void plx_px_escape_iocbs(long n, void *const *iocbs)
 
 /*
  * Fork. The table lock and blocked signals last from prepare to the hook of each
- * side, so that nothing is adopted in between and the child finds the lock its own.
+ * side, so that nothing is adopted in between and the child finds the lock its own; so
+ * does being inside, since leaving would let a signal in that waits.
  */
 static sigset_t fork_mask;
+static uint32_t fork_depth;
 
 void plx_px_fork_prepare(void)
 {
+	uint32_t depth = plx_inside_begin();
 	struct spill s;
 
 	spill_begin(&s);
+	fork_depth = depth;
 	spill_table(&s, NULL);
 	spill_end(&s, PLX_OUT_FORK, true);
 	fork_mask = s.old_mask;
@@ -749,11 +759,13 @@ void plx_px_fork_prepare(void)
 
 void plx_px_fork_parent(void)
 {
+	uint32_t depth = fork_depth;
 	sigset_t mask = fork_mask;
 
 	plx_rcu_after_fork_parent();
 	spill_unlock();
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	plx_inside_end(&depth);
 }
 
 void plx_px_fork_child_locks(void)
@@ -784,10 +796,12 @@ void plx_px_fork_child_locks(void)
 	}
 	spill_unlock();
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	plx_inside_end(&fork_depth);
 }
 
 void plx_px_fork_child_clean(void)
 {
+	PLX_INSIDE();
 	int end = plx_table_end();
 
 	memcpy(spilled_before, spilled_by, sizeof(spilled_before));
@@ -806,12 +820,14 @@ void plx_px_fork_child_clean(void)
 
 void plx_px_fork_child(void)
 {
+	PLX_INSIDE();
 	plx_px_fork_child_locks();
 	plx_px_fork_child_clean();
 }
 
 int plx_px_fd_served(int fd)
 {
+	PLX_INSIDE();
 	struct pollux_file *f = plx_table_get(fd);
 	int served = 0;
 

@@ -21,6 +21,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/inside.h"
 #include "base/sys.h"
 #include "posix/uaccess.h"
 
@@ -69,6 +70,7 @@ static void note_drop(void);
 /* The end of a thread that has waited; p is one of its thread-local variables. */
 static void wait_thread_exit(void *p)
 {
+	PLX_INSIDE();
 	(void)p;
 	if (note.file)
 		note_drop();
@@ -126,8 +128,8 @@ static int sink_user(void *arg, int index, uint32_t events, uint64_t data)
  * One wait in the kernel, by libc's own function: epoll_wait where that can express
  * the time, since a sandbox may know no other, else epoll_pwait2.
  */
-static int kernel_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout,
-		       const sigset_t *sigmask)
+static int kernel_sleep(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout,
+			const sigset_t *sigmask)
 {
 	int ms = -1, r;
 
@@ -146,6 +148,23 @@ static int kernel_wait(int epfd, struct epoll_event *ev, int max, const struct t
 	else
 		r = plx_libc.epoll_wait(epfd, ev, max, ms);
 	return r < 0 ? -errno : r;
+}
+
+/*
+ * A signal that came during this call and has been handled only now interrupts it, as
+ * one does that comes during the sleep; but events go before it (EP-SIG-01). With a mask
+ * for the call it was handled before the call began: the mask might have held it up.
+ */
+static int kernel_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout,
+		       const sigset_t *sigmask)
+{
+	PLX_OUTSIDE(sleep);
+	int r;
+
+	if (plx_likely(!sleep.interrupted || sigmask))
+		return kernel_sleep(epfd, ev, max, timeout, sigmask);
+	r = plx_sys6(SYS_epoll_pwait, epfd, (long)ev, max, 0, 0, 8);
+	return r ? r : -EINTR;
 }
 
 /* The time to the deadline in *ts; NULL if there is none. */
@@ -433,6 +452,7 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout,
 		       const sigset_t *sigmask)
 {
+	PLX_INSIDE();
 	struct waiter w = {.ev = ev, .max = max, .epfd = epfd, .sigmask = sigmask};
 	bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
 	long r;

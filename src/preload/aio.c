@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 
 #include "aio/aio.h"
+#include "base/inside.h"
 #include "base/sys.h"
 
 /* The first context makes the guard stand; before it, no address can be one of ours. */
@@ -79,6 +80,7 @@ PLX_EXPORT void *plx_mremap(void *old, size_t old_size, size_t size, int flags,
 			    void *to) __asm__("mremap");
 PLX_EXPORT void *plx_mremap(void *old, size_t old_size, size_t size, int flags, void *to)
 {
+	PLX_INSIDE();
 	void *token = plx_aio_mremap_begin(old, old_size, flags);
 	void *r = plx_real.mremap(old, old_size, size, flags, to);
 

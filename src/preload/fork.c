@@ -20,7 +20,8 @@
 
 #include "base/sys.h"
 
-__thread pid_t plx_vfork_parent;
+/* The process whose thread called vfork and has not been seen to return; else 0. */
+static __thread pid_t vfork_parent;
 
 /*
  * The thread that called vfork runs on once the child is gone, in the same memory,
@@ -28,9 +29,11 @@ __thread pid_t plx_vfork_parent;
  */
 bool plx_vfork_child_check(void)
 {
-	if (plx_sys0(SYS_getpid) != plx_vfork_parent)
+	if (!vfork_parent)
+		return false;
+	if (plx_sys0(SYS_getpid) != vfork_parent)
 		return true;
-	plx_vfork_parent = 0;
+	vfork_parent = 0;
 	return false;
 }
 
@@ -172,7 +175,8 @@ void *plx_vfork_enter(void)
 	if (!plx_vfork_child()) {
 		if (plx_load(&plx_active))
 			plx_px_escape_all(PLX_OUT_VFORK);
-		plx_vfork_parent = plx_sys0(SYS_getpid);
+		vfork_parent = plx_sys0(SYS_getpid);
+		(void)plx_or(&plx_used, PLX_USED_VFORK);
 	}
 	errno = saved;
 	return (void *)plx_real.vfork;
@@ -289,6 +293,6 @@ PLX_EXPORT int prctl(int op, ...)
 	d = va_arg(ap, long);
 	va_end(ap);
 	if (op == PR_SET_SECCOMP && !plx_vfork_child())
-		plx_stop_adopting(PLX_OUT_SYSCALL);
+		plx_sandbox();
 	return plx_real.prctl(op, a, b, c, d);
 }

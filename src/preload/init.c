@@ -23,7 +23,7 @@
 #include "base/sys.h"
 
 uint32_t plx_active;
-uint32_t plx_cancel_used;
+uint32_t plx_used;
 static uint32_t started;
 static bool stats_wanted;
 
@@ -79,10 +79,15 @@ void plx_stop_adopting(enum plx_way_out why)
 	plx_px_escape_all(why);
 }
 
+void plx_sandbox(void)
+{
+	plx_stop_adopting(PLX_OUT_SYSCALL);
+	plx_guard_keep_none();
+}
+
 PLX_EXPORT int pthread_cancel(pthread_t t)
 {
-	plx_store(&plx_cancel_used, 1);
-	plx_mb();
+	(void)plx_or(&plx_used, PLX_USED_CANCEL);
 	return plx_real.pthread_cancel(t);
 }
 

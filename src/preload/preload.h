@@ -39,13 +39,16 @@
 #pragma GCC diagnostic ignored "-Wmissing-attributes"
 #endif
 
-/* The process whose thread called vfork and has not been seen to return; else 0. */
-extern __thread pid_t plx_vfork_parent;
+/* Set for good by the first vfork and the first pthread_cancel: one look for both. */
+#define PLX_USED_VFORK 1u
+#define PLX_USED_CANCEL 2u
+extern uint32_t plx_used;
+
 bool plx_vfork_child_check(void);
 
 static inline bool plx_vfork_child(void)
 {
-	return plx_unlikely(plx_vfork_parent != 0) && plx_vfork_child_check();
+	return plx_unlikely(plx_load(&plx_used) & PLX_USED_VFORK) && plx_vfork_child_check();
 }
 
 /* fd is in the table, and the table speaks of this process. */
@@ -78,6 +81,8 @@ static inline bool plx_may_adopt(void)
 
 /* Adoption ends for good: the descriptor table is about to be split or watched. */
 void plx_stop_adopting(enum plx_way_out why);
+/* The process is about to forbid itself system calls, ours perhaps among them. */
+void plx_sandbox(void);
 
 /* A close_range that the kernel accepts, and that gives the caller a table of its own. */
 static inline bool plx_unshares(unsigned int first, unsigned int last, unsigned int flags)
@@ -92,12 +97,9 @@ static inline void plx_escape_if_ours(int fd, enum plx_way_out why)
 		plx_px_escape(fd, why);
 }
 
-/* Set by the first pthread_cancel; until then nobody has to look for a request. */
-extern uint32_t plx_cancel_used;
-
 static inline void plx_cancel_point(void)
 {
-	if (plx_unlikely(plx_load(&plx_cancel_used)))
+	if (plx_unlikely(plx_load(&plx_used) & PLX_USED_CANCEL))
 		pthread_testcancel();
 }
 
@@ -133,8 +135,10 @@ static inline void plx_path_check(const char *path)
 		plx_path_check_slow(path);
 }
 
-/* signal.c: installs the fault handler behind the program's back, once. */
+/* signal.c: puts our handlers in front of the program's behind its back, once. */
 void plx_guard_install(void);
+/* From now on handlers of the program run whatever they interrupt. */
+void plx_guard_keep_none(void);
 /* In the child of a fork; cleared: its signals have been reset to their defaults. */
 void plx_guard_after_fork(bool cleared);
 /* rt_sigaction with the kernel's own structure: 0, a negative errno, or PLX_PASS. */

@@ -19,9 +19,11 @@ OURS ssize_t read_ours(int fd, void *buf, size_t n)
 {
 	long r;
 
-	if (plx_vfork_child())
-		return plx_real.read(fd, buf, n);
-	plx_cancel_point();
+	if (plx_unlikely(plx_load(&plx_used))) {
+		if (plx_vfork_child())
+			return plx_real.read(fd, buf, n);
+		plx_cancel_point();
+	}
 	r = plx_px_read(fd, buf, n);
 	return r == PLX_PASS ? plx_real.read(fd, buf, n) : plx_result(r);
 }
@@ -44,9 +46,11 @@ OURS ssize_t write_ours(int fd, const void *buf, size_t n)
 {
 	long r;
 
-	if (plx_vfork_child())
-		return plx_real.write(fd, buf, n);
-	plx_cancel_point();
+	if (plx_unlikely(plx_load(&plx_used))) {
+		if (plx_vfork_child())
+			return plx_real.write(fd, buf, n);
+		plx_cancel_point();
+	}
 	r = plx_px_write(fd, buf, n);
 	return r == PLX_PASS ? plx_real.write(fd, buf, n) : plx_result(r);
 }

@@ -2,20 +2,40 @@
 /*
  * sigaction, signal (bsd_signal, ssignal), sysv_signal, sigset, sigignore, siginterrupt
  *
- * For SIGSEGV and SIGBUS only; other signals pass. Once there is something to serve,
- * the kernel's action for these two is our handler, so that a bad pointer of the
- * program comes out as EFAULT. What the program installed is kept here and is what it
- * sees; the kernel's action carries the program's mask and flags, so that a signal
- * which is not ours runs the program's handler under the conditions it asked for.
+ * Once there is something to serve, the kernel's action for a signal that the program
+ * handles is a function of ours. What the program installed is kept here and is what it
+ * sees; the kernel's action carries the program's mask and flags, so that its handler
+ * runs under the conditions it asked for. Ours stands in between for two reasons:
  *
- * A program that ignores the signal gets just that, because the setting is inherited
- * by programs it starts; bad pointers then end it.
+ *   SIGSEGV, SIGBUS    a bad pointer of the program comes out as EFAULT. These two are
+ *                      caught without a handler of the program, too. A program that
+ *                      ignores them gets just that, because the setting is inherited by
+ *                      programs it starts; bad pointers then end it.
+ *   all that can wait  a handler does not run in the middle of a call of ours (inside.h)
+ *
+ * Keeping a signal. The handler finds its thread inside, keeps the siginfo, and returns
+ * with the thread's signals blocked, by changing the mask that its return restores. So
+ * at most one signal of a thread is kept at a time and everything else waits in the
+ * kernel. The thread leaves, sends itself a carrier, a signal of the same number, and
+ * unblocks: the kernel runs the program's handler with mask, stack and flags as usual, and
+ * the kept siginfo takes the carrier's place. Others of the same number may have become
+ * pending meanwhile and come before the carrier: then each takes the siginfo of the one
+ * before it, so that the order stays (real-time signals queue). Of a signal that does not
+ * queue the carrier may have been merged with one that was pending; that one sends
+ * another. Thus while something is kept a carrier is pending, and nothing hangs on
+ * the frame that sent it: a handler may leave it by siglongjmp.
+ *
+ * Faults run at once: they belong to the instruction. So does SIGABRT. In a sandbox
+ * that the process has put on itself, all do: its filter may not know our calls. Under
+ * ThreadSanitizer, too: it runs handlers where it likes, outside of signal frames.
  */
 #include "preload/preload.h"
 
 #include <signal.h>
 #include <string.h>
+#include <ucontext.h>
 
+#include "base/inside.h"
 #include "base/sys.h"
 
 #define RESTORER 0x04000000
@@ -23,22 +43,62 @@
 	(SA_NOCLDSTOP | SA_NOCLDWAIT | SA_SIGINFO | SA_ONSTACK | SA_RESTART | SA_NODEFER |         \
 	 (int)SA_RESETHAND | RESTORER | 0x800)
 
+#define SIGNALS 65
+/* From here on several signals of one number are pending at a time. */
+#define QUEUEING 32
+#define BIT(sig) (1ull << ((sig)-1))
+/* libc's own; it does not let anybody have them. */
+#define LIBC_SIGNALS (BIT(32) | BIT(33))
+#define UNCATCHABLE (BIT(SIGKILL) | BIT(SIGSTOP))
+#define FAULTS (BIT(SIGSEGV) | BIT(SIGBUS) | BIT(SIGILL) | BIT(SIGFPE) | BIT(SIGTRAP) | BIT(SIGSYS))
+#define MAY_WAIT ~(LIBC_SIGNALS | UNCATCHABLE | FAULTS | BIT(SIGABRT))
+
 struct guard {
 	/* The program's action is versions[version % 2]; a change writes the other one first. */
 	struct sigaction versions[2];
 	uint32_t version;
 	uint32_t on;
 	uint32_t interrupts;
+	/* Moves when the signal loses its handler: what was kept for that is void. */
+	uint32_t losses;
 };
 
-static struct guard guard_segv, guard_bus;
+static struct guard guards[SIGNALS];
 static uint32_t guard_lock;
+#if PLX_TSAN
+static uint32_t keep_none = 1;
+#else
+static uint32_t keep_none;
+#endif
+
+/* The signal that waits until its thread has left a call of ours; sig 0: none does. */
+static __thread struct {
+	siginfo_t info;
+	int sig;
+	uint32_t losses;
+	/* What the thread's mask goes back to, while plx_inside.waits. */
+	uint64_t mask;
+} kept;
 
 static void fault(int sig, siginfo_t *info, void *context);
+static void caught(int sig, siginfo_t *info, void *context);
+static bool deliver(void);
 
 static struct guard *guard_of(int sig)
 {
-	return sig == SIGSEGV ? &guard_segv : sig == SIGBUS ? &guard_bus : NULL;
+	if (sig <= 0 || sig >= SIGNALS || (BIT(sig) & (UNCATCHABLE | LIBC_SIGNALS)))
+		return NULL;
+	return &guards[sig];
+}
+
+static bool is_memory(int sig)
+{
+	return sig == SIGSEGV || sig == SIGBUS;
+}
+
+static bool is_handler(const struct sigaction *act)
+{
+	return act->sa_handler != SIG_DFL && act->sa_handler != SIG_IGN;
 }
 
 /* Holders have every signal blocked: a handler never waits for its own thread. */
@@ -79,15 +139,16 @@ static int install(int sig, struct guard *g, const struct sigaction *want)
 {
 	struct sigaction kernel = *want, now, keep = *want;
 
-	if (want->sa_handler != SIG_IGN) {
+	if (is_handler(want)) {
+		kernel.sa_sigaction = is_memory(sig) ? fault : caught;
+		kernel.sa_flags = (want->sa_flags & ~(int)SA_RESETHAND) | SA_SIGINFO;
+	} else if (want->sa_handler == SIG_DFL && is_memory(sig)) {
 		kernel.sa_sigaction = fault;
-		if (want->sa_handler == SIG_DFL) {
-			sigemptyset(&kernel.sa_mask);
-			kernel.sa_flags = SA_SIGINFO | SA_ONSTACK;
-		} else {
-			kernel.sa_flags = (want->sa_flags & ~(int)SA_RESETHAND) | SA_SIGINFO;
-		}
+		sigemptyset(&kernel.sa_mask);
+		kernel.sa_flags = SA_SIGINFO | SA_ONSTACK;
 	}
+	if (!is_handler(want))
+		plx_store(&g->losses, g->losses + 1);
 	/* The handler must not find the old action once the kernel has the new one. */
 	keep.sa_flags &= KNOWN_FLAGS;
 	sigdelset(&keep.sa_mask, SIGKILL);
@@ -123,19 +184,30 @@ void plx_guard_install(void)
 	uint64_t mask;
 
 	lock(&mask);
-	guard_one(SIGSEGV);
-	guard_one(SIGBUS);
+	plx_signal_deliver = deliver;
+	for (int sig = 1; sig < SIGNALS; sig++)
+		if (guard_of(sig))
+			guard_one(sig);
 	unlock(&mask);
 }
 
 void plx_guard_after_fork(bool cleared)
 {
 	plx_store_rel(&guard_lock, 0);
-	if (cleared) {
-		guard_segv.on = guard_bus.on = 0;
-		if (plx_load(&plx_active))
-			plx_guard_install();
-	}
+	/* Pending signals stay with the parent, and so does the one that is kept. */
+	kept.sig = 0;
+	if (!cleared)
+		return;
+	for (int sig = 1; sig < SIGNALS; sig++)
+		guards[sig].on = 0;
+	if (plx_load(&plx_active))
+		plx_guard_install();
+}
+
+/* The process is about to put itself into a sandbox. */
+void plx_guard_keep_none(void)
+{
+	plx_store(&keep_none, 1);
 }
 
 static int guard_sigaction(int sig, struct guard *g, const struct sigaction *act,
@@ -151,7 +223,7 @@ static int guard_sigaction(int sig, struct guard *g, const struct sigaction *act
 		/* Its signals are its own; ours must not change. */
 		r = plx_real.sigaction(sig, act ? &want : NULL, &was);
 		if (r == 0 && old) {
-			if (was.sa_sigaction == fault)
+			if (was.sa_sigaction == fault || was.sa_sigaction == caught)
 				program_action(g, &was);
 			*old = was;
 		}
@@ -173,6 +245,12 @@ static int guard_sigaction(int sig, struct guard *g, const struct sigaction *act
 	return plx_result(r);
 }
 
+static long send_self(int sig, siginfo_t *info)
+{
+	return plx_sys4(SYS_rt_tgsigqueueinfo, plx_sys0(SYS_getpid), plx_sys0(SYS_gettid), sig,
+			info);
+}
+
 /* The default for this signal: as if the handler had never been there. */
 static void die(int sig, siginfo_t *info)
 {
@@ -181,8 +259,24 @@ static void die(int sig, siginfo_t *info)
 	plx_real.sigaction(sig, &dfl, NULL);
 	/* A fault repeats by itself; a signal that was sent has to be sent again. */
 	if (info->si_code <= 0)
-		plx_sys4(SYS_rt_tgsigqueueinfo, plx_sys0(SYS_getpid), plx_sys0(SYS_gettid), sig,
-			 info);
+		send_self(sig, info);
+}
+
+static void run_handler(int sig, struct guard *g, const struct sigaction *act, siginfo_t *info,
+			void *context)
+{
+	if (act->sa_flags & (int)SA_RESETHAND) {
+		int saved = errno;
+		struct sigaction dfl = *act;
+		uint64_t mask;
+
+		dfl.sa_handler = SIG_DFL;
+		lock(&mask);
+		install(sig, g, &dfl);
+		unlock(&mask);
+		errno = saved;
+	}
+	act->sa_sigaction(sig, info, context);
 }
 
 static void fault(int sig, siginfo_t *info, void *context)
@@ -197,20 +291,128 @@ static void fault(int sig, siginfo_t *info, void *context)
 		die(sig, info);
 		return;
 	}
-	if (act.sa_handler == SIG_IGN)
-		return;
-	if (act.sa_flags & (int)SA_RESETHAND) {
-		int saved = errno;
-		struct sigaction dfl = act;
-		uint64_t mask;
+	if (act.sa_handler != SIG_IGN)
+		run_handler(sig, g, &act, info, context);
+}
 
-		dfl.sa_handler = SIG_DFL;
-		lock(&mask);
-		install(sig, g, &dfl);
-		unlock(&mask);
-		errno = saved;
+/* --- keeping a signal -------------------------------------------------------------------- */
+
+static bool is_carrier(const siginfo_t *info)
+{
+	return info->si_code == SI_QUEUE && info->si_value.sival_ptr == &kept;
+}
+
+static long send_carrier(int sig)
+{
+	siginfo_t info;
+
+	memset(&info, 0, sizeof(info));
+	info.si_signo = sig;
+	info.si_code = SI_QUEUE;
+	info.si_value.sival_ptr = &kept;
+	return send_self(sig, &info);
+}
+
+/* The thread is inside: the signal waits, and so do all others from the return on. */
+static void keep(int sig, struct guard *g, siginfo_t *info, ucontext_t *context)
+{
+	uint64_t all = MAY_WAIT;
+
+	if (!kept.sig && !is_carrier(info)) {
+		kept.info = *info;
+		kept.losses = plx_load(&g->losses);
+		kept.sig = sig;
+	} else if (!is_carrier(info)) {
+		/* The place is taken by one whose handler is still to run: back to the queue. */
+		plx_sys4(SYS_rt_sigprocmask, SIG_BLOCK, &all, NULL, sizeof(all));
+		send_self(sig, info);
 	}
-	act.sa_sigaction(sig, info, context);
+	memcpy(&kept.mask, &context->uc_sigmask, sizeof(kept.mask));
+	all |= kept.mask;
+	memcpy(&context->uc_sigmask, &all, sizeof(all));
+	plx_inside.waits = 1;
+}
+
+/* Which siginfo the handler gets: *info, or the one kept before it; false if none. */
+static bool take_turn(int sig, struct guard *g, siginfo_t *info, siginfo_t *first)
+{
+	bool carrier = is_carrier(info);
+
+	*first = *info;
+	if (kept.sig != sig)
+		return !carrier;
+	if (kept.losses != plx_load(&g->losses)) {
+		kept.sig = 0;
+		return !carrier;
+	}
+	*first = kept.info;
+	kept.sig = 0;
+	if (!carrier && (sig >= QUEUEING || send_carrier(sig) == 0)) {
+		kept.info = *info;
+		kept.sig = sig;
+	}
+	return true;
+}
+
+static void caught(int sig, siginfo_t *info, void *context)
+{
+	struct guard *g = guard_of(sig);
+	struct sigaction act;
+	siginfo_t first;
+
+	if (plx_inside.depth && (BIT(sig) & MAY_WAIT) && !plx_load(&keep_none)) {
+		keep(sig, g, info, context);
+		return;
+	}
+	if (plx_unlikely(kept.sig == sig || is_carrier(info))) {
+		if (!take_turn(sig, g, info, &first))
+			return;
+		info = &first;
+	}
+	program_action(g, &act);
+	if (is_handler(&act))
+		run_handler(sig, g, &act, info, context);
+	else if (act.sa_handler == SIG_DFL)
+		/* It has changed since the kernel looked, which will look again. */
+		send_self(sig, info);
+}
+
+static __attribute__((noinline)) bool context_here(ucontext_t *context)
+{
+	return getcontext(context) == 0;
+}
+
+/* No carrier can be had: the handler is called as a function. */
+static void run_here(int sig, uint64_t mask)
+{
+	struct guard *g = guard_of(sig);
+	siginfo_t info = kept.info;
+	struct sigaction act;
+	ucontext_t context;
+	uint64_t inner;
+
+	kept.sig = 0;
+	program_action(g, &act);
+	if (!is_handler(&act) || !context_here(&context))
+		return;
+	memcpy(&context.uc_sigmask, &mask, sizeof(mask));
+	memcpy(&inner, &act.sa_mask, sizeof(inner));
+	inner |= mask | BIT(sig);
+	plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &inner, NULL, sizeof(inner));
+	run_handler(sig, g, &act, &info, &context);
+}
+
+/* The thread has left. True if a handler has run. */
+static bool deliver(void)
+{
+	uint64_t mask = kept.mask;
+	int sig = kept.sig;
+
+	plx_inside.waits = 0;
+	if (sig && send_carrier(sig) < 0)
+		run_here(sig, mask);
+	plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
+	return sig != 0;
 }
 
 PLX_EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old)

@@ -14,6 +14,7 @@
  */
 #include "preload/preload.h"
 #include "aio/aio.h"
+#include "base/inside.h"
 #include "preload/timeleft.h"
 
 #include <fcntl.h>
@@ -318,11 +319,11 @@ static long serve(const struct raw *s)
 		return PLX_PASS;
 	case SYS_prctl:
 		if ((int)s->a == PR_SET_SECCOMP && !plx_vfork_child())
-			plx_stop_adopting(PLX_OUT_SYSCALL);
+			plx_sandbox();
 		return PLX_PASS;
 	case SYS_seccomp:
 		if (!plx_vfork_child())
-			plx_stop_adopting(PLX_OUT_SYSCALL);
+			plx_sandbox();
 		return PLX_PASS;
 	default:
 		return PLX_PASS;
@@ -341,6 +342,7 @@ static __attribute__((noinline)) long enter(RAW_PARAMS)
 
 static __attribute__((noinline)) long do_mremap(RAW_PARAMS)
 {
+	PLX_INSIDE();
 	void *token = plx_aio_mremap_begin((void *)a, b, (int)d);
 	long r = plx_real.syscall(RAW_ARGS);
 

@@ -20,6 +20,7 @@
 #include <semaphore.h>
 #include <signal.h>
 
+#include "base/inside.h"
 #include "base/spin.h"
 
 #define EFD_MAX (UINT64_MAX - 1)
@@ -259,6 +260,13 @@ static void sleeper_done(void *p)
 	plx_retire_flush_if_full();
 }
 
+static int sleeper_wait(struct efd_sleeper *s)
+{
+	PLX_OUTSIDE(sleep);
+
+	return sem_wait(&s->sem);
+}
+
 static bool efd_readable(void *arg)
 {
 	return efd_poll(arg) & EPOLLIN;
@@ -291,7 +299,7 @@ static int efd_sleep(struct pollux_eventfd *e, uint32_t events,
 		r = try(e, value);
 		if (r != -EAGAIN)
 			break;
-		if (sem_wait(&s->sem) != 0) {
+		if (sleeper_wait(s) != 0) {
 			r = -EINTR;
 			break;
 		}

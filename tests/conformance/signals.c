@@ -1,0 +1,531 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Signal handlers that make calls of their own, whatever call they have interrupted and
+ * at whatever instruction of it: nothing hangs, nothing is lost, and what a handler has
+ * done is done. For a handler a system call is one step.
+ *
+ * One thread makes all kinds of calls under fire from a timer; each test is about one
+ * thing that the handler does. POLLUX_TORTURE_SECONDS is the time for one test (default
+ * 0.5, 20 in long runs).
+ */
+#include "harness.h"
+
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#define FILES 3
+#define SOON_MS 10000
+
+enum call {
+	WRITE,
+	READ,
+	WAIT,
+	SLEEP,
+	CTL_MOD,
+	ADD_DEL,
+	NEW_CLOSE,
+	DUP_CLOSE,
+	POLL,
+	SELECT,
+	BLOCKED_READ,
+	LEAVE,
+	CALLS
+};
+
+static const char *const call_name[CALLS] = {"write", "read",	 "wait",	 "sleep",
+					     "MOD",   "ADD+DEL", "new",		 "dup",
+					     "poll",  "select",	 "blocked read", "leave"};
+
+/*
+ * What the victim works on. `efd` are watched by `ep` and by `own`; whatever is written
+ * to the first is counted. Objects that have left for the kernel stay there, so they are
+ * made anew now and then.
+ */
+static struct {
+	int efd[FILES];
+	int own, ep, pipe[2], blocked;
+} set;
+static unsigned long written, taken, fired, within[CALLS];
+static volatile sig_atomic_t in_call, all_left;
+static const char *volatile wrong;
+static int stop;
+static void (*act)(uint32_t *rnd);
+static struct sigaction sa_old;
+static uint32_t handler_rnd;
+static timer_t timer;
+
+#define atomic_add(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
+#define atomic_get(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
+#define must(cond)                                                                                 \
+	do {                                                                                       \
+		if (!(cond))                                                                       \
+			wrong = #cond;                                                             \
+	} while (0)
+
+static uint32_t random_below(uint32_t *s, uint32_t n)
+{
+	*s ^= *s << 13;
+	*s ^= *s >> 17;
+	*s ^= *s << 5;
+	return *s % n;
+}
+
+static int64_t torture_ms(void)
+{
+	const char *s = getenv("POLLUX_TORTURE_SECONDS");
+
+	if (s)
+		return (int64_t)(strtod(s, NULL) * 1000);
+	return getenv("POLLUX_TEST_LONG") ? 20000 : 500;
+}
+
+static void put(int fd, uint64_t v)
+{
+	if (write(fd, &v, sizeof(v)) == sizeof(v))
+		atomic_add(&written, v);
+	else
+		wrong = "a write failed";
+}
+
+static void take(int fd)
+{
+	uint64_t v;
+
+	if (read(fd, &v, sizeof(v)) == sizeof(v))
+		atomic_add(&taken, v);
+}
+
+static void handler(int sig)
+{
+	int saved = errno;
+
+	(void)sig;
+	fired++;
+	within[in_call]++;
+	act(&handler_rnd);
+	errno = saved;
+}
+
+static void set_open(void)
+{
+	set.own = epoll_create1(EPOLL_CLOEXEC);
+	must(set.own >= 0);
+	for (int i = 0; i < FILES; i++) {
+		set.efd[i] = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+		must(set.efd[i] >= 0);
+		must(ep_ctl(set.own, EPOLL_CTL_ADD, set.efd[i], EPOLLIN | EPOLLET, i) == 0);
+		/* One has a single watch, for which there are shorter ways. */
+		must(!i || ep_ctl(set.ep, EPOLL_CTL_ADD, set.efd[i], EPOLLIN | EPOLLET, i) == 0);
+	}
+	set.blocked = eventfd(0, EFD_CLOEXEC);
+	must(set.blocked >= 0);
+}
+
+static void set_close(void)
+{
+	for (int i = 0; i < FILES; i++) {
+		take(set.efd[i]);
+		must(close(set.efd[i]) == 0);
+	}
+	must(close(set.blocked) == 0);
+	must(close(set.own) == 0);
+}
+
+/* With the signal blocked: the handler must not find half a set. */
+static void set_renew(void)
+{
+	sigset_t usr2;
+
+	sigemptyset(&usr2);
+	sigaddset(&usr2, SIGUSR2);
+	pthread_sigmask(SIG_BLOCK, &usr2, NULL);
+	set_close();
+	set_open();
+	pthread_sigmask(SIG_UNBLOCK, &usr2, NULL);
+}
+
+static void one_call(enum call call, uint32_t *r)
+{
+	struct pollfd p[3] = {{.fd = set.efd[0], .events = POLLIN},
+			      {.fd = set.pipe[0], .events = POLLIN},
+			      {.fd = set.efd[1], .events = POLLIN}};
+	struct epoll_event ev[FILES];
+	struct timeval tv = {.tv_usec = 50};
+	int i = random_below(r, FILES);
+	int fd, n;
+	fd_set in;
+
+	switch (call) {
+	case WRITE:
+		put(set.efd[i], 1);
+		break;
+	case READ:
+		take(set.efd[i]);
+		break;
+	case WAIT:
+		must(epoll_wait(set.own, ev, FILES, 0) >= 0);
+		break;
+	case SLEEP:
+		n = epoll_wait(set.own, ev, 1, 1);
+		must(n >= 0 || errno == EINTR);
+		break;
+	case CTL_MOD:
+		must(ep_ctl(set.own, EPOLL_CTL_MOD, set.efd[i],
+			    EPOLLIN | (random_below(r, 2) ? EPOLLET : 0), i) == 0);
+		break;
+	case ADD_DEL:
+		fd = dup(set.efd[i]);
+		must(fd >= 0);
+		must(ep_ctl(set.own, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLET, i) == 0);
+		must(ep_ctl(set.own, EPOLL_CTL_DEL, fd, 0, 0) == 0);
+		must(close(fd) == 0);
+		break;
+	case NEW_CLOSE:
+		fd = eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC);
+		must(fd >= 0);
+		must(ep_ctl(set.own, EPOLL_CTL_ADD, fd, EPOLLIN, i) == 0);
+		must(close(fd) == 0);
+		break;
+	case DUP_CLOSE:
+		fd = fcntl(set.efd[i], F_DUPFD_CLOEXEC, 100);
+		must(fd >= 100);
+		must(close(fd) == 0);
+		break;
+	case POLL:
+		n = poll(p, 3, 1);
+		must(n >= 0 || errno == EINTR);
+		break;
+	case SELECT:
+		FD_ZERO(&in);
+		FD_SET(set.efd[i], &in);
+		FD_SET(set.pipe[0], &in);
+		n = select(set.efd[i] > set.pipe[0] ? set.efd[i] + 1 : set.pipe[0] + 1, &in, NULL,
+			   NULL, &tv);
+		must(n >= 0 || errno == EINTR);
+		break;
+	case BLOCKED_READ:
+		put(set.blocked, 1);
+		take(set.blocked);
+		break;
+	default:
+		fd = dup(set.efd[i]);
+		must(fcntl(fd, F_SETOWN, getpid()) == 0 || errno == EINVAL || errno == ENOTTY);
+		must(close(fd) == 0);
+		set_renew();
+	}
+}
+
+static void *victim(void *arg)
+{
+	struct sigevent sev = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR2};
+	uint32_t r = 12345;
+
+	(void)arg;
+	sev._sigev_un._tid = (pid_t)syscall(SYS_gettid);
+	must(timer_create(CLOCK_MONOTONIC, &sev, &timer) == 0);
+	set_open();
+	while (!atomic_get(&stop) && !wrong) {
+		/* Leaving is dear, and all that follows is the kernel's own. */
+		enum call call = random_below(&r, 400) ? random_below(&r, LEAVE) : LEAVE;
+
+		if (all_left) {
+			all_left = 0;
+			set_renew();
+		}
+		in_call = call;
+		for (int k = 0; k < 8; k++) {
+			/* One shot each, so that a slow handler does not eat all the time. */
+			struct itimerspec its = {.it_value.tv_nsec = 1 + random_below(&r, 15000)};
+
+			timer_settime(timer, 0, &its, NULL);
+			one_call(call, &r);
+		}
+	}
+	timer_delete(timer);
+	set_close();
+	return NULL;
+}
+
+/* Another thread, asleep most of the time, is told of what handlers write. */
+static void *reader(void *arg)
+{
+	struct epoll_event ev[FILES];
+
+	(void)arg;
+	while (!atomic_get(&stop))
+		must(epoll_wait(set.ep, ev, FILES, 10) >= 0);
+	return NULL;
+}
+
+static void run(void (*what)(uint32_t *rnd))
+{
+	struct sigaction sa = {.sa_handler = handler, .sa_flags = SA_RESTART};
+	int64_t start = now_ms();
+	struct test_thread t[2];
+	int calls = 0;
+
+	written = taken = fired = 0;
+	memset(within, 0, sizeof(within));
+	handler_rnd = 4711;
+	wrong = NULL;
+	stop = 0;
+	act = what;
+	assert_ok(pipe2(set.pipe, O_NONBLOCK | O_CLOEXEC));
+	set.ep = assert_ok(epoll_create1(EPOLL_CLOEXEC));
+	assert_ok(sigaction(SIGUSR2, &sa, &sa_old));
+	thread_start(&t[0], victim, NULL);
+	thread_start(&t[1], reader, NULL);
+	while (!wrong && now_ms() - start < torture_ms())
+		sleep_ms(5);
+	/* Each kind of call has been met, if need be a little later. */
+	while (!wrong && calls < CALLS && now_ms() - start < SOON_MS + torture_ms()) {
+		for (calls = 0; calls < CALLS && atomic_get(&within[calls]); calls++)
+			;
+		sleep_ms(1);
+	}
+	__atomic_store_n(&stop, 1, __ATOMIC_SEQ_CST);
+	assert_true(thread_join(&t[0], SOON_MS));
+	assert_true(thread_join(&t[1], SOON_MS));
+	assert_ok(sigaction(SIGUSR2, &sa_old, NULL));
+	print_message("%lu handlers, %lu written:", fired, written);
+	for (int i = 0; i < CALLS; i++)
+		print_message(" %s %lu", call_name[i], within[i]);
+	print_message("\n");
+	if (wrong)
+		print_message("not so: %s\n", wrong);
+	assert_null((const char *)wrong);
+	assert_int_equal(written, taken);
+	assert_int_equal(calls, CALLS);
+	close(set.pipe[0]);
+	close(set.pipe[1]);
+	close(set.ep);
+}
+
+/* --- what handlers do ------------------------------------------------------------------- */
+
+static void do_writes(uint32_t *r)
+{
+	char c = 'x';
+
+	put(set.efd[random_below(r, FILES)], 1);
+	if (write(set.pipe[1], &c, 1) < 0 && errno != EAGAIN)
+		wrong = "a write to a pipe failed";
+	if (random_below(r, 3) == 0)
+		while (read(set.pipe[0], &c, 1) == 1)
+			;
+}
+
+static void SIGNAL_handler_writes(void **state)
+{
+	(void)state;
+	run(do_writes);
+}
+
+static void do_close(uint32_t *r)
+{
+	int fd = eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC), copy;
+	struct epoll_event ev[16];
+	int n;
+
+	must(fd >= 0);
+	must(ep_ctl(set.own, EPOLL_CTL_ADD, fd, EPOLLIN, 'h') == 0);
+	copy = dup(fd);
+	must(copy >= 0 && copy != fd);
+	must(close(fd) == 0);
+	/* Closed at the last number only: until then it is reported, from then on it is not. */
+	if (random_below(r, 4) == 0) {
+		n = epoll_wait(set.own, ev, 16, 0);
+		while (n > 0 && ev[n - 1].data.u64 != 'h')
+			n--;
+		must(n > 0);
+	}
+	must(close(copy) == 0);
+	must(fcntl(copy, F_GETFD) == -1 && errno == EBADF);
+	n = epoll_wait(set.own, ev, 16, 0);
+	while (n > 0)
+		must(ev[--n].data.u64 != 'h');
+}
+
+static void SIGNAL_handler_closes(void **state)
+{
+	(void)state;
+	run(do_close);
+}
+
+static void do_poll(uint32_t *r)
+{
+	struct pollfd p[2] = {{.fd = set.efd[random_below(r, FILES)], .events = POLLIN},
+			      {.fd = set.pipe[0], .events = POLLIN}};
+	struct timespec none = {0}, little = {.tv_nsec = 1000};
+	fd_set in;
+
+	must(ppoll(p, 2, random_below(r, 4) ? &none : &little, NULL) >= 0);
+	FD_ZERO(&in);
+	FD_SET(p[0].fd, &in);
+	must(pselect(p[0].fd + 1, &in, NULL, NULL, &none, NULL) >= 0);
+	if (p[0].revents & POLLIN)
+		take(p[0].fd);
+	else
+		put(p[0].fd, 2);
+}
+
+static void SIGNAL_handler_polls(void **state)
+{
+	(void)state;
+	run(do_poll);
+}
+
+static void do_ctl(uint32_t *r)
+{
+	int inner, fd = set.efd[random_below(r, FILES)];
+	struct epoll_event ev[FILES];
+	char c = 'x';
+
+	inner = epoll_create1(EPOLL_CLOEXEC);
+	must(inner >= 0);
+	must(ep_ctl(inner, EPOLL_CTL_ADD, fd, EPOLLIN, 1) == 0);
+	must(ep_ctl(inner, EPOLL_CTL_ADD, set.pipe[0], EPOLLIN, 2) == 0);
+	put(fd, 1);
+	must(write(set.pipe[1], &c, 1) == 1);
+	must(epoll_wait(inner, ev, FILES, -1) == 2);
+	must(ep_ctl(inner, EPOLL_CTL_MOD, fd, EPOLLIN | EPOLLONESHOT, 3) == 0);
+	must(read(set.pipe[0], &c, 1) == 1);
+	must(epoll_wait(inner, ev, FILES, 0) == 1 && ev[0].data.u64 == 3);
+	must(ep_ctl(inner, EPOLL_CTL_DEL, fd, 0, 0) == 0);
+	must(close(inner) == 0);
+}
+
+static void SIGNAL_handler_uses_an_epoll_of_its_own(void **state)
+{
+	(void)state;
+	run(do_ctl);
+}
+
+static void do_dup(uint32_t *r)
+{
+	int fd = set.efd[random_below(r, FILES)];
+	int to = 200 + (int)random_below(r, 4);
+
+	must(dup2(fd, to) == to);
+	put(to, 1);
+	must(dup3(set.pipe[0], to, O_CLOEXEC) == to);
+	must(close(to) == 0);
+}
+
+static void SIGNAL_handler_duplicates(void **state)
+{
+	(void)state;
+	run(do_dup);
+}
+
+/* The object in the handler's hands, and nothing else, becomes the kernel's. */
+static void do_escape(uint32_t *r)
+{
+	char control[CMSG_SPACE(sizeof(int))] = {0}, c = 'x';
+	struct iovec iov = {.iov_base = &c, .iov_len = 1};
+	struct msghdr m = {.msg_iov = &iov,
+			   .msg_iovlen = 1,
+			   .msg_control = control,
+			   .msg_controllen = sizeof(control)};
+	struct cmsghdr *cm = CMSG_FIRSTHDR(&m);
+	int s[2], fd;
+
+	fd = random_below(r, 64) ? eventfd(3, EFD_NONBLOCK | EFD_CLOEXEC)
+				 : dup(set.efd[random_below(r, FILES)]);
+	must(ep_ctl(set.own, EPOLL_CTL_ADD, fd, EPOLLIN, 'h') == 0);
+	must(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, s) == 0);
+	cm->cmsg_level = SOL_SOCKET;
+	cm->cmsg_type = SCM_RIGHTS;
+	cm->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(cm), &fd, sizeof(fd));
+	must(sendmsg(s[0], &m, 0) == 1);
+	must(close(s[0]) == 0 && close(s[1]) == 0);
+	must(ep_ctl(set.own, EPOLL_CTL_DEL, fd, 0, 0) == 0);
+	must(close(fd) == 0);
+}
+
+static void SIGNAL_handler_passes_descriptors(void **state)
+{
+	(void)state;
+	run(do_escape);
+}
+
+static void do_fork(uint32_t *r)
+{
+	int fd = set.efd[random_below(r, FILES)], status;
+	uint64_t one = 1;
+	pid_t pid;
+
+	/* Each takes a while; most signals find a handler that only writes. */
+	if (random_below(r, 40)) {
+		put(fd, 1);
+		return;
+	}
+	pid = random_below(r, 2) ? fork() : _Fork();
+	if (pid == 0) {
+		struct epoll_event ev[FILES];
+
+		if (write(fd, &one, sizeof(one)) != sizeof(one) ||
+		    epoll_wait(set.own, ev, FILES, 0) < 0 || close(fd) != 0)
+			_exit(1);
+		_exit(0);
+	}
+	must(pid > 0);
+	all_left = 1;
+	must(waitpid(pid, &status, 0) == pid);
+	must(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	/* The counter is shared (EFD-19). */
+	atomic_add(&written, 1);
+}
+
+static void SIGNAL_handler_forks(void **state)
+{
+	(void)state;
+	run(do_fork);
+}
+
+static void do_exec(uint32_t *r)
+{
+	static char *const argv[] = {"true", NULL}, *const envp[] = {NULL};
+	int status;
+	pid_t pid;
+
+	if (random_below(r, 100)) {
+		put(set.efd[random_below(r, FILES)], 1);
+		return;
+	}
+	pid = _Fork();
+	if (pid == 0) {
+		/* Inherited, hence the kernel's before the new program starts. */
+		(void)fcntl(set.efd[0], F_SETFD, 0);
+		execve("/bin/true", argv, envp);
+		_exit(1);
+	}
+	must(pid > 0);
+	all_left = 1;
+	must(waitpid(pid, &status, 0) == pid);
+	must(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void SIGNAL_handler_forks_and_executes(void **state)
+{
+	(void)state;
+	run(do_exec);
+}
+
+int main(void)
+{
+	const struct CMUnitTest signals[] = {
+		cmocka_unit_test(SIGNAL_handler_writes),
+		cmocka_unit_test(SIGNAL_handler_closes),
+		cmocka_unit_test(SIGNAL_handler_polls),
+		cmocka_unit_test(SIGNAL_handler_uses_an_epoll_of_its_own),
+		cmocka_unit_test(SIGNAL_handler_duplicates),
+		cmocka_unit_test(SIGNAL_handler_passes_descriptors),
+		cmocka_unit_test(SIGNAL_handler_forks),
+		cmocka_unit_test(SIGNAL_handler_forks_and_executes),
+	};
+
+	return run_group(signals);
+}
