@@ -23,6 +23,8 @@
 
 /* The number of the calling thread's bell, hidden; NULL or -1 if it has none yet. */
 static __thread int *poll_bell_owner;
+/* The call of this thread that has watches linked; a handler may make another in it. */
+static __thread struct poll_call *poll_linked;
 static pthread_key_t bell_key;
 static pthread_once_t bell_once = PTHREAD_ONCE_INIT;
 
@@ -41,6 +43,8 @@ struct poll_call {
 	/* Where the number of the thread's bell is: it moves if the program wants it. */
 	int *bell;
 	bool linked;
+	/* The linked call that this one has interrupted. */
+	struct poll_call *outer;
 };
 
 static void bell_thread_exit(void *p)
@@ -114,6 +118,7 @@ static void poll_call_free(void *p)
 static void poll_call_end(void *p)
 {
 	struct poll_call *c = p;
+	uint64_t one = 1;
 
 	for (nfds_t i = 0; c->watch && i < c->n; i++) {
 		struct poll_watch *w = c->watch[i];
@@ -123,6 +128,12 @@ static void poll_call_end(void *p)
 		if (c->linked)
 			plx_watch_unlink(w->file, &w->w);
 		pollux_file_put(w->file);
+	}
+	if (c->linked) {
+		poll_linked = c->outer;
+		/* This call may have taken the other's ring, which looks again now. */
+		if (c->outer)
+			plx_sys3(SYS_write, plx_load(c->bell), &one, sizeof(one));
 	}
 	plx_retire(c, poll_call_free);
 	plx_retire_flush_if_full();
@@ -235,6 +246,8 @@ static int poll_link(struct poll_call *c)
 		if (c->watch[i])
 			plx_watch_link(c->watch[i]->file, &c->watch[i]->w);
 	c->linked = true;
+	c->outer = poll_linked;
+	poll_linked = c;
 	plx_mb();
 	return 0;
 }

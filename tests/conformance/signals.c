@@ -10,6 +10,7 @@
  */
 #include "harness.h"
 
+#include <sched.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -514,6 +515,84 @@ static void SIGNAL_handler_forks_and_executes(void **state)
 	run(do_exec);
 }
 
+/* --- a poll in a handler that has interrupted a poll -------------------------------------- */
+
+static struct {
+	int mine, other;
+	unsigned long taken;
+	int polling;
+} nest;
+
+static void poll_other(int sig)
+{
+	struct pollfd p = {.fd = nest.other, .events = POLLIN};
+	struct timespec little = {.tv_nsec = 1};
+	int saved = errno;
+
+	(void)sig;
+	must(ppoll(&p, 1, &little, NULL) == 0);
+	errno = saved;
+}
+
+static void *nest_victim(void *arg)
+{
+	struct pollfd p = {.fd = nest.mine, .events = POLLIN};
+	uint64_t v;
+
+	(void)arg;
+	while (!atomic_get(&stop)) {
+		__atomic_store_n(&nest.polling, 1, __ATOMIC_SEQ_CST);
+		/* Only the signal of this round can interrupt, and it takes nothing away. */
+		if (poll(&p, 1, -1) != 1)
+			continue;
+		must(read(nest.mine, &v, sizeof(v)) == sizeof(v));
+		__atomic_store_n(&nest.polling, 0, __ATOMIC_SEQ_CST);
+		atomic_add(&nest.taken, v);
+	}
+	return NULL;
+}
+
+static void SIGNAL_a_poll_in_a_handler_takes_no_wake(void **state)
+{
+	struct sigaction sa = {.sa_handler = poll_other}, old;
+	int64_t start = now_ms(), soon;
+	unsigned long rounds = 0;
+	struct test_thread t;
+	uint32_t r = 99;
+
+	(void)state;
+	stop = 0;
+	wrong = NULL;
+	nest.taken = 0;
+	nest.mine = efd_new(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	nest.other = efd_new(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	assert_ok(sigaction(SIGUSR1, &sa, &old));
+	thread_start(&t, nest_victim, NULL);
+	while (!wrong && now_ms() - start < torture_ms()) {
+		while (!atomic_get(&nest.polling) && !wrong)
+			sched_yield();
+		for (uint32_t i = random_below(&r, 3000); i; i--)
+			__asm__ __volatile__("");
+		assert_int_equal(pthread_kill(t.id, SIGUSR1), 0);
+		for (uint32_t i = random_below(&r, 2000); i; i--)
+			__asm__ __volatile__("");
+		efd_add(nest.mine, 1);
+		rounds++;
+		soon = now_ms() + SOON_MS;
+		while (atomic_get(&nest.taken) < rounds && now_ms() < soon)
+			sched_yield();
+		assert_int_equal(atomic_get(&nest.taken), rounds);
+	}
+	__atomic_store_n(&stop, 1, __ATOMIC_SEQ_CST);
+	efd_add(nest.mine, 1);
+	assert_true(thread_join(&t, SOON_MS));
+	assert_null((const char *)wrong);
+	assert_ok(sigaction(SIGUSR1, &old, NULL));
+	print_message("%lu rounds\n", rounds);
+	close(nest.mine);
+	close(nest.other);
+}
+
 int main(void)
 {
 	const struct CMUnitTest signals[] = {
@@ -525,6 +604,7 @@ int main(void)
 		cmocka_unit_test(SIGNAL_handler_passes_descriptors),
 		cmocka_unit_test(SIGNAL_handler_forks),
 		cmocka_unit_test(SIGNAL_handler_forks_and_executes),
+		cmocka_unit_test(SIGNAL_a_poll_in_a_handler_takes_no_wake),
 	};
 
 	return run_group(signals);
