@@ -81,7 +81,11 @@ PLX_EXPORT int plx_io_getevents_0_1(io_context_t ctx, long nr, struct io_event *
 PLX_EXPORT int plx_io_getevents_0_1(io_context_t ctx, long nr, struct io_event *events,
 				    const struct timespec *timeout)
 {
-	return (int)plx_aio_call_getevents((aio_context_t)ctx, 1, nr, events, timeout);
+	struct timespec ts;
+
+	if (timeout)
+		ts = *timeout;
+	return plx_io_getevents(ctx, 1, nr, events, timeout ? &ts : NULL);
 }
 VERSIONED(plx_io_getevents_0_1, "io_getevents@LIBAIO_0.1");
 
@@ -144,6 +148,10 @@ VERSIONED(plx_io_queue_wait, "io_queue_wait@@LIBAIO_0.4");
 PLX_EXPORT int plx_io_queue_wait_0_1(io_context_t ctx, const struct timespec *timeout);
 PLX_EXPORT int plx_io_queue_wait_0_1(io_context_t ctx, const struct timespec *timeout)
 {
-	return (int)plx_aio_call_getevents((aio_context_t)ctx, 0, 0, NULL, timeout);
+	struct timespec ts;
+
+	if (timeout)
+		ts = *timeout;
+	return plx_io_queue_wait(ctx, timeout ? &ts : NULL);
 }
 VERSIONED(plx_io_queue_wait_0_1, "io_queue_wait@LIBAIO_0.1");
