@@ -21,6 +21,8 @@ pkg-config pkg-config
 python3 python3
 '
 need_module='liburcu-bp liburcu-dev'
+# Libraries that bring no description for pkg-config: their header is looked for.
+need_header=
 
 # The command that is looked for, and the packages that bring it.
 programs='
@@ -52,6 +54,7 @@ clang-format clang-format
 spin spin"
 	need_module="$need_module
 cmocka libcmocka-dev"
+	need_header='libaio.h libaio-dev'
 	;;
 programs)
 	need_command=$programs
@@ -107,6 +110,12 @@ find_missing()
 		pkg-config --exists "$probe" 2>/dev/null || missing="$missing $package"
 	done <<-END
 	$need_module
+	END
+	while read -r probe package; do
+		[ -n "$probe" ] || continue
+		echo "#include <$probe>" | gcc -E -x c - >/dev/null 2>&1 || missing="$missing $package"
+	done <<-END
+	$need_header
 	END
 }
 
