@@ -108,8 +108,7 @@ class Side:
         self.name = name
         self.pollux = name != "plain"
         self.options = list(options)
-        self.dir = os.path.join(test.scratch, name)
-        os.mkdir(self.dir)
+        self.dir = tempfile.mkdtemp(prefix=name + ".", dir=test.scratch)
         self.started = []
 
     def command(self, argv):
