@@ -36,11 +36,14 @@ static const char help_text[] =
 	"  watches    ADD, DEL and memory as the set grows from 1,000 to 1,000,000\n"
 	"  kernelfds  TCP echo over loopback: descriptors that Pollux leaves to the kernel\n"
 	"  servers    nginx with wrk, redis with redis-benchmark, if installed\n"
+	"  aio        Linux AIO: single requests, batches, disk, contexts; fio, if installed\n"
+	"  aio-lookup from a pointer to the AIO context: list, radix tree, Pollux's table\n"
 	"  all        all of them\n"
 	"\n"
 	"  --threads=LIST   numbers of threads, such as 1,8,64 (waiters: of waiting threads;\n"
-	"                   pingpong: of pairs; not for watches and servers)\n"
-	"  --events=N       events of each thread (watches: size of the set)\n"
+	"                   pingpong: of pairs; not for watches, servers and aio)\n"
+	"  --events=N       events of each thread (watches: size of the set; aio: requests;\n"
+	"                   aio-lookup: contexts)\n"
 	"  --pairs=N        runs on each side (default 7, with --quick 3)\n"
 	"  --quick          fewer and shorter runs, for a first impression\n"
 	"  --native         storm: also the programs that call Pollux's own functions\n"
@@ -50,6 +53,7 @@ static const char help_text[] =
 	"Shown are the medians of both sides and the median of the ratios of all pairs, with\n"
 	"the smallest and the largest ratio. Above 1 Pollux is better. '~' marks a result whose\n"
 	"ratios differ by more than half of their median: repeat it on a calmer machine.\n"
+	"aio-lookup compares the table with each of the others, which are Pollux's own, too.\n"
 	"\n"
 	"Exit status: 0 if every run succeeded, 1 if one failed, took more than 120 s or was\n"
 	"not served by Pollux, 2 usage error.\n";
@@ -68,11 +72,24 @@ struct metric {
 	enum unit unit;
 };
 
+/* Most benches have two sides. The last one of a bench is what the others are compared with. */
 enum side {
 	SIDE_KERNEL,
 	SIDE_POLLUX,
-	SIDES,
+	MAX_SIDES = 3,
 };
+
+/* What is run in turn. */
+struct sides {
+	size_t n;
+	/* As shown, and as in the JSON file. */
+	const char *names[MAX_SIDES];
+	const char *keys[MAX_SIDES];
+};
+
+static const struct sides kernel_and_pollux = {2, {"kernel", "Pollux"}, {"kernel", "pollux"}};
+static const struct sides lookups = {
+	3, {"list", "radix tree", "table"}, {"list", "radix_tree", "table"}};
 
 struct sample {
 	bool done;
@@ -89,18 +106,22 @@ struct config {
 	char *label;
 	struct metric metrics[MAX_METRICS];
 	size_t n_metrics;
-	char **argv[SIDES];
+	const struct sides *sides;
+	char **argv[MAX_SIDES];
 	/* Why it cannot be measured here; NULL if it can. */
 	char *skipped;
 	/* The Pollux side calls the library itself instead of being served by the drop-in. */
 	bool native;
-	struct sample *samples[SIDES];
+	struct sample *samples[MAX_SIDES];
 };
 
 struct summary {
-	double median[SIDES];
-	double ratio, ratio_min, ratio_max;
-	bool noisy;
+	double median[MAX_SIDES];
+	/* Of the last side to each of the others. */
+	struct {
+		double median, min, max;
+		bool noisy;
+	} ratio[MAX_SIDES - 1];
 };
 
 static struct {
@@ -161,9 +182,16 @@ static struct config *config_new(const char *suite, char *label)
 	c->label = label;
 	c->metrics[0] = rate_metric;
 	c->n_metrics = 1;
-	for (int s = 0; s < SIDES; s++)
+	c->sides = &kernel_and_pollux;
+	for (size_t s = 0; s < MAX_SIDES; s++)
 		c->samples[s] = cli_alloc(opt.pairs * sizeof(*c->samples[s]));
 	return c;
+}
+
+/* The side that is Pollux. */
+static size_t ours(const struct config *c)
+{
+	return c->sides->n - 1;
 }
 
 static void config_add_metric(struct config *c, const struct metric *metric)
@@ -300,7 +328,7 @@ static void add_native_storm(unsigned int n, unsigned long events)
 	}
 	args_add(&kernel, "%s", stock);
 	args_add(&pollux, "%s", native);
-	for (int s = 0; s < SIDES; s++) {
+	for (int s = 0; s < 2; s++) {
 		struct args *a = s == SIDE_KERNEL ? &kernel : &pollux;
 
 		args_add(a, "--threads");
@@ -337,7 +365,7 @@ static void add_storm(void)
 static void add_watches(void)
 {
 	static const unsigned long usual[] = {1000, 10000, 100000, 1000000, 0};
-	static const unsigned long quick[] = {1000, 100000, 0};
+	static const unsigned long quick[] = {1000, 100000};
 	static const struct metric metrics[] = {
 		{"add_ns", "ADD", UNIT_NS},
 		{"del_ns", "DEL", UNIT_NS},
@@ -393,7 +421,7 @@ static void add_servers(void)
 			c->skipped = cli_strdup("servers.sh is not installed");
 			continue;
 		}
-		for (int s = 0; s < SIDES; s++) {
+		for (int s = 0; s < 2; s++) {
 			struct args a = {0};
 
 			args_add(&a, "/bin/sh");
@@ -406,6 +434,102 @@ static void add_servers(void)
 				args_add(&a, "--pollux");
 				args_add(&a, "%s", self);
 			}
+			c->argv[s] = a.v;
+		}
+	}
+}
+
+static void add_aio(void)
+{
+	static const struct {
+		const char *mode;
+		const char *label;
+		unsigned long events;
+	} micro[] = {
+		{"pread", "1 KiB reads, one at a time", 500000},
+		{"pwrite", "1 KiB writes, one at a time", 500000},
+		{"depth", "1 KiB, 32 in flight, 16 at a time", 1000000},
+		{"direct", "4 KiB O_DIRECT on disk, 32 in flight", 20000},
+		{"setup", "io_setup and io_destroy", 100000},
+	};
+	static const struct {
+		const char *workload;
+		const char *label;
+	} fio[] = {
+		{"jobs512", "fio, 512 threads, randrw 256k bs=1k"},
+		{"jobs1", "fio, one thread, randrw 100m bs=1k"},
+	};
+	static const struct metric cpu = {"cpu_ns_per_op", "CPU", UNIT_NS};
+	char script[PATH_MAX];
+	bool found = locate_bench("fio.sh", script);
+
+	for (size_t i = 0; i < sizeof(micro) / sizeof(micro[0]); i++) {
+		struct config *c = config_stock("aio", cli_strdup(micro[i].label), "aio_micro",
+						cli_format("--mode %s --events %lu", micro[i].mode,
+							   share(micro[i].events, 1)));
+
+		config_add_metric(c, &cpu);
+	}
+	for (size_t i = 0; i < sizeof(fio) / sizeof(fio[0]); i++) {
+		struct config *c = config_new("aio", cli_strdup(fio[i].label));
+
+		config_add_metric(c, &cpu);
+		if (!found) {
+			c->skipped = cli_strdup("fio.sh is not installed");
+			continue;
+		}
+		for (int s = 0; s < 2; s++) {
+			struct args a = {0};
+
+			args_add(&a, "/bin/sh");
+			args_add(&a, "%s", script);
+			args_add(&a, "--workload");
+			args_add(&a, "%s", fio[i].workload);
+			if (opt.quick)
+				args_add(&a, "--quick");
+			if (s == SIDE_POLLUX) {
+				args_add(&a, "--pollux");
+				args_add(&a, "%s", self);
+			}
+			c->argv[s] = a.v;
+		}
+	}
+}
+
+static void add_aio_lookup(void)
+{
+	static const unsigned long usual[] = {1, 64, 512, 1024, 100000};
+	static const char *const algorithms[] = {"list", "radix", "table"};
+	static const struct metric metrics[] = {
+		{"ns", "the same again", UNIT_NS},
+		{"any_ns", "any of them", UNIT_NS},
+	};
+	const unsigned long one[] = {opt.events, 0};
+	char path[PATH_MAX];
+	bool found = locate_bench("inner_aio_lookup", path);
+
+	for (const unsigned long *n = opt.events ? one : usual; *n; n++) {
+		struct config *c =
+			config_new("aio-lookup", cli_format("%lu context%s", *n, plural(*n)));
+
+		c->sides = &lookups;
+		c->native = true;
+		memcpy(c->metrics, metrics, sizeof(metrics));
+		c->n_metrics = *n == 1 ? 1 : 2;
+		if (!found) {
+			c->skipped = cli_strdup("inner_aio_lookup is not built or not installed");
+			continue;
+		}
+		for (size_t s = 0; s < lookups.n; s++) {
+			struct args a = {0};
+
+			args_add(&a, "%s", path);
+			args_add(&a, "--algorithm");
+			args_add(&a, "%s", algorithms[s]);
+			args_add(&a, "--contexts");
+			args_add(&a, "%lu", *n);
+			args_add(&a, "--milliseconds");
+			args_add(&a, "%d", opt.quick ? 20 : 100);
 			c->argv[s] = a.v;
 		}
 	}
@@ -424,6 +548,8 @@ static const struct suite {
 	{"watches", add_watches, "watches: cost of a watch as the set grows"},
 	{"kernelfds", add_kernelfds, "kernelfds: TCP echo, kernel descriptors alone"},
 	{"servers", add_servers, "servers: requests over loopback"},
+	{"aio", add_aio, "aio: Linux AIO, on tmpfs unless it says otherwise"},
+	{"aio-lookup", add_aio_lookup, "aio-lookup: from a pointer to the context, and back"},
 };
 #define N_SUITES (sizeof(suites) / sizeof(suites[0]))
 
@@ -461,27 +587,29 @@ static struct summary summarize(const struct config *c, size_t metric)
 	struct summary r;
 	size_t n;
 
-	for (int s = 0; s < SIDES; s++) {
+	for (size_t s = 0; s < c->sides->n; s++) {
 		n = 0;
 		for (unsigned int p = 0; p < opt.pairs; p++)
 			if (c->samples[s][p].ok && isfinite(c->samples[s][p].value[metric]))
 				values[n++] = c->samples[s][p].value[metric];
 		r.median[s] = median(values, n);
 	}
-	n = 0;
-	for (unsigned int p = 0; p < opt.pairs; p++) {
-		const struct sample *k = &c->samples[SIDE_KERNEL][p];
-		const struct sample *u = &c->samples[SIDE_POLLUX][p];
-		double kv = k->value[metric], uv = u->value[metric];
+	for (size_t s = 0; s < ours(c); s++) {
+		n = 0;
+		for (unsigned int p = 0; p < opt.pairs; p++) {
+			const struct sample *k = &c->samples[s][p];
+			const struct sample *u = &c->samples[ours(c)][p];
+			double kv = k->value[metric], uv = u->value[metric];
 
-		if (!k->ok || !u->ok || !(kv > 0) || !(uv > 0))
-			continue;
-		values[n++] = c->metrics[metric].unit == UNIT_RATE ? uv / kv : kv / uv;
+			if (!k->ok || !u->ok || !(kv > 0) || !(uv > 0))
+				continue;
+			values[n++] = c->metrics[metric].unit == UNIT_RATE ? uv / kv : kv / uv;
+		}
+		r.ratio[s].median = median(values, n);
+		r.ratio[s].min = n ? values[0] : NAN;
+		r.ratio[s].max = n ? values[n - 1] : NAN;
+		r.ratio[s].noisy = n && r.ratio[s].max - r.ratio[s].min > r.ratio[s].median / 2;
 	}
-	r.ratio = median(values, n);
-	r.ratio_min = n ? values[0] : NAN;
-	r.ratio_max = n ? values[n - 1] : NAN;
-	r.noisy = n && r.ratio_max - r.ratio_min > r.ratio / 2;
 	return r;
 }
 
@@ -495,6 +623,8 @@ static void format_value(char *text, size_t size, double v, enum unit unit)
 	case UNIT_RATE:
 		if (v >= 1e6)
 			snprintf(text, size, "%.*f M/s", v >= 1e8 ? 0 : v >= 1e7 ? 1 : 2, v / 1e6);
+		else if (v < 1e3)
+			snprintf(text, size, "%.1f /s", v);
 		else
 			snprintf(text, size, "%.*f k/s", v >= 1e5 ? 0 : 1, v / 1e3);
 		break;
@@ -514,7 +644,7 @@ static size_t count_failed(const struct config *c)
 {
 	size_t n = 0;
 
-	for (int s = 0; s < SIDES; s++)
+	for (size_t s = 0; s < c->sides->n; s++)
 		for (unsigned int p = 0; p < opt.pairs; p++)
 			n += c->samples[s][p].done && !c->samples[s][p].ok;
 	return n;
@@ -525,7 +655,7 @@ static size_t count_unserved(const struct config *c)
 	size_t n = 0;
 
 	for (unsigned int p = 0; p < opt.pairs; p++)
-		n += c->samples[SIDE_POLLUX][p].ok && !c->samples[SIDE_POLLUX][p].served;
+		n += c->samples[ours(c)][p].ok && !c->samples[ours(c)][p].served;
 	return n;
 }
 
@@ -539,24 +669,29 @@ static void print_config(const struct config *c)
 	}
 	for (size_t m = 0; m < c->n_metrics; m++) {
 		struct summary r = summarize(c, m);
-		char kernel[32], pollux[32], ratio[64];
+		char value[32];
 		char *label = c->n_metrics == 1 ? cli_strdup(c->label)
 						: cli_format("%s%s%s", m ? "  " : c->label,
 							     m ? "" : ": ", c->metrics[m].title);
 
-		format_value(kernel, sizeof(kernel), r.median[SIDE_KERNEL], c->metrics[m].unit);
-		format_value(pollux, sizeof(pollux), r.median[SIDE_POLLUX], c->metrics[m].unit);
-		if (isfinite(r.ratio))
-			snprintf(ratio, sizeof(ratio), "%7.2fx  [%.2f..%.2f]", r.ratio, r.ratio_min,
-				 r.ratio_max);
-		else
-			snprintf(ratio, sizeof(ratio), "%7s", "-");
-		printf("  %-38s %11s %11s %s%s\n", label, kernel, pollux, ratio,
-		       r.noisy ? " ~" : "");
+		printf("  %-38s", label);
+		for (size_t i = 0; i < c->sides->n; i++) {
+			format_value(value, sizeof(value), r.median[i], c->metrics[m].unit);
+			printf(" %11s", value);
+		}
+		for (size_t i = 0; i < ours(c); i++) {
+			if (isfinite(r.ratio[i].median))
+				printf(" %7.2fx  [%.2f..%.2f]%s", r.ratio[i].median, r.ratio[i].min,
+				       r.ratio[i].max, r.ratio[i].noisy ? " ~" : "");
+			else
+				printf(" %7s", "-");
+		}
+		putchar('\n');
 		free(label);
 	}
 	if (failed)
-		printf("    FAILED: %zu of %u runs; they are left out\n", failed, 2 * opt.pairs);
+		printf("    FAILED: %zu of %zu runs; they are left out\n", failed,
+		       c->sides->n * opt.pairs);
 	if (unserved)
 		printf("    NOT SERVED: in %zu of %u runs Pollux did not serve the program; "
 		       "this is no measurement of it\n",
@@ -643,17 +778,16 @@ static char *last_line(const char *text)
 	return cli_format("%.*s", (int)(end - start), text + start);
 }
 
-static void sample_fail(struct config *c, struct sample *s, enum side side, char *why)
+static void sample_fail(struct config *c, struct sample *s, size_t side, char *why)
 {
 	s->ok = false;
 	s->failure = why;
 	progress_clear();
 	fflush(stdout);
-	fprintf(stderr, "pollux: %s, %s, %s: %s\n", c->suite, c->label,
-		side == SIDE_KERNEL ? "kernel" : "Pollux", why);
+	fprintf(stderr, "pollux: %s, %s, %s: %s\n", c->suite, c->label, c->sides->names[side], why);
 }
 
-static void run_one(struct config *c, enum side side, unsigned int pair)
+static void run_one(struct config *c, size_t side, unsigned int pair)
 {
 	struct sample *s = &c->samples[side][pair];
 	struct child child = {
@@ -666,7 +800,7 @@ static void run_one(struct config *c, enum side side, unsigned int pair)
 	int rc;
 
 	progress.config = c;
-	progress.side = side == SIDE_KERNEL ? "kernel" : "Pollux";
+	progress.side = c->sides->names[side];
 	progress.pair = pair;
 	rc = child_run(&child);
 	progress.done++;
@@ -693,7 +827,7 @@ static void run_one(struct config *c, enum side side, unsigned int pair)
 		sample_fail(c, s, side, cli_format("printed no result: '%.80s'", s->line));
 		return;
 	}
-	if (side == SIDE_KERNEL && line_value(s->line, "preload") != 0) {
+	if (side != ours(c) && line_value(s->line, "preload") != 0) {
 		sample_fail(c, s, side,
 			    cli_strdup("the plain run had the drop-in loaded (see LD_PRELOAD and "
 				       "/etc/ld.so.preload)"));
@@ -709,22 +843,19 @@ static void run_config(struct config *c)
 {
 	for (unsigned int pair = 0; pair < opt.pairs && !c->skipped; pair++) {
 		/* Who begins changes, so that a slow drift of the machine cancels out. */
-		enum side first = pair % 2 ? SIDE_POLLUX : SIDE_KERNEL;
-
-		run_one(c, first, pair);
-		if (!c->skipped)
-			run_one(c, first == SIDE_KERNEL ? SIDE_POLLUX : SIDE_KERNEL, pair);
+		for (size_t i = 0; i < c->sides->n && !c->skipped; i++)
+			run_one(c, (pair + i) % c->sides->n, pair);
 		/* What fails three times on each side fails; time is better spent elsewhere. */
-		if (pair == 2 && count_failed(c) == 6)
+		if (pair == 2 && count_failed(c) == 3 * c->sides->n)
 			break;
 	}
 	progress_clear();
 	print_config(c);
 }
 
-static void write_json_side(struct json *j, const struct config *c, enum side side)
+static void write_json_side(struct json *j, const struct config *c, size_t side)
 {
-	json_open(j, side == SIDE_KERNEL ? "kernel" : "pollux", '{');
+	json_open(j, c->sides->keys[side], '{');
 	json_open(j, "command", '[');
 	for (size_t i = 0; c->argv[side] && c->argv[side][i]; i++)
 		json_string(j, NULL, c->argv[side][i]);
@@ -738,7 +869,7 @@ static void write_json_side(struct json *j, const struct config *c, enum side si
 		json_open(j, NULL, '{');
 		json_integer(j, "pair", p + 1);
 		json_bool(j, "ok", s->ok);
-		if (side == SIDE_POLLUX)
+		if (side == ours(c))
 			json_bool(j, "served", s->served);
 		json_number(j, "wall_seconds", s->seconds);
 		if (s->failure)
@@ -752,6 +883,15 @@ static void write_json_side(struct json *j, const struct config *c, enum side si
 	}
 	json_close(j, ']');
 	json_close(j, '}');
+}
+
+/* The key is put together of three parts. */
+static void write_json_key(struct json *j, const char *a, const char *b, const char *c, double v)
+{
+	char *key = cli_format("%s%s%s", a, b, c);
+
+	json_number(j, key, v);
+	free(key);
 }
 
 static void write_json(FILE *f, const struct machine *before, const struct machine *after)
@@ -799,25 +939,45 @@ static void write_json(FILE *f, const struct machine *before, const struct machi
 		json_open(&j, "metrics", '[');
 		for (size_t m = 0; m < c->n_metrics; m++) {
 			struct summary r = summarize(c, m);
+			bool noisy = false;
 
 			json_open(&j, NULL, '{');
 			json_string(&j, "name", c->metrics[m].key);
 			json_string(&j, "unit", units[c->metrics[m].unit]);
-			json_number(&j, "kernel_median", r.median[SIDE_KERNEL]);
-			json_number(&j, "pollux_median", r.median[SIDE_POLLUX]);
-			json_number(&j, "ratio_median", r.ratio);
-			json_number(&j, "ratio_min", r.ratio_min);
-			json_number(&j, "ratio_max", r.ratio_max);
-			json_bool(&j, "noisy", r.noisy);
+			for (size_t s = 0; s < c->sides->n; s++)
+				write_json_key(&j, "", c->sides->keys[s], "_median", r.median[s]);
+			for (size_t s = 0; s < ours(c); s++) {
+				/* With two sides there is one ratio, which needs no name. */
+				const char *name = ours(c) == 1 ? "" : c->sides->keys[s];
+				const char *bar = *name ? "_" : "";
+
+				write_json_key(&j, name, bar, "ratio_median", r.ratio[s].median);
+				write_json_key(&j, name, bar, "ratio_min", r.ratio[s].min);
+				write_json_key(&j, name, bar, "ratio_max", r.ratio[s].max);
+				noisy |= r.ratio[s].noisy;
+			}
+			json_bool(&j, "noisy", noisy);
 			json_close(&j, '}');
 		}
 		json_close(&j, ']');
-		for (int s = 0; s < SIDES; s++)
+		for (size_t s = 0; s < c->sides->n; s++)
 			write_json_side(&j, c, s);
 		json_close(&j, '}');
 	}
 	json_close(&j, ']');
 	json_close(&j, '}');
+}
+
+static void print_heads(const struct sides *sides)
+{
+	printf("  %-38s", "");
+	for (size_t s = 0; s < sides->n; s++)
+		printf(" %11s", sides->names[s]);
+	if (sides->n == 2)
+		printf(" %8s", "ratio");
+	else
+		printf("   ratio to each");
+	putchar('\n');
 }
 
 static int run_all(void)
@@ -840,7 +1000,8 @@ static int run_all(void)
 	       plural((unsigned long)before.cpus), before.kernel, before.load[0], before.date,
 	       opt.pairs, plural(opt.pairs));
 	fflush(stdout);
-	progress.total = n_configs * opt.pairs * 2;
+	for (size_t i = 0; i < n_configs; i++)
+		progress.total += opt.pairs * configs[i].sides->n;
 	progress.tty = isatty(STDERR_FILENO);
 	progress.start = cli_now();
 	for (size_t i = 0; i < n_configs; i++) {
@@ -851,7 +1012,7 @@ static int run_all(void)
 			for (size_t s = 0; s < N_SUITES; s++)
 				if (!strcmp(suite, suites[s].name))
 					printf("\n%s\n", suites[s].title);
-			printf("  %-38s %11s %11s %8s\n", "", "kernel", "Pollux", "ratio");
+			print_heads(configs[i].sides);
 		}
 		if (configs[i].skipped)
 			print_config(&configs[i]);
@@ -1006,7 +1167,7 @@ int cmd_bench(int argc, char **argv)
 		return status;
 	if (optind >= argc) {
 		cli_error("bench: which one? events, waiters, pingpong, storm, watches, kernelfds, "
-			  "servers or all");
+			  "servers, aio, aio-lookup or all");
 		return cli_try_help("bench", CLI_USAGE);
 	}
 	for (int i = optind; i < argc; i++) {
@@ -1039,7 +1200,7 @@ int cmd_bench(int argc, char **argv)
 	for (size_t i = 0; i < n_configs; i++) {
 		struct config *c = &configs[i];
 
-		for (int s = 0; s < SIDES; s++) {
+		for (size_t s = 0; s < MAX_SIDES; s++) {
 			for (unsigned int p = 0; p < opt.pairs; p++) {
 				free(c->samples[s][p].line);
 				free(c->samples[s][p].failure);

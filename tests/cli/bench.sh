@@ -38,6 +38,30 @@ END
 python3 "$scratch/look.py" "$json" 2>"$err"
 report $? "both sides ran, each on what it measures"
 
+call "$pollux" bench aio-lookup --quick --pairs 2 --events 300 --json "$json"
+expect "a bench with three sides ends well" 0
+cat >"$scratch/look3.py" <<'END'
+import json, math, sys
+r, = json.load(open(sys.argv[1]))["results"]
+assert r["failed"] == 0 and r["not_served"] == 0, r
+for side in "list", "radix_tree", "table":
+    assert [run["ok"] for run in r[side]["runs"]] == [True, True], r
+for m in r["metrics"]:
+    for side in "list", "radix_tree":
+        ratio = m[side + "_ratio_median"]
+        assert math.isfinite(ratio) and ratio > 0, m
+        assert m[side + "_ratio_min"] <= ratio <= m[side + "_ratio_max"], m
+        assert m[side + "_median"] > 0 and m["table_median"] > 0, m
+END
+python3 "$scratch/look3.py" "$json" 2>"$err"
+report $? "the last of the sides is compared with each of the others"
+
+# fio may be missing; then that is said.
+call "$pollux" bench aio --quick --pairs 1 --events 500
+expect "a quick bench of AIO ends well" 0
+grep -Eq '1 KiB reads, one at a time: rate .* [0-9.]+x +\[' "$out"
+report $? "it shows what single reads cost"
+
 call "$pollux" bench events --quick --pairs 1 --threads 1 --events 1000 --json "$scratch/no/file"
 [ "$status" -ne 0 ] && [ -s "$err" ]
 report $? "a file that cannot be written is no success"
