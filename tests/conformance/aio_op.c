@@ -46,8 +46,7 @@ static char *aligned(size_t n)
 	return p;
 }
 
-/* --- files of every kind -----------------------------------------------------------------------
- */
+/* --- files of every kind --------------------------------------------------------------------- */
 
 enum kind {
 	MEMFD,
@@ -330,8 +329,7 @@ static void reads_and_writes(aio_context_t ctx, enum kind kind, int fd)
 	ends_as(ctx, aio_pwritev(&cb, fd, &iov, 1, at), kinds[kind].wr, kinds[kind].name);
 }
 
-/* --- AIO-OP-01 ---------------------------------------------------------------------------------
- */
+/* --- AIO-OP-01 ------------------------------------------------------------------------------- */
 
 static bool opcode_known(unsigned int op)
 {
@@ -445,8 +443,7 @@ static void AIO_OP_01_an_unknown_opcode_comes_after_descriptors_and_key(void **s
 	aio_free(ctx);
 }
 
-/* --- AIO-OP-02: which of two errors ------------------------------------------------------------
- */
+/* --- AIO-OP-02: which of two errors ---------------------------------------------------------- */
 
 static void AIO_OP_02_priority_before_flags(void **state)
 {
@@ -560,8 +557,7 @@ static void AIO_OP_02_what_the_request_says_comes_before_the_descriptor(void **s
 	aio_free(ctx);
 }
 
-/* --- AIO-OP-03 ---------------------------------------------------------------------------------
- */
+/* --- AIO-OP-03 ------------------------------------------------------------------------------- */
 
 static void AIO_OP_03_files_of_every_kind(void **state)
 {
@@ -659,8 +655,7 @@ static void AIO_OP_03_reading_an_eventfd_takes_its_count(void **state)
 	aio_free(ctx);
 }
 
-/* --- AIO-OP-04 ---------------------------------------------------------------------------------
- */
+/* --- AIO-OP-04 ------------------------------------------------------------------------------- */
 
 static void AIO_OP_04_a_negative_offset_is_refused_by_every_file(void **state)
 {
@@ -766,8 +761,7 @@ static void AIO_OP_04_offset_and_length_together_must_not_overflow(void **state)
 	aio_free(ctx);
 }
 
-/* --- AIO-OP-05 ---------------------------------------------------------------------------------
- */
+/* --- AIO-OP-05 ------------------------------------------------------------------------------- */
 
 static void AIO_OP_05_flags_that_nobody_knows(void **state)
 {
@@ -938,8 +932,7 @@ static void AIO_OP_05_append_writes_at_the_end(void **state)
 	aio_free(ctx);
 }
 
-/* --- AIO-OP-06 ---------------------------------------------------------------------------------
- */
+/* --- AIO-OP-06 ------------------------------------------------------------------------------- */
 
 static void AIO_OP_06_classes_of_priority(void **state)
 {
@@ -1079,8 +1072,7 @@ static void AIO_OP_06_only_reads_and_writes_have_a_priority(void **state)
 	aio_free(ctx);
 }
 
-/* --- AIO-OP-07 ---------------------------------------------------------------------------------
- */
+/* --- AIO-OP-07 ------------------------------------------------------------------------------- */
 
 static void AIO_OP_07_unknown_flags_of_the_request_are_ignored(void **state)
 {
@@ -1114,8 +1106,7 @@ static void AIO_OP_07_unknown_flags_of_the_request_are_ignored(void **state)
 	aio_free(ctx);
 }
 
-/* --- AIO-OP-08 ---------------------------------------------------------------------------------
- */
+/* --- AIO-OP-08 ------------------------------------------------------------------------------- */
 
 #define VEC_MAX 1024
 
@@ -1238,8 +1229,7 @@ static void AIO_OP_08_vectors_of_any_shape(void **state)
 	aio_free(ctx);
 }
 
-/* --- AIO-OP-09: results ------------------------------------------------------------------------
- */
+/* --- AIO-OP-09: results ---------------------------------------------------------------------- */
 
 static void AIO_OP_09_counts_at_the_end_of_the_file(void **state)
 {
@@ -1648,8 +1638,7 @@ static void AIO_OP_09_a_disk_that_fails(void **state)
 	aio_free(ctx);
 }
 
-/* --- O_DIRECT ----------------------------------------------------------------------------------
- */
+/* --- O_DIRECT -------------------------------------------------------------------------------- */
 
 static void direct_reads_and_writes(int file)
 {
@@ -1783,8 +1772,7 @@ static void AIO_OP_09_direct_is_switched_on_and_off(void **state)
 	aio_free(ctx);
 }
 
-/* --- AIO-OP-10 ---------------------------------------------------------------------------------
- */
+/* --- AIO-OP-10 ------------------------------------------------------------------------------- */
 
 static void AIO_OP_10_fields_that_must_be_zero(void **state)
 {
@@ -1910,8 +1898,7 @@ static void AIO_OP_10_a_sync_behind_writes(void **state)
 	aio_free(ctx);
 }
 
-/* --- AIO-OP-11 ---------------------------------------------------------------------------------
- */
+/* --- AIO-OP-11 ------------------------------------------------------------------------------- */
 
 static void AIO_OP_11_an_appending_file_ignores_the_offset_of_writes(void **state)
 {
@@ -1988,8 +1975,7 @@ static void AIO_OP_11_lengths_are_capped(void **state)
 	aio_free(ctx);
 }
 
-/* --- AIO-OP-12 ---------------------------------------------------------------------------------
- */
+/* --- AIO-OP-12 ------------------------------------------------------------------------------- */
 
 struct sender {
 	struct test_thread t;

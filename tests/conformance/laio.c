@@ -71,8 +71,7 @@ static struct io_event take(io_context_t ctx)
 	return ev;
 }
 
-/* --- the ring, as a program sees it ------------------------------------------------------------
- */
+/* --- the ring, as a program sees it ---------------------------------------------------------- */
 
 struct ring {
 	unsigned int id, nr, head, tail, magic, compat, incompat, header_length;
@@ -99,8 +98,7 @@ static int reap(io_context_t ctx, struct io_event *ev, int max)
 	return n;
 }
 
-/* --- LAIO-01 ------------------------------------------------------------------------------------
- */
+/* --- LAIO-01 --------------------------------------------------------------------------------- */
 
 static void LAIO_01_results_and_errno(void **state)
 {
@@ -166,8 +164,7 @@ static void LAIO_01_a_result_is_never_taken_for_an_error(void **state)
 	close(file);
 }
 
-/* --- LAIO-02 ------------------------------------------------------------------------------------
- */
+/* --- LAIO-02 --------------------------------------------------------------------------------- */
 
 static void LAIO_02_layout(void **state)
 {
@@ -256,8 +253,7 @@ static void LAIO_02_one_context_through_both_doors(void **state)
 	close(file);
 }
 
-/* --- LAIO-03 ------------------------------------------------------------------------------------
- */
+/* --- LAIO-03 --------------------------------------------------------------------------------- */
 
 static const struct {
 	const char *name, *version;
@@ -341,8 +337,7 @@ static void LAIO_03_the_library_by_its_own_handle(void **state)
 	close(file);
 }
 
-/* --- LAIO-04 ------------------------------------------------------------------------------------
- */
+/* --- LAIO-04 --------------------------------------------------------------------------------- */
 
 typedef int (*old_getevents)(io_context_t, long, struct io_event *, const struct timespec *);
 typedef int (*old_cancel)(io_context_t, struct iocb *);
@@ -449,8 +444,7 @@ static void LAIO_04_old_cancel(void **state)
 	close(p[1]);
 }
 
-/* --- LAIO-05 ------------------------------------------------------------------------------------
- */
+/* --- LAIO-05 --------------------------------------------------------------------------------- */
 
 static void LAIO_05_queue_init_and_release(void **state)
 {
@@ -587,8 +581,7 @@ static void LAIO_05_queue_run_goes_on_to_the_end(void **state)
 	close(file);
 }
 
-/* --- LAIO-06 and LAIO-07 ------------------------------------------------------------------------
- */
+/* --- LAIO-06 and LAIO-07 --------------------------------------------------------------------- */
 
 static void LAIO_06_LAIO_07_an_empty_ring_is_answered_without_a_call(void **state)
 {
@@ -720,8 +713,7 @@ static void LAIO_07_no_mask_and_no_interruption(void **state)
 	laio_is(io_destroy(ctx), 0);
 }
 
-/* --- LAIO-08 ------------------------------------------------------------------------------------
- */
+/* --- LAIO-08 --------------------------------------------------------------------------------- */
 
 /* Exit status of a child that runs one call with a bad context, 128 + signal if it dies. */
 static int with_bad_context(bool pget, io_context_t ctx)
@@ -782,8 +774,7 @@ static void LAIO_08_the_other_functions_do_not_look(void **state)
 	munmap(none, 4096);
 }
 
-/* --- LAIO-09 ------------------------------------------------------------------------------------
- */
+/* --- LAIO-09 --------------------------------------------------------------------------------- */
 
 static void LAIO_09_the_mask_of_pgetevents(void **state)
 {
@@ -825,8 +816,7 @@ static void LAIO_09_the_mask_of_pgetevents(void **state)
 	close(file);
 }
 
-/* --- LAIO-10 ------------------------------------------------------------------------------------
- */
+/* --- LAIO-10 --------------------------------------------------------------------------------- */
 
 /* All that a helper has not set is 0. */
 static void holds(const struct iocb *cb, int opcode, int fd, const void *buf, unsigned long n,
@@ -937,8 +927,7 @@ static void LAIO_10_helpers_that_submit(void **state)
 	close(file);
 }
 
-/* --- LAIO-11 and LAIO-12 ------------------------------------------------------------------------
- */
+/* --- LAIO-11 and LAIO-12 --------------------------------------------------------------------- */
 
 enum { REAPED = 20000, DEPTH = 16 };
 
