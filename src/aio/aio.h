@@ -75,6 +75,8 @@ _Static_assert(sizeof(struct io_event) == 32, "the event of the ABI");
 struct plx_kioctx {
 	uint64_t state;
 	unsigned long user_id;
+	/* Where we see the ring. */
+	struct plx_aio_ring *ring;
 	/* Entries of the ring; the ring's own copy is the program's. */
 	uint32_t nr;
 	uint32_t tail;
@@ -120,12 +122,16 @@ bool plx_aio_table_del(struct plx_kioctx *k);
 /* Its ring has moved to another address. */
 void plx_aio_table_moved(struct plx_kioctx *k, unsigned long user_id);
 
-/* --- the ring (ring.h has the rest) ------------------------------------------------------ */
+/* --- the ring (arena.c, ring.h) ------------------------------------------------------------- */
 
-static inline struct plx_aio_ring *plx_aio_ring(const struct plx_kioctx *k)
-{
-	return (struct plx_aio_ring *)plx_load(&k->user_id);
-}
+/*
+ * Pages for a ring, zeroed: where we see them, and in *user where the program does; NULL if
+ * there are none.
+ */
+struct plx_aio_ring *plx_aio_ring_map(size_t size, unsigned long *user);
+void plx_aio_ring_unmap(struct plx_aio_ring *ring, size_t size, unsigned long user);
+/* A zeroed page that the child of a fork finds zeroed again, made once; NULL if none is had. */
+void *plx_aio_wiped_page(void **at);
 
 /*
  * A ring is unmapped here and another mapped at its address there, with the kernel in

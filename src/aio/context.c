@@ -22,6 +22,7 @@
 #include "base/rcu.h"
 #include "base/sys.h"
 #include "posix/posix.h"
+#include "posix/uaccess.h"
 
 /* Half the kernel's bound on the bytes of a ring, in events (AIO-SETUP-02). */
 #define MAX_EVENTS 0x800000u
@@ -113,7 +114,7 @@ static void retire_context(void *p)
 static void release(struct plx_kioctx *k)
 {
 	plx_aio_address_put();
-	plx_sys2(SYS_munmap, plx_aio_ring(k), k->size);
+	plx_aio_ring_unmap(k->ring, k->size, k->user_id);
 	plx_retire(k, retire_context);
 	plx_retire_flush_if_full();
 }
@@ -125,19 +126,17 @@ static struct plx_kioctx *context_new(uint32_t nr_events, uint32_t asked)
 	size_t size = sizeof(struct plx_aio_ring) + entries * sizeof(struct io_event);
 	struct plx_kioctx *k = plx_zalloc(sizeof(*k));
 	struct plx_aio_ring *ring;
-	long p;
 
 	if (!k)
 		return NULL;
 	size = (size + 4095) & ~4095ul;
-	p = plx_sys6(SYS_mmap, 0, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (p < 0 && p > -4096) {
+	ring = plx_aio_ring_map(size, &k->user_id);
+	if (!ring) {
 		plx_free(k);
 		return NULL;
 	}
 	plx_aio_address_get();
-	ring = (struct plx_aio_ring *)p;
-	k->user_id = (unsigned long)p;
+	k->ring = ring;
 	k->size = size;
 	k->nr = (size - sizeof(*ring)) / sizeof(struct io_event);
 	k->nr_events = asked;

@@ -18,6 +18,7 @@
 #include "base/inside.h"
 #include "base/sys.h"
 #include "posix/posix.h"
+#include "posix/uaccess.h"
 
 #define NAP 1000000
 
@@ -50,7 +51,7 @@ static int64_t total_ns(const struct timespec *ts)
 /* kioctx.lock held. Up to n events to the program, or -EFAULT and none of them is taken. */
 static long take(struct plx_kioctx *k, struct io_event *user, long n)
 {
-	struct plx_aio_ring *ring = plx_aio_ring(k);
+	struct plx_aio_ring *ring = k->ring;
 	uint32_t head = plx_ring_head(k), used = plx_ring_between(k, head, k->tail);
 	uint32_t m = n < used ? (uint32_t)n : used;
 	uint32_t run = k->nr - head < m ? k->nr - head : m;
@@ -67,7 +68,7 @@ static long take(struct plx_kioctx *k, struct io_event *user, long n)
 		return more;
 	if (m) {
 		head = head + m >= k->nr ? head + m - k->nr : head + m;
-		plx_store_user32(&ring->head, head);
+		plx_store_rel(&ring->head, head);
 	}
 	return m + more;
 }

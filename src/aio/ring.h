@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The ring of completions. It is the program's memory as much as ours: the program may
- * take events by moving head, write nonsense to any word (AIO-RING-06, 08), or unmap it.
- * So its nr and tail are kept elsewhere, head is taken modulo nr, and every access is a
- * guarded one. What cannot be stored in a ring that is gone is lost, as in the kernel's.
+ * take events by moving head, and write nonsense to any word (AIO-RING-06, 08). So its nr
+ * and tail are kept elsewhere, and head is taken modulo nr. We see it through a mapping of
+ * our own (arena.c), so it is always there for us.
  */
 #ifndef PLX_AIO_RING_H
 #define PLX_AIO_RING_H
 
 #include "aio/aio.h"
-#include "posix/uaccess.h"
 
 static inline uint32_t plx_ring_next(const struct plx_kioctx *k, uint32_t i)
 {
@@ -19,10 +18,8 @@ static inline uint32_t plx_ring_next(const struct plx_kioctx *k, uint32_t i)
 /* Acquires what the program did before it moved head. */
 static inline uint32_t plx_ring_head(const struct plx_kioctx *k)
 {
-	uint32_t head = 0;
+	uint32_t head = plx_load_acq(&k->ring->head);
 
-	if (plx_load_user32(&head, &plx_aio_ring(k)->head))
-		return plx_load(&k->tail);
 	return plx_likely(head < k->nr) ? head : head % k->nr;
 }
 
@@ -45,12 +42,11 @@ static inline uint32_t plx_ring_used(const struct plx_kioctx *k)
  */
 static inline void plx_ring_post(struct plx_kioctx *k, const struct io_event *ev)
 {
-	struct plx_aio_ring *ring = plx_aio_ring(k);
 	uint32_t next = plx_ring_next(k, k->tail);
 
-	plx_copy_out32(&ring->events[k->tail], ev);
+	k->ring->events[k->tail] = *ev;
 	plx_store_rel(&k->tail, next);
-	plx_store_user32(&ring->tail, next);
+	plx_store_rel(&k->ring->tail, next);
 }
 
 #endif

@@ -26,6 +26,7 @@
 #include "base/inside.h"
 #include "base/sys.h"
 #include "posix/front.h"
+#include "posix/uaccess.h"
 #include "source/eventfd.h"
 
 /* --- which files ------------------------------------------------------------------------- */

@@ -19,14 +19,12 @@
  */
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "aio/aio.h"
 #include "base/bug.h"
 #include "base/delay.h"
 #include "base/mem.h"
 #include "base/rcu.h"
-#include "base/sys.h"
 #include "posix/uaccess.h"
 
 struct table {
@@ -43,41 +41,7 @@ struct root {
 	uint64_t used;
 };
 
-#define ROOT_SIZE 4096
-
 static struct root *root;
-
-#if defined(__SANITIZE_ADDRESS__)
-/* What hangs on a page that no allocator knows is not lost. */
-void __lsan_register_root_region(const void *p, size_t size);
-#define root_known(r) __lsan_register_root_region((r), ROOT_SIZE)
-#else
-#define root_known(r) ((void)(r))
-#endif
-
-static struct root *root_get(void)
-{
-	struct root *r = plx_load_acq(&root), *none = NULL;
-	long p;
-
-	if (plx_likely(r != NULL))
-		return r;
-	p = plx_sys6(SYS_mmap, 0, ROOT_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-		     -1, 0);
-	if (p < 0 && p > -4096)
-		return NULL;
-	r = (struct root *)p;
-	if (plx_sys3(SYS_madvise, r, ROOT_SIZE, MADV_WIPEONFORK) < 0) {
-		plx_sys2(SYS_munmap, r, ROOT_SIZE);
-		return NULL;
-	}
-	if (plx_cas(&root, &none, r)) {
-		root_known(r);
-		return r;
-	}
-	plx_sys2(SYS_munmap, r, ROOT_SIZE);
-	return none;
-}
 
 struct plx_kioctx *plx_aio_peek(aio_context_t ctx, uint64_t header)
 {
@@ -146,7 +110,7 @@ static int grow(struct root *r)
 
 int plx_aio_table_add(struct plx_kioctx *k, uint64_t limit)
 {
-	struct root *r = root_get();
+	struct root *r = plx_aio_wiped_page((void **)&root);
 	uint32_t i;
 	int err = 0;
 
@@ -162,7 +126,7 @@ int plx_aio_table_add(struct plx_kioctx *k, uint64_t limit)
 		err = grow(r);
 	if (!err) {
 		k->id = i;
-		plx_aio_ring(k)->id = i;
+		k->ring->id = i;
 		r->used += k->nr_events;
 		r->lowest = i + 1;
 		plx_store_rel(&r->table->slot[i], k);

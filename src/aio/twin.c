@@ -28,6 +28,7 @@
 #include "base/rcu.h"
 #include "base/sys.h"
 #include "posix/posix.h"
+#include "posix/uaccess.h"
 
 struct iocb plx_aio_bell = {.aio_lio_opcode = IOCB_CMD_POLL, .aio_buf = POLLOUT};
 
@@ -69,8 +70,7 @@ int plx_aio_twin_make(struct plx_kioctx *k)
 /* The magic says whether the ring is true without a call; see the head of aio.h. */
 static void set_magic(struct plx_kioctx *k)
 {
-	plx_store_user32(&plx_aio_ring(k)->magic,
-			 k->twin_pending ? PLX_AIO_MAGIC_CALL : PLX_AIO_MAGIC);
+	plx_store_rel(&k->ring->magic, k->twin_pending ? PLX_AIO_MAGIC_CALL : PLX_AIO_MAGIC);
 }
 
 static void pending_add(struct plx_kioctx *k, uint32_t n)

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory of rings. A program sees its ring under an address of its own, which is mapped when
+ * the context is made and unmapped when it is destroyed. Behind it are pages of an arena,
+ * which is mapped once and where we see the same ring: making a second mapping of pages
+ * that are there takes half the time of making new ones, and what the program does to its
+ * mapping (moves it, unmaps it, makes it read-only) is nothing to us.
+ *
+ *   field of arena     protected by
+ *   all                arena.lock
+ *
+ * The arena's own state is on a page that is wiped in the child of a fork: the child makes
+ * pages of its own, since those it inherits are shared with its parent.
+ */
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "aio/aio.h"
+#include "base/mem.h"
+#include "base/sys.h"
+
+#define PAGE 4096ul
+#define CHUNK (1ul << 20)
+/* Rings of more pages than this are rare, and go back to the kernel. */
+#define KEPT_PAGES 16
+
+/* Pages that no context has, described outside of them: a child may still write there. */
+struct vacant {
+	struct vacant *next;
+	void *pages;
+};
+
+struct arena {
+	plx_lock_t lock;
+	struct vacant *vacant[KEPT_PAGES + 1];
+	/* The part of the newest chunk that was never used. */
+	char *fresh;
+	size_t left;
+};
+
+static struct arena *arena;
+
+static bool mapped(long p)
+{
+	return p > 0 || p < -4095;
+}
+
+static void *map_shared(size_t size)
+{
+	long p = plx_sys6(SYS_mmap, 0, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+			  0);
+
+	return mapped(p) ? (void *)p : NULL;
+}
+
+#if defined(__SANITIZE_ADDRESS__)
+/* What hangs on a page that no allocator knows is not lost. */
+void __lsan_register_root_region(const void *p, size_t size);
+#define page_known(p) __lsan_register_root_region((p), PAGE)
+#else
+#define page_known(p) ((void)(p))
+#endif
+
+void *plx_aio_wiped_page(void **at)
+{
+	void *p = plx_load_acq(at), *none = NULL;
+	long r;
+
+	if (plx_likely(p != NULL))
+		return p;
+	r = plx_sys6(SYS_mmap, 0, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (!mapped(r))
+		return NULL;
+	p = (void *)r;
+	if (plx_sys3(SYS_madvise, p, PAGE, MADV_WIPEONFORK) == 0 && plx_cas(at, &none, p)) {
+		page_known(p);
+		return p;
+	}
+	plx_sys2(SYS_munmap, p, PAGE);
+	return none;
+}
+
+/* arena.lock held. */
+static struct vacant *take_vacant(struct arena *a, size_t pages)
+{
+	struct vacant *v = a->vacant[pages];
+
+	if (v)
+		a->vacant[pages] = v->next;
+	return v;
+}
+
+/* arena.lock held. */
+static char *take_fresh(struct arena *a, size_t size)
+{
+	char *p;
+
+	if (a->left < size) {
+		/* What is left of the old chunk stays unused: it is less than a large ring. */
+		a->fresh = map_shared(CHUNK);
+		a->left = a->fresh ? CHUNK : 0;
+		if (!a->fresh)
+			return NULL;
+	}
+	p = a->fresh;
+	a->fresh += size;
+	a->left -= size;
+	return p;
+}
+
+static struct plx_aio_ring *pages_get(size_t size)
+{
+	struct arena *a = plx_aio_wiped_page((void **)&arena);
+	struct vacant *v;
+	void *p;
+
+	if (!a || size > KEPT_PAGES * PAGE)
+		return map_shared(size);
+	plx_lock(&a->lock, PLX_RANK_AIO_ARENA);
+	v = take_vacant(a, size / PAGE);
+	p = v ? NULL : take_fresh(a, size);
+	plx_unlock(&a->lock, PLX_RANK_AIO_ARENA);
+	if (v) {
+		p = v->pages;
+		plx_free(v);
+		memset(p, 0, size);
+	}
+	return p;
+}
+
+static void pages_put(struct plx_aio_ring *ring, size_t size)
+{
+	struct arena *a = plx_aio_wiped_page((void **)&arena);
+	struct vacant *v = NULL;
+
+	if (a && size <= KEPT_PAGES * PAGE)
+		v = plx_zalloc(sizeof(*v));
+	if (v) {
+		v->pages = ring;
+		plx_lock(&a->lock, PLX_RANK_AIO_ARENA);
+		v->next = a->vacant[size / PAGE];
+		a->vacant[size / PAGE] = v;
+		plx_unlock(&a->lock, PLX_RANK_AIO_ARENA);
+	} else if (size > KEPT_PAGES * PAGE) {
+		plx_sys2(SYS_munmap, ring, size);
+	}
+}
+
+struct plx_aio_ring *plx_aio_ring_map(size_t size, unsigned long *user)
+{
+	struct plx_aio_ring *ring = pages_get(size);
+	long p;
+
+	if (!ring)
+		return NULL;
+	/* An old size of 0: another mapping of the same pages. */
+	p = plx_sys4(SYS_mremap, ring, 0, size, MREMAP_MAYMOVE);
+	if (!mapped(p)) {
+		pages_put(ring, size);
+		return NULL;
+	}
+	*user = (unsigned long)p;
+	return ring;
+}
+
+void plx_aio_ring_unmap(struct plx_aio_ring *ring, size_t size, unsigned long user)
+{
+	plx_sys2(SYS_munmap, user, size);
+	pages_put(ring, size);
+}
