@@ -266,9 +266,10 @@ static long take_at_once(aio_context_t ctx, const struct want *w)
 		return 0;
 	plx_rcu_read_lock();
 	k = plx_aio_peek(ctx, header);
-	if (k && plx_ring_used(k)) {
+	if (k) {
+		/* Not even a look at the ring without it: its pages may be another's by now. */
 		plx_lock(&k->lock, PLX_RANK_AIO);
-		if (!dead(k) && !k->sleepers && plx_ring_used(k) >= w->min)
+		if (!dead(k) && !k->sleepers && plx_ring_used(k) >= (w->min ? w->min : 1))
 			r = take(k, w->user, w->nr);
 		plx_unlock(&k->lock, PLX_RANK_AIO);
 	}
