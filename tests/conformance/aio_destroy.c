@@ -540,7 +540,16 @@ static void AIO_DESTROY_05_signals_do_not_interrupt_it(void **state)
 /* --- AIO-PROC-01 ----------------------------------------------------------------------------- */
 
 /* How a child with pending requests ends. */
-enum end { BY_EXIT, BY__EXIT, BY_RETURN_OF_A_THREAD, BY_SIGNAL, BY_EXEC, BY_FAILED_EXEC, ENDS };
+enum end {
+	BY_EXIT,
+	BY__EXIT,
+	BY_END_OF_THE_LAST_THREAD,
+	BY_EXIT_OF_A_THREAD,
+	BY_SIGNAL,
+	BY_EXEC,
+	BY_FAILED_EXEC,
+	ENDS
+};
 
 struct ending {
 	enum end end;
@@ -586,7 +595,9 @@ static void end_with_requests(struct ending *e)
 		exit(0);
 	case BY__EXIT:
 		_exit(0);
-	case BY_RETURN_OF_A_THREAD:
+	case BY_END_OF_THE_LAST_THREAD:
+		pthread_exit(NULL);
+	case BY_EXIT_OF_A_THREAD:
 		/* Others sleep in the context meanwhile. */
 		child_check(pthread_create(&t, NULL, sleep_main, &ctx) == 0);
 		child_check(pthread_create(&t, NULL, sleep_main, &ctx) == 0);
