@@ -37,6 +37,11 @@ redis-server redis-server
 stress-ng stress-ng
 wrk wrk
 '
+# Only when they are named: what builds the libraries whose own tests are run in the long form.
+programs_named='
+cmake cmake
+dpkg-source dpkg-dev
+'
 # Libraries have no command: the file that ends in this name is looked for among the loader's.
 program_libraries='
 libeatmydata.so libeatmydata1
@@ -58,6 +63,8 @@ cmocka libcmocka-dev"
 	;;
 programs)
 	need_command=$programs
+	[ -z "$named" ] || need_command="$need_command
+$programs_named"
 	need_module=
 	;;
 esac

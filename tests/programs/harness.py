@@ -8,6 +8,7 @@ a signal.
 
 import atexit
 import ctypes
+import glob
 import json
 import os
 import re
@@ -108,13 +109,15 @@ class Side:
         self.name = name
         self.pollux = name != "plain"
         self.options = list(options)
+        self.statistics = True
         self.dir = tempfile.mkdtemp(prefix=name + ".", dir=test.scratch)
         self.started = []
 
     def command(self, argv):
         if not self.pollux:
             return list(argv)
-        return [self.test.pollux, "run", "--stats"] + self.options + ["--"] + list(argv)
+        stats = ["--stats"] if self.statistics else []
+        return [self.test.pollux, "run"] + stats + self.options + ["--"] + list(argv)
 
     def path(self, *names):
         return os.path.join(self.dir, *names)
@@ -318,6 +321,85 @@ class Test:
         if got.returncode == 0:
             return None
         return (got.stdout.strip().splitlines() or ["no reason given"])[-1]
+
+    def source(self, package):
+        """The folder of a Debian source package, fetched once into the build folder; or why not.
+
+        apt is asked by way of its own settings, with the lists of sources taken from the
+        system's; nothing of the system is changed.
+        """
+        why = self.cannot_have("dpkg-source") or self.cannot_have("cmake")
+        if why:
+            return None, why
+        top = os.path.join(os.path.dirname(self.pollux), "programs", package)
+        unpacked = os.path.join(top, "unpacked")
+        if os.path.exists(os.path.join(top, "complete")):
+            return unpacked, None
+        shutil.rmtree(top, ignore_errors=True)
+        for name in "parts", "lists/partial", "cache/archives/partial":
+            os.makedirs(os.path.join(top, name))
+        for path in ["/etc/apt/sources.list"] + glob.glob("/etc/apt/sources.list.d/*"):
+            text = read_text(path)
+            text = re.sub(r"^(\s*)deb\s", r"\1deb-src ", text, flags=re.M)
+            text = re.sub(r"^Types:.*", "Types: deb-src", text, flags=re.M)
+            if path.endswith((".list", ".sources")) and "debian" in text:
+                with open(os.path.join(top, "parts", os.path.basename(path)), "w") as f:
+                    f.write(text)
+        options = ["-o", "Dir::Etc::SourceList=/dev/null",
+                   "-o", "Dir::Etc::SourceParts=" + os.path.join(top, "parts"),
+                   "-o", "Dir::State::Lists=" + os.path.join(top, "lists"),
+                   "-o", "Dir::Cache=" + os.path.join(top, "cache")]
+        for argv in (["update"], ["source", "--download-only", package]):
+            got = subprocess.run(["apt-get"] + options + argv, cwd=top, stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        described = glob.glob(os.path.join(top, "*.dsc"))
+        if not described:
+            return None, "no source package: " + (got.stdout.splitlines() or ["nothing said"])[-1]
+        got = subprocess.run(["dpkg-source", "-x", described[0], unpacked], cwd=top,
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, text=True)
+        if got.returncode:
+            return None, "dpkg-source: " + got.stdout.splitlines()[-1]
+        open(os.path.join(top, "complete"), "w").close()
+        return unpacked, None
+
+    def build(self, folder, targets, options):
+        """Builds with cmake below the sources; the folder of the build, or None."""
+        where = os.path.join(folder, "pollux-build")
+        for argv in (["cmake", "-S", folder, "-B", where, "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
+                     + options, ["cmake", "--build", where, "-j2", "--target"] + targets):
+            got = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=subprocess.STDOUT, text=True)
+            if got.returncode:
+                self.check(False, "%s is built" % os.path.basename(os.path.dirname(folder)),
+                           got.stdout[-5000:])
+                return None
+        return where
+
+    def compare_suites(self, run, again):
+        """Compares a program's own tests: run(side) gives {name: "ok", ...} for all of them.
+
+        A test may fail by chance, with or without Pollux; what fails under Pollux and not plain is
+        run again by again(side, name), and is an error unless it passes most of the time, or
+        fails plain, too.
+        """
+        pair = self.both(run)
+        if not pair:
+            return
+        plain, pollux = pair
+        self.check(len(plain) > 20 and set(plain) == set(pollux), "the same tests ran",
+                   "only plain: %s\nonly pollux: %s" % (sorted(set(plain) - set(pollux)),
+                                                        sorted(set(pollux) - set(plain))))
+        for name in plain:
+            if plain[name] != "ok" or pollux.get(name) == "ok":
+                self.check(True, "%s: plain %s, pollux %s"
+                           % (name, plain[name], pollux.get(name, "missing")))
+                continue
+            counts = self.both(lambda side: [again(side, name) for _ in range(5)])
+            good = counts and (counts[1].count("ok") >= 4
+                               or counts[1].count("ok") >= counts[0].count("ok"))
+            self.check(good, "%s: plain ok, pollux %s; again: %s"
+                       % (name, pollux.get(name, "missing"), counts))
 
     def compare(self, name, plain, pollux):
         if not self.check(plain == pollux, "the same " + name,
