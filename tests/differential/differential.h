@@ -7,7 +7,9 @@
  *            results are determined
  *   ops_*.c  the kinds of steps
  *   log.c    results, as a digest or as text
+ *   random.c the numbers that the choice is made from
  *   main.c   runs sequences; lockstep.py runs this program twice and compares
+ *   aio.c    the same for Linux AIO: a program of its own
  *
  * A step names descriptors by slots, not by numbers, so that a sequence still makes sense
  * when steps are taken out of it. A slot keeps its number when that is closed: the stale
@@ -190,7 +192,7 @@ extern const struct op *ops[];
 extern int nops;
 void ops_init(void);
 
-/* --- gen.c ------------------------------------------------------------------------- */
+/* --- random.c ---------------------------------------------------------------------- */
 
 uint64_t rnd(struct gen *g);
 /* 0..n-1 */
@@ -208,6 +210,8 @@ static inline bool rare(struct gen *g, uint32_t n)
 	return below(g, n) == 0;
 }
 #define pick(g, array) ((array)[below(g, sizeof(array) / sizeof((array)[0]))])
+
+/* --- gen.c ------------------------------------------------------------------------- */
 
 /* A slot whose number is a descriptor of one of the kinds; -128 if there is none. */
 #define NO_SLOT (-128)
