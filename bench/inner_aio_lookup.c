@@ -102,6 +102,7 @@ static void *make_table(unsigned long user_id)
 
 	if (k) {
 		k->user_id = user_id;
+		k->ring = (struct plx_aio_ring *)user_id;
 		k->nr_events = 1;
 	}
 	return k;

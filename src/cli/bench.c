@@ -38,6 +38,7 @@ static const char help_text[] =
 	"  servers    nginx with wrk, redis with redis-benchmark, if installed\n"
 	"  aio        Linux AIO: single requests, batches, disk, contexts; fio, if installed\n"
 	"  aio-lookup from a pointer to the AIO context: list, radix tree, Pollux's table\n"
+	"  ready      lists of ready items: the kernel's of 2018, before and since, and ours\n"
 	"  all        all of them\n"
 	"\n"
 	"  --threads=LIST   numbers of threads, such as 1,8,64 (waiters: of waiting threads;\n"
@@ -53,7 +54,8 @@ static const char help_text[] =
 	"Shown are the medians of both sides and the median of the ratios of all pairs, with\n"
 	"the smallest and the largest ratio. Above 1 Pollux is better. '~' marks a result whose\n"
 	"ratios differ by more than half of their median: repeat it on a calmer machine.\n"
-	"aio-lookup compares the table with each of the others, which are Pollux's own, too.\n"
+	"aio-lookup and ready compare the last side with each of the others, which are small\n"
+	"implementations of what there was before.\n"
 	"\n"
 	"Exit status: 0 if every run succeeded, 1 if one failed, took more than 120 s or was\n"
 	"not served by Pollux, 2 usage error.\n";
@@ -76,7 +78,7 @@ struct metric {
 enum side {
 	SIDE_KERNEL,
 	SIDE_POLLUX,
-	MAX_SIDES = 3,
+	MAX_SIDES = 4,
 };
 
 /* What is run in turn. */
@@ -90,6 +92,9 @@ struct sides {
 static const struct sides kernel_and_pollux = {2, {"kernel", "Pollux"}, {"kernel", "pollux"}};
 static const struct sides lookups = {
 	3, {"list", "radix tree", "table"}, {"list", "radix_tree", "table"}};
+static const struct sides ready_lists = {4,
+					 {"spinlock", "rwlock", "lock-free", "Pollux"},
+					 {"spinlock", "rwlock", "lockfree", "pollux"}};
 
 struct sample {
 	bool done;
@@ -535,6 +540,36 @@ static void add_aio_lookup(void)
 	}
 }
 
+static void add_ready(void)
+{
+	static const unsigned int usual[] = {8, 16, 32, 64, 128, 0}, quick[] = {8, 0};
+	char path[PATH_MAX];
+	bool found = locate_bench("inner_ready", path);
+
+	for (const unsigned int *n = thread_list(usual, quick); *n; n++) {
+		struct config *c = config_new("ready", cli_format("%u threads", *n));
+
+		c->sides = &ready_lists;
+		c->native = true;
+		if (!found) {
+			c->skipped = cli_strdup("inner_ready is not built or not installed");
+			continue;
+		}
+		for (size_t s = 0; s < ready_lists.n; s++) {
+			struct args a = {0};
+
+			args_add(&a, "%s", path);
+			args_add(&a, "--algorithm");
+			args_add(&a, "%s", ready_lists.keys[s]);
+			args_add(&a, "--threads");
+			args_add(&a, "%u", *n);
+			args_add(&a, "--events");
+			args_add(&a, "%lu", opt.events ? opt.events : opt.quick ? 50000 : 500000);
+			c->argv[s] = a.v;
+		}
+	}
+}
+
 static const struct suite {
 	const char *name;
 	void (*add)(void);
@@ -550,6 +585,7 @@ static const struct suite {
 	{"servers", add_servers, "servers: requests over loopback"},
 	{"aio", add_aio, "aio: Linux AIO, on tmpfs unless it says otherwise"},
 	{"aio-lookup", add_aio_lookup, "aio-lookup: from a pointer to the context, and back"},
+	{"ready", add_ready, "ready: lists of ready items without the kernel around them"},
 };
 #define N_SUITES (sizeof(suites) / sizeof(suites[0]))
 
@@ -1167,7 +1203,7 @@ int cmd_bench(int argc, char **argv)
 		return status;
 	if (optind >= argc) {
 		cli_error("bench: which one? events, waiters, pingpong, storm, watches, kernelfds, "
-			  "servers, aio, aio-lookup or all");
+			  "servers, aio, aio-lookup, ready or all");
 		return cli_try_help("bench", CLI_USAGE);
 	}
 	for (int i = optind; i < argc; i++) {

@@ -56,6 +56,11 @@ END
 python3 "$scratch/look3.py" "$json" 2>"$err"
 report $? "the last of the sides is compared with each of the others"
 
+call "$pollux" bench ready --quick --pairs 1 --threads 2 --events 1000 --json "$json"
+expect "a bench with four sides ends well" 0
+grep -q '"lockfree_ratio_median"' "$json"
+report $? "and each of the older ready lists has its ratio"
+
 # fio may be missing; then that is said.
 call "$pollux" bench aio --quick --pairs 1 --events 500
 expect "a quick bench of AIO ends well" 0
