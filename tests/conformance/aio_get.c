@@ -518,12 +518,19 @@ EACH_SOURCE(AIO_GET_06_the_timeout_is_not_written)
 /* --- signals
  * ----------------------------------------------------------------------------------------- */
 
-static volatile sig_atomic_t handled;
+static int handled_count;
+
+#define handled __atomic_load_n(&handled_count, __ATOMIC_SEQ_CST)
+
+static void handled_clear(void)
+{
+	__atomic_store_n(&handled_count, 0, __ATOMIC_SEQ_CST);
+}
 
 static void count_signal(int sig)
 {
 	(void)sig;
-	handled++;
+	__atomic_add_fetch(&handled_count, 1, __ATOMIC_SEQ_CST);
 }
 
 static struct sigaction handle(int sig, int flags)
@@ -531,7 +538,7 @@ static struct sigaction handle(int sig, int flags)
 	struct sigaction sa = {.sa_handler = count_signal, .sa_flags = flags}, old;
 
 	assert_ok(sigaction(sig, &sa, &old));
-	handled = 0;
+	handled_clear();
 	return old;
 }
 

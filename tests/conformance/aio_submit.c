@@ -907,12 +907,19 @@ static void AIO_SUBMIT_12_reads_that_block(void **state)
 	aio_free(ctx);
 }
 
-static volatile sig_atomic_t handled;
+static int handled_count;
+
+#define handled __atomic_load_n(&handled_count, __ATOMIC_SEQ_CST)
+
+static void handled_clear(void)
+{
+	__atomic_store_n(&handled_count, 0, __ATOMIC_SEQ_CST);
+}
 
 static void count_signal(int sig)
 {
 	(void)sig;
-	handled++;
+	__atomic_add_fetch(&handled_count, 1, __ATOMIC_SEQ_CST);
 }
 
 static void AIO_SUBMIT_12_a_signal_ends_the_request_and_not_the_call(void **state)
@@ -930,7 +937,7 @@ static void AIO_SUBMIT_12_a_signal_ends_the_request_and_not_the_call(void **stat
 		bool sleeps = submits(s, ctx, i < 2 ? p[0] : efd);
 
 		assert_ok(sigaction(SIGUSR1, &sa, &old));
-		handled = 0;
+		handled_clear();
 		if (sleeps) {
 			assert_int_equal(pthread_kill(s->t.id, SIGUSR1), 0);
 			assert_true(thread_join(&s->t, SOON_MS));
