@@ -82,7 +82,7 @@ static inline void aio_free(aio_context_t ctx)
 	assert_int_equal(assert_ok(aio_destroy(ctx)), 0);
 }
 
-/* --- the ring -------------------------------------------------------------------------------- */
+/* --- the ring ------------------------------------------------------------------------------- */
 
 struct aio_ring {
 	uint32_t id;
@@ -136,7 +136,7 @@ static inline bool ring_take(struct aio_ring *r, struct io_event *ev)
 	return true;
 }
 
-/* --- requests --------------------------------------------------------------------------------- */
+/* --- requests ------------------------------------------------------------------------------- */
 
 /* Some request; its aio_data is a number of its own, made from its address. */
 static inline struct iocb *aio_prep(struct iocb *cb, unsigned int opcode, int fd, const void *buf,
@@ -278,7 +278,7 @@ static inline void aio_check_at(const struct io_event *ev, const struct iocb *cb
 		aio_none(ctx);                                                                     \
 	} while (0)
 
-/* --- files ------------------------------------------------------------------------------------ */
+/* --- files ---------------------------------------------------------------------------------- */
 
 /* The byte that a fresh test file has at an offset. */
 static inline unsigned char file_byte(size_t at)
@@ -343,8 +343,7 @@ static inline void aio_pipe(int p[2], int flags)
 	assert_ok(pipe2(p, O_CLOEXEC | flags));
 }
 
-/* --- memory that is not there ------------------------------------------------------------------
- */
+/* --- memory that is not there --------------------------------------------------------------- */
 
 /*
  * The first address of a page that cannot be accessed (prot PROT_NONE) or only be read
@@ -394,8 +393,7 @@ static const uintptr_t bad_addresses[] = {
 };
 #define BAD_ADDRESSES (sizeof(bad_addresses) / sizeof(bad_addresses[0]))
 
-/* --- threads that wait for events ----------------------------------------------------------------
- */
+/* --- threads that wait for events ----------------------------------------------------------- */
 
 /*
  * A thread that makes one io_getevents, or io_pgetevents when pset is true. It lives on the heap
@@ -477,8 +475,7 @@ static inline void getter_fails(struct getter *g, int err)
 	assert_int_equal(g->err, err);
 }
 
-/* --- children
- * -------------------------------------------------------------------------------------- */
+/* --- children ------------------------------------------------------------------------------- */
 
 /* In a child: say what is wrong and leave. */
 #define child_check(cond)                                                                          \

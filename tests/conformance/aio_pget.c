@@ -5,8 +5,7 @@
 #include <sched.h>
 #include <ucontext.h>
 
-/* --- signals
- * -------------------------------------------------------------------------------------- */
+/* --- signals -------------------------------------------------------------------------------- */
 
 static int handled_count;
 
@@ -109,8 +108,7 @@ static void mask_is_back(void)
 	assert_int_equal(sigismember(&now, SIGUSR2), 1);
 }
 
-/* --- events: of files, and of polls, which something else than the call itself may complete
- * ------- */
+/* --- events of files, and of polls that something else completes --- */
 
 enum source { SOURCE_FILE, SOURCE_POLL };
 
@@ -177,8 +175,7 @@ static void maker_free(struct maker *m)
 	aio_free(m->ctx);
 }
 
-/* --- arguments ---------------------------------------------------------------------------------
- */
+/* --- arguments ------------------------------------------------------------------------------ */
 
 static void AIO_PGET_01_without_a_set_it_is_io_getevents(enum source source)
 {
@@ -308,8 +305,7 @@ static void AIO_PGET_01_addresses_and_sizes(void **state)
 	aio_free(ctx);
 }
 
-/* --- the mask
- * ---------------------------------------------------------------------------------------- */
+/* --- the mask ------------------------------------------------------------------------------- */
 
 static void AIO_PGET_02_the_handler_runs_even_if_events_are_returned(enum source source)
 {
@@ -556,8 +552,7 @@ static void AIO_PGET_02_no_window_between_mask_and_wait(void **state)
 	maker_free(&m);
 }
 
-/* --- errors and signals
- * ---------------------------------------------------------------------------- */
+/* --- errors and signals --------------------------------------------------------------------- */
 
 static void AIO_PGET_03_EINTR_without_events(void **state)
 {

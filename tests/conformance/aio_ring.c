@@ -806,44 +806,6 @@ static void AIO_RING_10_fork_inherits_the_memory(void **state)
 	aio_free(ctx);
 }
 
-/* The end of the context in the parent takes its mapping, not the child's. */
-static void keeps_the_ring(void *arg)
-{
-	struct fork_ring *f = arg;
-	struct aio_ring *r = ring_of(f->ctx);
-	char c;
-
-	child_check(read(f->to_child, &c, 1) == 1);
-	child_check(ring_count(r) == 3);
-	child_check(r->ev[ring_head(r)].obj == (uintptr_t)&f->cb[0]);
-}
-
-static void AIO_RING_10_the_childs_mapping_outlives_the_context(void **state)
-{
-	aio_context_t ctx = aio_new(20);
-	struct iocb cb[3];
-	int fd = file_in_memory(8), down[2];
-	struct fork_ring f = {.ctx = ctx, .cb = cb};
-	pid_t pid;
-
-	(void)state;
-	aio_pipe(down, 0);
-	f.to_child = down[0];
-	fill(ctx, cb, 3, fd);
-	pid = fork_bounded();
-	if (pid == 0) {
-		keeps_the_ring(&f);
-		_exit(0);
-	}
-	assert_true(pid > 0);
-	aio_free(ctx);
-	assert_int_equal(write(down[1], "x", 1), 1);
-	assert_int_equal(child_end(pid), 0);
-	close(down[0]);
-	close(down[1]);
-	close(fd);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -869,7 +831,6 @@ int main(void)
 		cmocka_unit_test(AIO_RING_09_mremap_in_place),
 		cmocka_unit_test(AIO_RING_09_mremap_with_a_request_pending),
 		cmocka_unit_test(AIO_RING_10_fork_inherits_the_memory),
-		cmocka_unit_test(AIO_RING_10_the_childs_mapping_outlives_the_context),
 	};
 
 	return run_group(tests);

@@ -5,6 +5,7 @@
 
 #include <limits.h>
 #include <sched.h>
+#include <sys/time.h>
 
 static void AIO_SUBMIT_01_a_negative_number(void **state)
 {
@@ -51,7 +52,7 @@ static void AIO_SUBMIT_01_none_to_submit(void **state)
 	aio_free(ctx);
 }
 
-/* --- what can be wrong with a request, in the order in which it is found --------------------- */
+/* --- what can be wrong with a request, in the order in which it is found -------------------- */
 
 enum fault {
 	BAD_IOCB,      /* not readable */
@@ -282,7 +283,7 @@ static void AIO_SUBMIT_04_descriptors(void **state)
 	bench_free(&b);
 }
 
-/* --- slots ----------------------------------------------------------------------------------- */
+/* --- slots ---------------------------------------------------------------------------------- */
 
 /* On one CPU the kernel gives a slot that was freed to the next request. */
 static cpu_set_t stay_on_one_cpu(void)
@@ -462,7 +463,7 @@ static void AIO_SUBMIT_08_a_refused_request_takes_no_slot(void **state)
 	bench_free(&b);
 }
 
-/* --- several requests ------------------------------------------------------------------------ */
+/* --- several requests ----------------------------------------------------------------------- */
 
 static void AIO_SUBMIT_02_in_order_until_the_first_that_fails(void **state)
 {
@@ -690,7 +691,7 @@ static void AIO_SUBMIT_09_one_request_many_times(void **state)
 	aio_free(ctx);
 }
 
-/* --- errors of the operation ------------------------------------------------------------------ */
+/* --- errors of the operation ---------------------------------------------------------------- */
 
 static void AIO_SUBMIT_06_errors_of_the_operation_come_in_the_event(void **state)
 {
@@ -733,8 +734,7 @@ static void AIO_SUBMIT_06_a_buffer_that_ends_too_early_gives_a_short_result(void
 	aio_free(ctx);
 }
 
-/* --- what is used until when ---------------------------------------------------------------------
- */
+/* --- what is used until when ---------------------------------------------------------------- */
 
 static void AIO_SUBMIT_10_the_request_is_not_used_after_submission(void **state)
 {
@@ -1106,6 +1106,91 @@ static void AIO_SUBMIT_13_AIO_GET_09_a_crowd_on_one_context(void **state)
 	free(c);
 }
 
+/*
+ * Handlers may make the calls as well, on the very context and in the very moment of a call that
+ * they interrupt.
+ */
+static struct {
+	aio_context_t ctx;
+	int fd;
+	struct iocb cb;
+	char buf[8];
+	long submitted;
+	long taken;
+	long runs;
+	const char *wrong;
+} in_handler;
+
+static void handler_calls(int sig)
+{
+	struct iocb *list[1] = {&in_handler.cb};
+	struct timespec zero = {0};
+	struct io_event ev[2];
+	int saved = errno;
+	long n;
+
+	(void)sig;
+	n = aio_submit(in_handler.ctx, 1, list);
+	if (n == 1)
+		in_handler.submitted++;
+	else if (n != -1 || errno != EAGAIN)
+		in_handler.wrong = "io_submit";
+	n = aio_getevents(in_handler.ctx, 0, 1 + in_handler.runs++ % 2, ev, &zero);
+	if (n < 0)
+		in_handler.wrong = "io_getevents";
+	else
+		in_handler.taken += n;
+	errno = saved;
+}
+
+static void AIO_SUBMIT_13_AIO_GET_09_handlers_make_calls_too(void **state)
+{
+	static const struct itimerval often = {{0, 150}, {0, 150}}, never;
+	struct sigaction sa = {.sa_handler = handler_calls, .sa_flags = SA_RESTART}, old;
+	struct iocb cb, *list[1] = {&cb};
+	struct io_event ev[4];
+	char buf[8];
+	long submitted = 0, taken = 0, n;
+	int64_t end = now_ms() + SOON_MS;
+	int efd = efd_new(1, EFD_NONBLOCK);
+
+	(void)state;
+	memset(&in_handler, 0, sizeof(in_handler));
+	in_handler.ctx = aio_new(62);
+	in_handler.fd = file_in_memory(8);
+	aio_pread(&in_handler.cb, in_handler.fd, in_handler.buf, 8, 0);
+	assert_ok(sigaction(SIGALRM, &sa, &old));
+	assert_ok(setitimer(ITIMER_REAL, &often, NULL));
+	for (int i = 0; (i < 20000 || in_handler.runs < 300) && now_ms() < end; i++) {
+		struct timespec zero = {0};
+
+		if (i % 8 == 7)
+			aio_poll(&cb, efd, POLLIN);
+		else
+			aio_pread(&cb, in_handler.fd, buf, 8, 0);
+		n = aio_submit(in_handler.ctx, 1, list);
+		if (n == 1)
+			submitted++;
+		else
+			assert_int_equal(errno, EAGAIN);
+		n = aio_getevents(in_handler.ctx, 0, 1 + i % 4, ev, &zero);
+		if (n > 0)
+			taken += n;
+		else if (n == -1)
+			assert_int_equal(errno, EINTR);
+	}
+	assert_ok(setitimer(ITIMER_REAL, &never, NULL));
+	assert_ok(sigaction(SIGALRM, &old, NULL));
+	assert_null(in_handler.wrong);
+	assert_true(in_handler.runs >= 300);
+	while ((n = aio_poll_events(in_handler.ctx, ev, 4)) > 0)
+		taken += n;
+	assert_int_equal(taken + in_handler.taken, submitted + in_handler.submitted);
+	close(efd);
+	close(in_handler.fd);
+	aio_free(in_handler.ctx);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -1139,6 +1224,7 @@ int main(void)
 		cmocka_unit_test(AIO_SUBMIT_12_others_go_on_while_one_blocks),
 		cmocka_unit_test(AIO_SUBMIT_13_data_and_address_come_back),
 		cmocka_unit_test(AIO_SUBMIT_13_AIO_GET_09_a_crowd_on_one_context),
+		cmocka_unit_test(AIO_SUBMIT_13_AIO_GET_09_handlers_make_calls_too),
 	};
 
 	return run_group(tests);
