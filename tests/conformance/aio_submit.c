@@ -1155,6 +1155,10 @@ static void AIO_SUBMIT_13_AIO_GET_09_handlers_make_calls_too(void **state)
 	int efd = efd_new(1, EFD_NONBLOCK);
 
 	(void)state;
+	if (SANITIZED == 2) {
+		close(efd);
+		SKIP("ThreadSanitizer runs handlers where it likes");
+	}
 	memset(&in_handler, 0, sizeof(in_handler));
 	in_handler.ctx = aio_new(62);
 	in_handler.fd = file_in_memory(8);
