@@ -41,13 +41,20 @@ check-long: deps program-deps
 	@python3 scripts/run-tests.py --long --jobs $(JOBS) $(if $(ONLY),--only '$(ONLY)')
 
 # Random sequences of calls on the kernel and on Pollux, side by side.
-fuzz: SECONDS ?= 60
-fuzz: SEED ?= $(shell date +%s)000000
+fuzz fuzz-aio: SECONDS ?= 60
+fuzz fuzz-aio: SEED ?= $(shell date +%s)000000
 fuzz: deps
 	@$(MAKE) --no-print-directory all
 	@python3 tests/differential/lockstep.py --binary $(BUILD)/tests/differential/differential \
 		--pollux $(BUILD)/pollux --seconds $(SECONDS) --seed $(SEED) --differences 20 \
 		$(addprefix --profile ,$(PROFILE))
+
+fuzz-aio: PROFILE ?= files mixed garbage
+fuzz-aio: deps
+	@$(MAKE) --no-print-directory all
+	@python3 tests/differential/lockstep.py --pollux $(BUILD)/pollux \
+		--binary $(BUILD)/tests/differential/differential-aio \
+		--seconds $(SECONDS) --seed $(SEED) --differences 20 $(addprefix --profile ,$(PROFILE))
 
 install: all
 	@DESTDIR='$(DESTDIR)' meson install -C $(BUILD) --no-rebuild --quiet
@@ -66,10 +73,11 @@ help:
 	@echo 'make check        the whole test suite; ONLY=GLOB picks tests'
 	@echo 'make check-long   the long forms of the tests'
 	@echo 'make fuzz         random calls on both sides; SECONDS, SEED, PROFILE'
+	@echo 'make fuzz-aio     the same for Linux AIO'
 	@echo 'make bench        measure against the kernel; BENCH="--quick --json=FILE" adds options'
 	@echo 'make install      DESTDIR and PREFIX are honoured'
 	@echo 'make format       lay out the C files with clang-format'
 	@echo 'make clean        remove the build folders'
 
-.PHONY: all meson-found deps build-deps program-deps demo bench check check-long fuzz install
+.PHONY: all meson-found deps build-deps program-deps demo bench check check-long fuzz fuzz-aio install
 .PHONY: format clean help

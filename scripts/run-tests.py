@@ -65,7 +65,7 @@ class Config:
 
 
 SANITIZED = ["-Db_lundef=false", "-Dlockdep=true", "-Ddelays=true"]
-BUILT_ONCE = ["conformance-kernel", "model", "programs"]
+BUILT_ONCE = ["conformance-kernel", "differential", "model", "programs"]
 EVERYWHERE = ["conformance-pollux", "native", "torture", "examples", "fault", "cli"]
 
 CONFIGS = [

@@ -436,6 +436,8 @@ static struct {
 static char *bufs, *hole, *readonly_page, *edge_page;
 /* The same for data, where no addresses are ever stored. */
 static char *data_edge_page;
+/* What runs in the background shares no memory with anything else, also with huge transfers. */
+static char *direct_bufs;
 static uint32_t *fake;
 static struct io_event *events;
 
@@ -743,12 +745,9 @@ static void build(const struct request *r, int at)
 	bool plain = !direct(r);
 	int bad = r->bad;
 
-	/*
-	 * What runs in the background shares its memory with nothing else. It is in whole
-	 * sectors: of others the kernel may have done a part before it refuses the rest.
-	 */
+	/* In whole sectors: of others the kernel may have done a part before it refuses. */
 	if (!plain) {
-		data = bufs + BUFS / 2 + at * DIRECT_BUF;
+		data = direct_bufs + at * DIRECT_BUF;
 		nbytes = (nbytes % 8 + 1) * 512;
 		if (vectored(r->opcode) || (bad != BAD_NULL && bad != BAD_KERNEL))
 			bad = GOOD;
@@ -1073,6 +1072,7 @@ static void run_look(void)
 	look_at(MEM);
 	look_at(DISK);
 	log_bytes("bufs", bufs, BUFS);
+	log_bytes("direct_bufs", direct_bufs, BATCH * DIRECT_BUF);
 }
 
 static bool ring_true(struct ctx *c)
@@ -1398,6 +1398,7 @@ static void begin_sequence(void)
 	memset(args, 0, sizeof(*args));
 	memset(fake, 0, PAGE);
 	memset(data_edge_page, 'e', PAGE);
+	memset(direct_bufs, 'd', BATCH * DIRECT_BUF);
 	fake[4] = 0xa10a10a1u;
 	next_id = 0;
 	nholes = 0;
@@ -1484,6 +1485,7 @@ static void prepare_process(void)
 	edge_page = map(2 * PAGE, PROT_READ | PROT_WRITE);
 	hole = edge_page + PAGE;
 	mprotect(hole, PAGE, PROT_NONE);
+	direct_bufs = map(BATCH * DIRECT_BUF, PROT_READ | PROT_WRITE);
 	data_edge_page = map(2 * PAGE, PROT_READ | PROT_WRITE);
 	mprotect(data_edge_page + PAGE, PAGE, PROT_NONE);
 	readonly_page = map(2 * PAGE, PROT_READ);

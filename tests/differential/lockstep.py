@@ -183,7 +183,11 @@ def main():
     parser.add_argument("--patience", type=float, default=30, help="seconds before it is a hang")
     parser.add_argument("--shrink", type=float, default=60, help="seconds to shrink a sequence")
     args = parser.parse_args()
+    args.binary = os.path.abspath(args.binary)
+    args.pollux = os.path.abspath(args.pollux)
     profiles = args.profile or ["inproc", "mixed", "nested", "fork"]
+    if os.environ.get("POLLUX_TEST_LONG"):
+        args.sequences *= 40
 
     tester = Tester(args)
     start = time.monotonic()
