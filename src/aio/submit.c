@@ -202,10 +202,10 @@ static void complete(struct plx_kioctx *k, const struct io_event *ev)
 		plx_aio_ring_bell(k);
 }
 
-/* A program's iocb may be at any address, an odd one included. */
+/* A program's iocb may be at any address: an odd one, or the last of all. */
 static void *key_of(struct iocb *user)
 {
-	return (char *)user + offsetof(struct iocb, aio_key);
+	return (void *)((uintptr_t)user + offsetof(struct iocb, aio_key));
 }
 
 /* 1: done. 0: not for this engine, nothing has happened. Else the error of io_submit. */
