@@ -559,6 +559,12 @@ struct ending {
 	char *buf;
 };
 
+/* A sanitizer that looks for leaks at exit finds what the test itself has not freed. */
+static void leave(void)
+{
+	_exit(0);
+}
+
 static void *exit_main(void *arg)
 {
 	(void)arg;
@@ -582,6 +588,8 @@ static void end_with_requests(struct ending *e)
 	struct io_event ev;
 	pthread_t t;
 
+	if (SANITIZED)
+		atexit(leave);
 	child_check(aio_setup_in_turn(64, &ctx) == 0);
 	child_check(aio_submit1(ctx, aio_poll(&cb[0], e->rd, POLLIN)) == 1);
 	child_check(aio_submit1(ctx, aio_resfd(aio_poll(&cb[1], e->rd, POLLIN), e->told)) == 1);
@@ -834,15 +842,20 @@ static void AIO_PROC_02_requests_outlive_their_thread(void **state)
 	close(file);
 }
 
-/* A thread that is cancelled in the middle of a wait takes nothing with it. */
-static void *wait_main(void *arg)
+struct visitor {
+	struct test_thread t;
+	aio_context_t ctx;
+	int end;
+};
+
+static void *visitor_main(void *arg)
 {
+	struct visitor *v = arg;
 	struct io_event ev;
 
-	for (;;) {
+	while (!__atomic_load_n(&v->end, __ATOMIC_ACQUIRE)) {
 		pthread_testcancel();
-		aio_getevents(*(aio_context_t *)arg, 1, 1, &ev,
-			      &(struct timespec){.tv_nsec = 1000000});
+		aio_getevents(v->ctx, 1, 1, &ev, &(struct timespec){.tv_nsec = 1000000});
 	}
 	return NULL;
 }
@@ -856,13 +869,17 @@ static void AIO_PROC_02_threads_that_end_between_waits(void **state)
 	(void)state;
 	aio_pipe(p, 0);
 	for (int i = 0; i < 20; i++) {
-		struct test_thread t;
+		struct visitor v = {.ctx = ctx};
 
 		pend(ctx, &cb, p[0]);
-		thread_start(&t, wait_main, &ctx);
+		thread_start(&v.t, visitor_main, &v);
 		sleep_ms(i % 4);
-		pthread_cancel(t.id);
-		assert_true(thread_join(&t, SOON_MS));
+		/* The address sanitizer takes the frames of a cancelled thread for live ones. */
+		if (SANITIZED || i % 2)
+			__atomic_store_n(&v.end, 1, __ATOMIC_RELEASE);
+		else
+			pthread_cancel(v.t.id);
+		assert_true(thread_join(&v.t, SOON_MS));
 		put(p[1]);
 		aio_expect(ctx, &cb, POLLIN | POLLRDNORM);
 		get(p[0]);
@@ -948,9 +965,17 @@ static void AIO_PROC_03_while_threads_wait(void **state)
 	struct iocb cb;
 	struct family f = {.ctx = ctx, .cb = &cb, .file = mem};
 	struct getter *g[2];
+	sigset_t chld, old;
 
 	(void)state;
 	aio_pipe(p, 0);
+	/*
+	 * The end of a child interrupts whoever sleeps, although nobody handles the signal, if the
+	 * main thread happens to have it blocked at that moment.
+	 */
+	sigemptyset(&chld);
+	sigaddset(&chld, SIGCHLD);
+	assert_int_equal(pthread_sigmask(SIG_BLOCK, &chld, &old), 0);
 	for (int round = 0; round < 5; round++) {
 		int64_t end = now_ms() + SOON_MS;
 
@@ -978,6 +1003,7 @@ static void AIO_PROC_03_while_threads_wait(void **state)
 		while (aio_poll_events(ctx, &(struct io_event){0}, 1) == 1)
 			;
 	}
+	assert_int_equal(pthread_sigmask(SIG_SETMASK, &old, NULL), 0);
 	close(mem);
 	close_both(p);
 	aio_free(ctx);
@@ -986,6 +1012,7 @@ static void AIO_PROC_03_while_threads_wait(void **state)
 /* Children that only execute something leave the requests alone, too. */
 static void AIO_PROC_03_vfork_and_spawn(void **state)
 {
+	char *argv[] = {"/proc/self/exe", "--nothing", NULL};
 	aio_context_t ctx = aio_new(8);
 	struct iocb cb;
 	int p[2];
@@ -993,23 +1020,27 @@ static void AIO_PROC_03_vfork_and_spawn(void **state)
 	(void)state;
 	aio_pipe(p, 0);
 	for (int i = 0; i < 3; i++) {
-		char *argv[] = {"/proc/self/exe", "--nothing", NULL};
 		pid_t pid = 0;
 
 		pend(ctx, &cb, p[0]);
-		if (i == 0)
-			assert_int_equal(
-				posix_spawn(&pid, "/proc/self/exe", NULL, NULL, argv, environ), 0);
-		else if (i == 1)
-			pid = vfork();
-		else
-			assert_int_equal(system("true"), 0);
-		if (i == 1 && pid == 0) {
-			execv("/bin/true", argv);
-			_exit(98);
-		}
-		if (i < 2)
+		switch (i) {
+		case 0:
+			assert_int_equal(posix_spawn(&pid, argv[0], NULL, NULL, argv, environ), 0);
 			assert_int_equal(child_end(pid), 0);
+			break;
+		case 1:
+			pid = vfork();
+			if (pid == 0) {
+				execv(argv[0], argv);
+				_exit(98);
+			}
+			assert_int_equal(child_end(pid), 0);
+			break;
+		default:
+			/* A shell is not built with a sanitizer, and the drop-in would be. */
+			if (!SANITIZED || !under_pollux())
+				assert_int_equal(system("true"), 0);
+		}
 		aio_none(ctx);
 		put(p[1]);
 		aio_expect(ctx, &cb, POLLIN | POLLRDNORM);

@@ -681,6 +681,14 @@ static void LAIO_06_completions_are_seen_by_a_look(void **state)
 
 static volatile sig_atomic_t handled;
 
+/* The thread sanitizer runs handlers of signals when the next function of libc is called. */
+static int handlers_run(void)
+{
+	if (SANITIZED == 2)
+		usleep(1000);
+	return handled;
+}
+
 static void on_signal(int sig)
 {
 	(void)sig;
@@ -704,10 +712,10 @@ static void LAIO_07_no_mask_and_no_interruption(void **state)
 	handled = 0;
 	raise(SIGUSR1);
 	laio_is(io_pgetevents(ctx, 1, 1, &ev, &none, &all), 0);
-	assert_int_equal(handled, 0);
+	assert_int_equal(handlers_run(), 0);
 	/* Another timeout makes the call, and the call lets the signal in. */
 	laio_is(io_pgetevents(ctx, 1, 1, &ev, &moment, &all), -EINTR);
-	assert_int_equal(handled, 1);
+	assert_int_equal(handlers_run(), 1);
 	assert_int_equal(pthread_sigmask(SIG_SETMASK, &old, NULL), 0);
 	assert_ok(sigaction(SIGUSR1, &old_sa, NULL));
 	laio_is(io_destroy(ctx), 0);
@@ -797,11 +805,11 @@ static void LAIO_09_the_mask_of_pgetevents(void **state)
 	raise(SIGUSR2);
 	/* Without a mask nothing changes for the call. */
 	laio_is(io_pgetevents(ctx, 1, 1, &ev, &moment, NULL), 0);
-	assert_int_equal(handled, 0);
+	assert_int_equal(handlers_run(), 0);
 	laio_is(io_pgetevents(ctx, 1, 1, &ev, &moment, &set), 0);
-	assert_int_equal(handled, 0);
+	assert_int_equal(handlers_run(), 0);
 	laio_is(io_pgetevents(ctx, 1, 1, &ev, NULL, &none), -EINTR);
-	assert_int_equal(handled, 1);
+	assert_int_equal(handlers_run(), 1);
 	assert_int_equal(pthread_sigmask(SIG_BLOCK, NULL, &now), 0);
 	assert_true(sigismember(&now, SIGUSR2));
 	/* With an event there, the handler runs and the event is returned. */
@@ -809,7 +817,7 @@ static void LAIO_09_the_mask_of_pgetevents(void **state)
 	assert_int_equal(submit1(ctx, &cb), 1);
 	raise(SIGUSR2);
 	laio_is(io_pgetevents(ctx, 1, 1, &ev, NULL, &none), 1);
-	assert_int_equal(handled, 2);
+	assert_int_equal(handlers_run(), 2);
 	assert_int_equal(pthread_sigmask(SIG_SETMASK, &old, NULL), 0);
 	assert_ok(sigaction(SIGUSR2, &old_sa, NULL));
 	laio_is(io_destroy(ctx), 0);
