@@ -77,7 +77,7 @@ static const char *const file_names[] = {
 
 /* The number that calls name, and a descriptor that keeps the file open whatever they do. */
 static int number[FILES_COUNT], keeper[FILES_COUNT];
-static int hidden[4];
+static int peer;
 /* What is open at the number. */
 static enum file open_at[FILES_COUNT];
 
@@ -116,7 +116,7 @@ static const struct {
 	[OP_GETEVENTS] = {"getevents", {60, 60, 60}},
 	[OP_PGETEVENTS] = {"pgetevents", {10, 15, 20}},
 	[OP_CANCEL] = {"cancel", {4, 25, 20}},
-	[OP_WRITE] = {"write", {4, 30, 10}},
+	[OP_WRITE] = {"write", {4, 60, 15}},
 	[OP_READ] = {"read", {4, 20, 10}},
 	[OP_SWAP] = {"swap", {10, 10, 10}},
 	[OP_SETFL] = {"setfl", {4, 4, 4}},
@@ -353,6 +353,7 @@ static int64_t time_part(uint64_t u, bool nanoseconds)
 static void choose(struct aio_step *s)
 {
 	static const uint32_t sizes[] = {20, 20, 20, 40, 63, 128, 200};
+	static const uint8_t feeds[] = {EVENTFD, SEMAPHORE, PIPE_W, SOCKET};
 	static const uint32_t odd[] = {0, 4194305, 0x7fffffff, 0x80000000, 0xffffffff};
 	uint32_t total = 0, at;
 	int op = 0;
@@ -390,6 +391,11 @@ static void choose(struct aio_step *s)
 		/* Half of them put things back. */
 		if (chance(&gen, 50))
 			s->file2 = s->file;
+		break;
+	case OP_WRITE:
+		/* Mostly something that a poll may wait for. */
+		if (chance(&gen, 80))
+			s->file = pick(&gen, feeds);
 		break;
 	case OP_SETFL:
 		s->file = rare(&gen, 2) ? MEM : DISK;
@@ -1003,7 +1009,11 @@ static void run_rw(const struct aio_step *s)
 	settle();
 	begin_call();
 	if (s->op == OP_WRITE) {
-		call("write(%s, %d, 8)", file_names[s->file], (int)one);
+		/* Into the socket from its other end. */
+		if (f == SOCKET)
+			fd = peer;
+		call("write(%s%s, %d, 8)", f == SOCKET ? "the peer of " : "", file_names[s->file],
+		     (int)one);
 		log_ret(write(fd, &one, 8));
 		return;
 	}
@@ -1379,7 +1389,7 @@ static void open_files(void)
 	close(ends[1]);
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) < 0)
 		exit(1);
-	hidden[0] = ends[1];
+	peer = ends[1];
 	place(SOCKET, ends[0]);
 	place(TIMER, timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
 	place(EPOLL, epoll_create1(EPOLL_CLOEXEC));
