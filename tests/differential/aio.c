@@ -758,6 +758,9 @@ static void build(const struct request *r, int at)
 		if (vectored(r->opcode) || (bad != BAD_NULL && bad != BAD_KERNEL))
 			bad = GOOD;
 	}
+	/* Its reads end after a page if a signal of the same batch is pending. */
+	if (open_at[r->file] == ZERO_DEV && nbytes > PAGE)
+		nbytes = PAGE;
 	memset(cb, 0, sizeof(*cb));
 	cb->aio_data = next_id < IDS - 1 ? ++next_id : IDS - 1;
 	cb->aio_key = r->key;
