@@ -101,6 +101,7 @@ served "eventfds and epolls are adopted" "1 1"
 served "--no-adopt=epoll" "0 0" --no-adopt=epoll
 served "--no-adopt=eventfd" "0 1" --no-adopt=eventfd
 served "--no-adopt=all" "0 0" --no-adopt=all
+served "--no-adopt=aio" "1 1" --no-adopt=aio
 served "--no-adopt with a list" "0 0" --no-adopt=eventfd,epoll
 served "--no-adopt twice" "0 0" --no-adopt=eventfd --no-adopt=epoll
 served "--no-adopt KIND in two words" "0 1" --no-adopt eventfd
