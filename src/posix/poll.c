@@ -42,6 +42,8 @@ struct poll_call {
 	int nours;
 	/* Where the number of the thread's bell is: it moves if the program wants it. */
 	int *bell;
+	/* Its entry among the kernel's: the first of ours, which the kernel does not look at. */
+	nfds_t bell_at;
 	bool linked;
 	/* The linked call that this one has interrupted. */
 	struct poll_call *outer;
@@ -177,7 +179,7 @@ static int poll_merge(struct poll_call *c, int kernel_ready)
 {
 	uint64_t value;
 
-	if (c->kernel[c->n].revents) {
+	if (c->kernel[c->bell_at].revents) {
 		plx_sys3(SYS_read, plx_load(c->bell), &value, sizeof(value));
 		kernel_ready--;
 	}
@@ -223,12 +225,12 @@ static int poll_kernel(struct poll_call *c, bool block, int64_t deadline, const 
 		ts.tv_nsec = left % PLX_NSEC;
 	}
 	if (c->linked)
-		c->kernel[c->n].fd = plx_load(c->bell);
+		c->kernel[c->bell_at].fd = plx_load(c->bell);
 	if (!block) {
-		r = plx_sys6(SYS_ppoll, (long)c->kernel, c->n + 1, (long)tp, 0, 8, 0);
+		r = plx_sys6(SYS_ppoll, (long)c->kernel, c->n, (long)tp, 0, 8, 0);
 		return r;
 	}
-	return poll_sleep(c->kernel, c->n + 1, tp, sigmask);
+	return poll_sleep(c->kernel, c->n, tp, sigmask);
 }
 
 static int poll_link(struct poll_call *c)
@@ -240,8 +242,8 @@ static int poll_link(struct poll_call *c)
 		return fd;
 	c->bell = poll_bell_owner;
 	plx_sys3(SYS_read, plx_load(c->bell), &value, sizeof(value));
-	c->kernel[c->n].fd = fd;
-	c->kernel[c->n].events = POLLIN;
+	c->kernel[c->bell_at].fd = fd;
+	c->kernel[c->bell_at].events = POLLIN;
 	for (nfds_t i = 0; i < c->n; i++)
 		if (c->watch[i])
 			plx_watch_link(c->watch[i]->file, &c->watch[i]->w);
@@ -268,7 +270,7 @@ static long poll_run(struct poll_call *c, const struct timespec *timeout, const 
 		if (timeout->tv_sec < (INT64_MAX - now) / PLX_NSEC - 1)
 			deadline = now + timeout->tv_sec * PLX_NSEC + timeout->tv_nsec;
 	}
-	c->kernel[c->n].fd = -1;
+	c->kernel[c->bell_at].fd = -1;
 	for (;;) {
 		if (poll_stale(c))
 			return PLX_PASS;
@@ -310,8 +312,8 @@ static struct poll_call *poll_call_new(struct pollfd *set, nfds_t n)
 		return NULL;
 	c->user = set;
 	c->n = n;
-	c->kernel = calloc(n + 1, sizeof(*c->kernel));
-	c->watch = calloc(n + 1, sizeof(*c->watch));
+	c->kernel = calloc(n, sizeof(*c->kernel));
+	c->watch = calloc(n, sizeof(*c->watch));
 	if (!c->kernel || !c->watch)
 		goto fail;
 	for (nfds_t i = 0; i < n; i++) {
@@ -323,8 +325,12 @@ static struct poll_call *poll_call_new(struct pollfd *set, nfds_t n)
 			plx_px_escape(set[i].fd, PLX_OUT_POLL);
 			continue;
 		}
-		if (!f)
+		if (!f) {
+			/* One of our own does not exist: no descriptor is as high as that. */
+			if (set[i].fd >= 0 && plx_fd_hidden(set[i].fd))
+				c->kernel[i].fd = INT_MAX;
 			continue;
+		}
 		c->watch[i] = calloc(1, sizeof(**c->watch));
 		if (!c->watch[i]) {
 			pollux_file_put(f);
@@ -336,7 +342,8 @@ static struct poll_call *poll_call_new(struct pollfd *set, nfds_t n)
 		c->watch[i]->call = c;
 		c->watch[i]->file = f;
 		c->kernel[i].fd = -1;
-		c->nours++;
+		if (!c->nours++)
+			c->bell_at = i;
 	}
 	return c;
 fail:
@@ -356,7 +363,9 @@ static long poll_once(struct pollfd *set, nfds_t n, const struct timespec *timeo
 	if (c->nours) {
 		r = poll_run(c, timeout, sigmask);
 	} else if (again) {
-		r = poll_sleep(set, n, timeout, sigmask);
+		r = poll_sleep(c->kernel, n, timeout, sigmask);
+		for (nfds_t i = 0; r >= 0 && i < n; i++)
+			set[i].revents = c->kernel[i].revents;
 	}
 	pthread_cleanup_pop(1);
 	return r;
@@ -424,17 +433,23 @@ static bool poll_any_ours(struct pollfd *fds, nfds_t n)
 	return false;
 }
 
+static bool poll_too_many(nfds_t n)
+{
+	struct rlimit lim;
+
+	return plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &lim) < 0 || n > lim.rlim_cur;
+}
+
 long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 		  const sigset_t *sigmask)
 {
 	PLX_INSIDE();
-	struct rlimit lim;
 	struct pollfd *set;
 	long r;
 
 	if (!n || !poll_any_ours(fds, n))
 		return PLX_PASS;
-	if (plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &lim) < 0 || n > lim.rlim_cur)
+	if (poll_too_many(n))
 		return -EINVAL;
 	set = malloc(n * sizeof(*set));
 	if (!set)
@@ -517,6 +532,12 @@ static long select_run(struct select_sets *s, int n, const struct timespec *time
 		set[count].fd = fd;
 		set[count++].events = events;
 		ours |= poll_ours(fd);
+	}
+	/* The kernel's select does not mind a limit that has come down since, poll does. */
+	if (ours && poll_too_many(count)) {
+		for (int i = 0; i < count; i++)
+			plx_px_escape(set[i].fd, PLX_OUT_POLL);
+		ours = false;
 	}
 	pthread_cleanup_push(free, set);
 	r = ours ? poll_set(set, count, timeout, sigmask) : PLX_PASS;
