@@ -32,7 +32,7 @@ int plx_eventfd_prototype(void)
 	plx_lock(&prototype_lock, PLX_RANK_TABLE);
 	fd = prototype;
 	if (fd < 0) {
-		fd = plx_sys2(SYS_eventfd2, 0, EFD_NONBLOCK | EFD_CLOEXEC);
+		fd = plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC);
 		if (fd >= 0)
 			fd = plx_fd_hide(fd, &prototype);
 	}
@@ -228,6 +228,13 @@ long plx_px_write(int fd, const void *buf, size_t n)
  */
 static long vector_way(int fd, const struct iovec *iov, int cnt, int flags, struct iovec *one)
 {
+	struct pollux_file *f;
+
+	plx_rcu_read_lock();
+	f = plx_table_peek(fd);
+	if (!f || f->kind != PLX_KIND_EVENTFD)
+		return not_ours(f);
+	plx_rcu_read_unlock();
 	if (cnt != 1 || (flags & ~RWF_NOWAIT)) {
 		plx_px_escape(fd, PLX_OUT_VECTOR);
 		return PLX_PASS;
@@ -236,6 +243,8 @@ static long vector_way(int fd, const struct iovec *iov, int cnt, int flags, stru
 		return -EFAULT;
 	if ((ssize_t)one->iov_len < 0)
 		return -EINVAL;
+	if (!user_range(one->iov_base, one->iov_len))
+		return -EFAULT;
 	return one->iov_len ? 0 : 1;
 }
 
@@ -254,13 +263,9 @@ long plx_px_writev(int fd, const struct iovec *iov, int cnt, int flags)
 {
 	PLX_INSIDE();
 	struct iovec one;
-	long r;
+	/* A write has no flag that it could be served with. */
+	long r = vector_way(fd, iov, flags ? 0 : cnt, 0, &one);
 
-	if (flags) {
-		plx_px_escape(fd, PLX_OUT_VECTOR);
-		return PLX_PASS;
-	}
-	r = vector_way(fd, iov, cnt, 0, &one);
 	if (r)
 		return r > 0 ? 0 : r;
 	return plx_px_write(fd, one.iov_base, one.iov_len);

@@ -104,15 +104,17 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 	PLX_INSIDE();
 	struct pollux_file *f, *old = NULL;
 	struct pollux_file **slot;
-	bool locked;
+	bool locked, evicted;
 	long r;
 
+	if (flags != -1 && (oldfd == newfd || (flags & ~O_CLOEXEC)))
+		return PLX_PASS;
 	if (plx_fd_hidden(oldfd))
 		return -EBADF;
-	if (oldfd == newfd || (flags != -1 && (flags & ~O_CLOEXEC)) ||
-	    plx_sys2(SYS_fcntl, oldfd, F_GETFD) < 0)
+	if (oldfd == newfd || plx_sys2(SYS_fcntl, oldfd, F_GETFD) < 0)
 		return PLX_PASS;
-	if (plx_fd_hidden(newfd) && plx_fd_evict(newfd) < 0)
+	evicted = plx_fd_hidden(newfd);
+	if (evicted && plx_fd_evict(newfd) < 0)
 		return -EMFILE;
 	if (newfd >= 0 && plx_table_reserve(newfd) < 0) {
 		plx_px_escape(oldfd, PLX_OUT_NO_FD);
@@ -138,6 +140,8 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		if (!slot || plx_cas(slot, &mine, old))
 			old = f;
 	}
+	if (r < 0 && evicted)
+		plx_sys1(SYS_close, newfd);
 	plx_table_leave(locked);
 	if (old)
 		pollux_file_put(old);
