@@ -18,11 +18,15 @@ static void front_unpark(void *host, uint32_t *bell)
 {
 	struct plx_front *fr = host;
 	uint64_t one = 1;
-	int fd = plx_load(&fr->doorbell);
+	int fd;
 
 	(void)bell;
+	/* Where the number moves or is closed, a grace period comes before its next use. */
+	plx_rcu_read_lock();
+	fd = plx_load(&fr->doorbell);
 	if (fd >= 0)
 		plx_sys3(SYS_write, fd, &one, sizeof(one));
+	plx_rcu_read_unlock();
 }
 
 static int64_t front_now(void *host)
@@ -130,13 +134,10 @@ static int front_setup(struct plx_front *fr, int epfd)
 		r = -ESTALE;
 		goto out;
 	}
-	r = plx_sys3(SYS_fcntl, epfd, F_DUPFD_CLOEXEC, 0);
+	r = plx_fd_hide_dup(epfd, &fr->kfd);
 	if (r < 0)
 		goto out;
-	r = plx_fd_hide(r, &fr->kfd);
-	if (r < 0)
-		goto out;
-	r = plx_sys2(SYS_eventfd2, 0, EFD_NONBLOCK | EFD_CLOEXEC);
+	r = plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC);
 	if (r >= 0)
 		r = plx_fd_hide(r, &fr->doorbell);
 	if (r < 0) {
@@ -240,12 +241,18 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 		} else if (f->kind == PLX_KIND_EVENTFD) {
 			r = ctl_inproc(fr, epfd, op, f, fd, ev);
 		} else if (op == EPOLL_CTL_ADD && f != ef) {
-			plx_px_escape(fd, PLX_OUT_NESTED);
-			plx_px_escape(epfd, PLX_OUT_NESTED);
-			r = ctl_kernel(fr, op, ev);
+			/* Nothing is given up for a call that fails at once. */
+			if (plx_copy_in(&(struct epoll_event){0}, ev, sizeof(*ev)))
+				r = -EFAULT;
+			else
+				plx_px_escape_pair(fd, epfd, PLX_OUT_NESTED);
+			r = r == PLX_PASS ? ctl_kernel(fr, op, ev) : r;
 		}
 	} else if (!ef && f && op == EPOLL_CTL_ADD && plx_sys2(SYS_fcntl, epfd, F_GETFD) >= 0) {
-		plx_px_escape(fd, PLX_OUT_FOREIGN_EPOLL);
+		if (plx_copy_in(&(struct epoll_event){0}, ev, sizeof(*ev)))
+			r = -EFAULT;
+		else
+			plx_px_escape(fd, PLX_OUT_FOREIGN_EPOLL);
 	}
 	if (ef)
 		pollux_file_put(ef);

@@ -38,9 +38,6 @@ struct plx_front {
 	int kfd;
 	int doorbell;
 	uint64_t marker;
-	/* A spill's own, under plx_table_lock. */
-	uint32_t consumed_left;
-	uint32_t order_next;
 };
 
 static inline struct plx_front *plx_file_front(struct pollux_file *f)

@@ -121,6 +121,7 @@ enum plx_way_out {
 
 /* The object behind fd becomes a kernel object, for good. No effect on others. */
 void plx_px_escape(int fd, enum plx_way_out why);
+void plx_px_escape_pair(int fd, int other, enum plx_way_out why);
 /* Everything that is served in process does. */
 void plx_px_escape_all(enum plx_way_out why);
 /* Everything whose descriptor survives execve does. */

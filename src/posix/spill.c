@@ -9,28 +9,41 @@
  *   2. each counter is frozen: reads and writes find it gone, and wait for step 6
  *   3. a kernel eventfd with the count takes its place under every number (dup3)
  *   4. its items leave the epolls
- *   5. and are added to the kernel epolls, in the order of the ready lists and, for each
- *      file, in the order in which they were added here (EP-RDY-19, EP-EXC-02)
+ *   5. and are added to the kernel epolls; see below
  *   6. spilled is set; the mutexes are released; sleepers are woken and go to the kernel
  *
- * ADD makes a fresh edge in the kernel for a file that is ready. That is right for
- * an item that was queued and for a level-triggered one. An edge-triggered item whose
- * event has been collected must not report again. Such items are added first, as
- * ghosts: the one event that each of them makes is swallowed by whoever collects it,
- * usually the spill itself, which empties the kernel's ready list for that and puts back
- * what else was on it: level-triggered items stay by themselves, the others are armed
- * again by MOD, with the registrations as fdinfo shows them. Writers are held up
- * meanwhile, so no real edge can be mistaken for a ghost.
+ * The order in which a file's items were added here decides the order in which later
+ * wakes find them (EP-RDY-19), and the order of each ready list is that of the next events
+ * (EP-ORD-01). The two have nothing to do with each other: one wake of a file with two items
+ * queues the newer first. So a file's items are first added with an empty mask, in the order
+ * of their ages, and then get their masks by MOD, which queues what is ready:
+ *
+ *   a. items whose event has been collected and must not be reported again: edge-triggered
+ *      ones, for which MOD makes a fresh edge, and disarmed ones. They are ghosts: their
+ *      event is swallowed by whoever collects it, usually the spill itself. It empties the
+ *      kernel's ready list before and after, and puts back what else was on it:
+ *      level-triggered items stay by themselves, the others are armed again by MOD, with
+ *      the registrations as fdinfo shows them. (The kernel names an event by its data alone.
+ *      If the program gives the same data to several of its edge-triggered kernel files,
+ *      all of them report again.) Writers are held up meanwhile, so no real edge can be
+ *      mistaken for a ghost.
+ *   b. items on the ready list, in its order
+ *   c. the others, which are not ready
+ *
+ * There is no MOD for exclusive items (EP-CTL-09); they are added when their turn comes.
  */
 #include "posix/front.h"
 
 #include <fcntl.h>
 #include <linux/aio_abi.h>
+#include <linux/kcmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/single_threaded.h>
+#include <sys/stat.h>
 
 #include "base/inside.h"
 #include "base/sys.h"
@@ -48,7 +61,12 @@ struct move {
 	uint64_t data;
 	int key;
 	bool consumed;
-	bool done;
+	/* On the ready list without being ready. */
+	bool stale;
+	/* The kernel has the item, perhaps without its mask. */
+	bool added;
+	/* A number taken for it until the end; else -1. */
+	int held;
 };
 
 struct spill {
@@ -175,8 +193,15 @@ static void take_item(struct spill *s, struct plx_epitem *item, uint32_t order, 
 	m->data = item->data;
 	m->key = item->key;
 	m->age = item->seen;
-	m->done = false;
+	m->added = false;
+	m->held = -1;
 	m->consumed = (events & EPOLLET) && !order && (ready & events);
+	/* Disarmed: the kernel does the same to it, with an event that there always is. */
+	if (!(events & ~PLX_EP_FLAGS)) {
+		m->consumed = true;
+		m->events |= EPOLLIN | EPOLLOUT;
+	}
+	m->stale = order && !(ready & events);
 	plx_item_remove(item);
 }
 
@@ -284,6 +309,18 @@ static int make_kernel_eventfd(struct pollux_eventfd *e, uint64_t count)
 	return k;
 }
 
+/* k also under the number fd, which the program's limit may have left outside since. */
+static void replace_number(int k, int fd, int flags)
+{
+	struct rlimit lim;
+
+	if (plx_sys3(SYS_dup3, k, fd, flags) >= 0)
+		return;
+	plx_limit_raise(&lim);
+	plx_sys3(SYS_dup3, k, fd, flags);
+	plx_limit_restore(&lim);
+}
+
 /* Puts kernel eventfds under all the numbers of the objects. */
 static void replace_numbers(struct spill *s, const int *k)
 {
@@ -301,7 +338,7 @@ static void replace_numbers(struct spill *s, const int *k)
 			continue;
 		cloexec = plx_sys2(SYS_fcntl, fd, F_GETFD);
 		if (cloexec >= 0) {
-			plx_sys3(SYS_dup3, k[picked - 1], fd, cloexec & FD_CLOEXEC ? O_CLOEXEC : 0);
+			replace_number(k[picked - 1], fd, cloexec & FD_CLOEXEC ? O_CLOEXEC : 0);
 			s->numbers[fd] = picked;
 		}
 		plx_table_set(fd, NULL);
@@ -309,16 +346,120 @@ static void replace_numbers(struct spill *s, const int *k)
 	}
 }
 
-/*
- * The number under which the kernel is to know the item: its own, unless that has come
- * to mean something else; then one that is about to be closed, so that the item is
- * out of reach for epoll_ctl as before (EP-KEY-03).
- */
-static int move_number(const struct spill *s, const struct move *m, const int *k)
+/* --- numbers of items ---------------------------------------------------------------- */
+
+/* A duplicate at the number or above it, whatever the program's limit. */
+static int dup_from(int fd, int number)
 {
-	if (m->key < s->nnumbers && s->numbers[m->key] == m->e->picked)
-		return m->key;
-	return k[m->e->picked - 1];
+	struct rlimit lim;
+	int n = plx_sys3(SYS_fcntl, fd, F_DUPFD_CLOEXEC, number);
+
+	if (n >= 0)
+		return n;
+	plx_limit_raise(&lim);
+	n = plx_sys3(SYS_fcntl, fd, F_DUPFD_CLOEXEC, number);
+	plx_limit_restore(&lim);
+	return n;
+}
+
+/* A duplicate far from what the program uses. */
+static int dup_away(int fd)
+{
+	int n = dup_from(fd, plx_fd_high());
+
+	return n >= 0 ? n : dup_from(fd, 0);
+}
+
+/* Closing a descriptor of it may release the program's record locks. */
+static bool may_hold_locks(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) < 0 || S_ISREG(st.st_mode);
+}
+
+/* One of the descriptors of the spill itself stands where an item's number is wanted. */
+static void make_way(struct spill *s, int *k, int number)
+{
+	for (int i = 0; i < s->nefds; i++) {
+		int n;
+
+		if (k[i] != number || (n = dup_away(number)) < 0)
+			continue;
+		plx_sys1(SYS_close, number);
+		k[i] = n;
+	}
+}
+
+/* A number that means another file for a while. */
+struct borrowed {
+	int number;
+	/* What it means otherwise, -1: nothing; and whether that is close-on-exec. */
+	int aside;
+	int flags;
+};
+
+/*
+ * If nothing has the number, it can be had; if something has, then only with a single
+ * thread: nobody is there to see it.
+ */
+static bool borrow(struct borrowed *b, int file, int number)
+{
+	int n;
+
+	if (plx_fd_hidden(number) && plx_fd_evict(number) == 0)
+		plx_sys1(SYS_close, number);
+	*b = (struct borrowed){.number = number, .aside = -1};
+	n = dup_from(file, number);
+	if (n == number)
+		return true;
+	if (n >= 0)
+		plx_sys1(SYS_close, n);
+	if (!__libc_single_threaded || may_hold_locks(number))
+		return false;
+	b->flags = plx_sys2(SYS_fcntl, number, F_GETFD);
+	b->aside = dup_away(number);
+	if (b->aside < 0)
+		return false;
+	replace_number(file, number, O_CLOEXEC);
+	return true;
+}
+
+static void give_back(const struct borrowed *b)
+{
+	if (b->aside < 0) {
+		plx_sys1(SYS_close, b->number);
+		return;
+	}
+	replace_number(b->aside, b->number, b->flags & FD_CLOEXEC ? O_CLOEXEC : 0);
+	plx_sys1(SYS_close, b->aside);
+}
+
+/*
+ * The item's number has come to mean something else since its ADD (EP-KEY-03), but may
+ * come to mean the file again (EP-KEY-04), so the kernel is to know the item by it. A number
+ * that nothing has stays with the item until the end of the spill. Where the number cannot
+ * be had, the item gets one that the program does not use.
+ */
+static void ctl_orphan(struct spill *s, struct move *m, int *k, int op, struct epoll_event *ev)
+{
+	struct plx_front *fr = m->ep->owner;
+	int *kernel = &k[m->e->picked - 1];
+	struct borrowed b;
+
+	if (m->held < 0) {
+		make_way(s, k, m->key);
+		if (!borrow(&b, *kernel, m->key)) {
+			m->held = dup_away(*kernel);
+		} else if (b.aside < 0) {
+			m->held = m->key;
+		} else {
+			plx_sys4(SYS_epoll_ctl, fr->kfd, op, m->key, ev);
+			give_back(&b);
+			return;
+		}
+	}
+	plx_sys4(SYS_epoll_ctl, fr->kfd, op, m->held, ev);
 }
 
 /* --- ghosts ------------------------------------------------------------------------ */
@@ -401,125 +542,274 @@ static int registrations(int epfd, struct registration **out)
 	return n;
 }
 
-/* Puts a collected event back, if collecting has changed anything. */
-static void put_back(int epfd, const struct registration *reg, int n, uint64_t data)
-{
-	for (int i = 0; i < n; i++) {
-		struct epoll_event ev = {.events = reg[i].events, .data.u64 = data};
+/* What is taken off a kernel epoll's ready list while ghosts are laid. */
+struct seance {
+	struct plx_front *fr;
+	struct registration *reg;
+	int nreg;
+	uint64_t *data;
+	int ndata, room;
+	bool rung;
+};
 
-		if (reg[i].data == data && (reg[i].events & (EPOLLET | EPOLLONESHOT)))
-			plx_sys4(SYS_epoll_ctl, epfd, EPOLL_CTL_MOD, reg[i].fd, &ev);
+/* Empties the ready list. At most as many events as there are registrations. */
+static void collect_all(struct seance *c, int most)
+{
+	struct epoll_event *ev = calloc(most, sizeof(*ev));
+	struct plx_front *fr = c->fr;
+	int got;
+
+	PLX_INVARIANT(ev, "there is memory for turning objects into kernel objects");
+	got = plx_sys6(SYS_epoll_pwait, fr->kfd, (long)ev, most, 0, 0, 8);
+	for (int i = 0; i < got; i++) {
+		if (ev[i].data.u64 == fr->marker && ev[i].events == EPOLLIN) {
+			c->rung = true;
+		} else if (!plx_ghost_take(fr, ev[i].data.u64)) {
+			c->data = grow(c->data, c->ndata, &c->room, sizeof(*c->data));
+			c->data[c->ndata++] = ev[i].data.u64;
+		}
+	}
+	free(ev);
+}
+
+/* Before the first ghost appears: what is on the list now is none. */
+static void seance_begin(struct seance *c, struct plx_front *fr)
+{
+	memset(c, 0, sizeof(*c));
+	c->fr = fr;
+	c->nreg = registrations(fr->kfd, &c->reg);
+	collect_all(c, c->nreg + 1);
+}
+
+/* MOD polls again, which queues what is ready. Exclusive items have none (EP-CTL-09). */
+static long rearm(const struct seance *c, const struct registration *reg)
+{
+	struct epoll_event ev = {.events = reg->events, .data.u64 = reg->data};
+	bool exclusive = reg->events & EPOLLEXCLUSIVE;
+	long r = 0;
+
+	if (exclusive)
+		r = plx_sys4(SYS_epoll_ctl, c->fr->kfd, EPOLL_CTL_DEL, reg->fd, NULL);
+	return r ? r
+		 : plx_sys4(SYS_epoll_ctl, c->fr->kfd, exclusive ? EPOLL_CTL_ADD : EPOLL_CTL_MOD,
+			    reg->fd, &ev);
+}
+
+/* Whether fd is the file of the registration; its place among those of the same number. */
+static bool is_registered(const struct seance *c, const struct registration *reg, int fd)
+{
+	struct kcmp_epoll_slot slot = {.efd = c->fr->kfd, .tfd = reg->fd};
+	long pid = plx_sys0(SYS_getpid);
+
+	for (const struct registration *r = c->reg; r < reg; r++)
+		slot.toff += r->fd == reg->fd;
+	return plx_sys6(SYS_kcmp, pid, pid, KCMP_EPOLL_TFD, fd, (long)&slot, 0) == 0;
+}
+
+/*
+ * The registration is out of reach, so another one delivers the event in its place, once.
+ * (Should there be a further edge before that, both do.)
+ */
+static void stand_in(const struct seance *c, const struct registration *reg, int fd)
+{
+	struct epoll_event ev = {.events = reg->events | EPOLLONESHOT, .data.u64 = reg->data};
+	int n = dup_away(fd);
+
+	ev.events &= ~(uint32_t)EPOLLEXCLUSIVE;
+	plx_sys4(SYS_epoll_ctl, c->fr->kfd, EPOLL_CTL_ADD, n, &ev);
+	plx_sys1(SYS_close, n);
+}
+
+/* Numbers that are looked through for a file whose registration has lost its own. */
+#define ORPHAN_SEARCH 65536
+
+/* The registration's number means something else now, so it borrows it from that. */
+static void rearm_orphan(const struct seance *c, const struct registration *reg)
+{
+	struct borrowed b;
+	struct rlimit lim;
+
+	plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &lim);
+	for (rlim_t fd = 0; fd < lim.rlim_max && fd < ORPHAN_SEARCH; fd++) {
+		if (!is_registered(c, reg, fd))
+			continue;
+		if (borrow(&b, fd, reg->fd)) {
+			rearm(c, reg);
+			give_back(&b);
+		} else {
+			stand_in(c, reg, fd);
+		}
+		return;
+	}
+}
+
+/* Puts a collected event back, if collecting has changed anything. */
+static void put_back(const struct seance *c, uint64_t data)
+{
+	for (int i = 0; i < c->nreg; i++) {
+		const struct registration *reg = &c->reg[i];
+		bool twice = false;
+
+		if (reg->data != data || !(reg->events & (EPOLLET | EPOLLONESHOT)))
+			continue;
+		for (int k = 0; k < c->nreg; k++)
+			twice |= k != i && c->reg[k].fd == reg->fd;
+		if (twice && !is_registered(c, reg, reg->fd))
+			rearm_orphan(c, reg);
+		else if (rearm(c, reg) < 0 && !twice)
+			rearm_orphan(c, reg);
 	}
 }
 
 /*
- * The ghosts of fr are on the kernel's ready list: gets them off it. A waiter that was
- * quicker has its event in hand and swallows it when it runs; it is waited for, but not
- * for ever, since it may have been cancelled on the way.
+ * The ghosts are on the kernel's ready list: gets them off it. A waiter that was quicker
+ * has its event in hand and swallows it when it runs; it is waited for, but not for ever,
+ * since it may have been cancelled on the way.
  */
-static void lay_ghosts(struct plx_front *fr)
+static void seance_end(struct seance *c, int ghosts)
 {
-	struct registration *reg;
-	int n = registrations(fr->kfd, &reg);
-	struct epoll_event *ev = calloc(n + 1, sizeof(*ev));
 	struct timespec pause = {.tv_nsec = 100000};
-	bool rung = false;
-	int got;
+	struct plx_front *fr = c->fr;
 
-	PLX_INVARIANT(ev, "there is memory for turning objects into kernel objects");
-	got = plx_sys6(SYS_epoll_pwait, fr->kfd, (long)ev, n + 1, 0, 0, 8);
-	for (int i = 0; i < got; i++) {
-		if (ev[i].data.u64 == fr->marker && ev[i].events == EPOLLIN)
-			rung = true;
-		else if (!plx_ghost_take(fr, ev[i].data.u64))
-			put_back(fr->kfd, reg, n, ev[i].data.u64);
-	}
-	if (rung && !plx_load(&fr->spilled))
+	collect_all(c, c->nreg + ghosts + 1);
+	for (int i = 0; i < c->ndata; i++)
+		put_back(c, c->data[i]);
+	if (c->rung && !plx_load(&fr->spilled))
 		fr->ep->host->unpark_one(fr, plx_bell_word(fr->ep));
 	for (int i = 0; i < 10000 && plx_load_acq(&fr->nghosts); i++)
 		plx_sys2(SYS_nanosleep, &pause, NULL);
 	plx_lock(&fr->ghost_lock, PLX_RANK_GHOST);
 	plx_store(&fr->nghosts, 0);
 	plx_unlock(&fr->ghost_lock, PLX_RANK_GHOST);
-	free(ev);
-	free(reg);
+	free(c->data);
+	free(c->reg);
 }
 
-/*
- * One move may go if the older items of its file have gone, and what stands before it in
- * its epoll: collected edges before queued items, queued items in their order.
- */
-static bool move_may_go(const struct move *m, const uint32_t *next_age, bool strict)
-{
-	const struct plx_front *fr = m->ep->owner;
-
-	if (m->age != next_age[m->e->picked - 1])
-		return false;
-	if (!strict || !m->order)
-		return true;
-	return !fr->consumed_left && m->order == fr->order_next;
-}
-
-static void move_go(struct spill *s, struct move *m, const int *k, uint32_t *next_age)
+/* Registers the item with these events, or gives it them. */
+static void move_ctl(struct spill *s, struct move *m, int *k, uint32_t events)
 {
 	struct plx_front *fr = m->ep->owner;
-	struct epoll_event ev = {.events = m->events, .data.u64 = m->data};
+	struct epoll_event ev = {.events = events, .data.u64 = m->data};
+	int op = m->added ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
 
-	if (m->consumed)
-		ghost_add(fr, m->data);
 	plx_xchg(&fr->nkernel, 1);
-	plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_ADD, move_number(s, m, k), &ev);
-	m->done = true;
-	next_age[m->e->picked - 1]++;
-	if (m->order)
-		fr->order_next = m->order + 1;
-	if (m->consumed && --fr->consumed_left == 0)
-		lay_ghosts(fr);
+	if (m->key < s->nnumbers && s->numbers[m->key] == m->e->picked)
+		plx_sys4(SYS_epoll_ctl, fr->kfd, op, m->key, &ev);
+	else
+		ctl_orphan(s, m, k, op, &ev);
+	m->added = true;
 }
 
 /*
- * Both orders together nearly always have a solution. Where they have none, age wins: the
- * ready lists of different epolls were then filled in orders that no single sequence of
- * wakes gives.
+ * A stale exclusive item gets its place while the count is not what it is: 1 instead of 0,
+ * or the other way below the maximum. That must not make an edge for one whose event has
+ * been collected.
  */
-static void register_moves(struct spill *s, const int *k)
+static void exclusive_go(struct spill *s, struct move *m, int *k)
 {
-	uint32_t *next_age = calloc(s->nefds + 1, sizeof(*next_age));
-	int left = s->nmoves;
+	const int *file = &k[m->e->picked - 1];
+	bool full = !(m->events & EPOLLIN);
+	uint64_t value = 1;
 
-	PLX_INVARIANT(next_age, "there is memory for turning objects into kernel objects");
-	for (int i = 0; i < s->neps; i++) {
-		struct plx_front *fr = s->eps[i]->owner;
-
-		fr->consumed_left = 0;
-		fr->order_next = 1;
-	}
 	for (int i = 0; i < s->nmoves; i++) {
-		struct plx_front *fr = s->moves[i].ep->owner;
-
-		fr->consumed_left += s->moves[i].consumed;
-	}
-	for (bool strict = true; left;) {
-		int before = left;
-
-		for (int i = 0; i < s->nmoves; i++) {
-			struct move *m = &s->moves[i];
-
-			if (m->done || !move_may_go(m, next_age, strict))
-				continue;
-			move_go(s, m, k, next_age);
-			left--;
-			if (!strict)
-				break;
+		if (s->moves[i].e == m->e && s->moves[i].consumed) {
+			move_ctl(s, m, k, m->events);
+			return;
 		}
-		strict = strict ? left < before : true;
 	}
+	plx_sys3(full ? SYS_read : SYS_write, *file, &value, sizeof(value));
+	move_ctl(s, m, k, m->events);
+	plx_sys3(full ? SYS_write : SYS_read, *file, &value, sizeof(value));
+}
+
+/* Gives the item its mask. */
+static void move_go(struct spill *s, struct move *m, int *k)
+{
+	if (m->consumed)
+		ghost_add(m->ep->owner, m->data);
+	/*
+	 * One that has become unready keeps its place on the list until it is collected. With
+	 * several threads it loses that: somebody could collect what is made up here.
+	 */
+	if (m->stale && __libc_single_threaded) {
+		if (m->events & EPOLLEXCLUSIVE) {
+			exclusive_go(s, m, k);
+			return;
+		}
+		move_ctl(s, m, k, EPOLLIN | EPOLLOUT);
+	}
+	move_ctl(s, m, k, m->events);
+}
+
+static int by_age(const void *a, const void *b)
+{
+	const struct move *x = a, *y = b;
+
+	if (x->e->picked != y->e->picked)
+		return x->e->picked < y->e->picked ? -1 : 1;
+	return x->age < y->age ? -1 : x->age > y->age;
+}
+
+static int by_epoll(const void *a, const void *b)
+{
+	const struct move *x = *(struct move *const *)a, *y = *(struct move *const *)b;
+
+	if (x->ep != y->ep)
+		return x->ep < y->ep ? -1 : 1;
+	return x->order < y->order ? -1 : x->order > y->order;
+}
+
+/* n moves, those of an epoll together. */
+static void lay_ghosts(struct spill *s, int *k, struct move **ghosts, int n)
+{
+	for (int i = 0, next; i < n; i = next) {
+		struct seance c;
+
+		seance_begin(&c, ghosts[i]->ep->owner);
+		for (next = i; next < n && ghosts[next]->ep == ghosts[i]->ep; next++)
+			move_go(s, ghosts[next], k);
+		seance_end(&c, next - i);
+	}
+}
+
+static void register_moves(struct spill *s, int *k)
+{
+	struct move **some = calloc(s->nmoves + 1, sizeof(*some));
+	struct move *end = s->moves + s->nmoves;
+	int n = 0;
+
+	PLX_INVARIANT(some, "there is memory for turning objects into kernel objects");
+	qsort(s->moves, s->nmoves, sizeof(*s->moves), by_age);
+	for (struct move *m = s->moves; m < end; m++) {
+		bool alone = m->age == 0 && (m + 1 == end || m[1].e != m->e);
+
+		if (!alone && !(m->events & EPOLLEXCLUSIVE))
+			move_ctl(s, m, k, 0);
+	}
+	for (struct move *m = s->moves; m < end; m++)
+		if (m->consumed)
+			some[n++] = m;
+	qsort(some, n, sizeof(*some), by_epoll);
+	lay_ghosts(s, k, some, n);
+	n = 0;
+	for (struct move *m = s->moves; m < end; m++)
+		if (m->order)
+			some[n++] = m;
+	qsort(some, n, sizeof(*some), by_epoll);
+	for (int i = 0; i < n; i++)
+		move_go(s, some[i], k);
+	for (struct move *m = s->moves; m < end; m++)
+		if (!m->consumed && !m->order)
+			move_go(s, m, k);
+	for (struct move *m = s->moves; m < end; m++)
+		if (m->held >= 0)
+			plx_sys1(SYS_close, m->held);
 	for (int i = 0; i < s->neps; i++) {
 		struct plx_front *fr = s->eps[i]->owner;
 
 		plx_xadd(&fr->gen, 1);
 	}
-	free(next_age);
+	free(some);
 }
 
 /* plx_table_lock held, signals blocked; the objects have been collected in s. */
@@ -603,9 +893,17 @@ static void front_give_up(struct spill *s, struct plx_front *fr)
 {
 	plx_lock(&fr->lock, PLX_RANK_FRONT);
 	plx_store_rel(&fr->spilled, 1);
-	/* Nobody rings any more, and nobody would take the doorbell's event out. */
-	if (fr->inproc)
-		plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_DEL, fr->doorbell, NULL);
+	/*
+	 * Nobody rings any more, and nobody would take the doorbell's event out. If it has
+	 * moved since it was registered, only its end is the end of that.
+	 */
+	if (fr->inproc &&
+	    plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_DEL, fr->doorbell, NULL) == -ENOENT) {
+		int bell = plx_xchg(&fr->doorbell, -1);
+
+		plx_rcu_synchronize();
+		plx_fd_unhide(&bell);
+	}
 	plx_unlock(&fr->lock, PLX_RANK_FRONT);
 	plx_mb();
 	spill_add_front(s, fr);
@@ -619,22 +917,42 @@ static void spill_add_file(struct spill *s, struct pollux_file *f)
 		front_give_up(s, plx_file_front(f));
 }
 
-void plx_px_escape(int fd, enum plx_way_out why)
+/* The file behind fd if there is anything to do for it, with a reference. */
+static struct pollux_file *escaping(int fd)
 {
 	PLX_INSIDE();
 	struct pollux_file *f = plx_table_get(fd);
+
+	if (f && f->kind == PLX_KIND_EPOLL && plx_load_acq(&plx_file_front(f)->spilled)) {
+		pollux_file_put(f);
+		return NULL;
+	}
+	return f;
+}
+
+/* Together, so that an object which both epolls watch does not leave one before the rest. */
+void plx_px_escape_pair(int fd, int other, enum plx_way_out why)
+{
+	struct pollux_file *f = escaping(fd), *g = escaping(other);
 	struct spill s;
 
-	if (!f)
-		return;
-	if (f->kind == PLX_KIND_EPOLL && plx_load_acq(&plx_file_front(f)->spilled)) {
-		pollux_file_put(f);
-		return;
+	if (f || g) {
+		spill_begin(&s);
+		if (f)
+			spill_add_file(&s, f);
+		if (g)
+			spill_add_file(&s, g);
+		spill_end(&s, why, false);
 	}
-	spill_begin(&s);
-	spill_add_file(&s, f);
-	spill_end(&s, why, false);
-	pollux_file_put(f);
+	if (f)
+		pollux_file_put(f);
+	if (g)
+		pollux_file_put(g);
+}
+
+void plx_px_escape(int fd, enum plx_way_out why)
+{
+	plx_px_escape_pair(fd, -1, why);
 }
 
 /* Everything in the table that want() picks. */

@@ -138,6 +138,11 @@ void plx_limit_after_fork_child(void)
 	limit_lock = 0;
 }
 
+int plx_fd_high(void)
+{
+	return HIDDEN_BASE;
+}
+
 /* fd duplicated to a high number, close-on-exec; a negative errno if there is none. */
 static int dup_high(int fd)
 {
@@ -153,11 +158,15 @@ static int dup_high(int fd)
 	}
 	/*
 	 * Above the soft limit the program cannot see what is missing: numbers up
-	 * there stay usable when the limit comes down again.
+	 * there stay usable when the limit comes down again. It may go up again, too.
 	 */
 	if (lim.rlim_max > lim.rlim_cur) {
+		rlim_t from = lim.rlim_cur;
+
+		if (from < HIDDEN_BASE && lim.rlim_max > HIDDEN_BASE + HIDDEN_ROOM)
+			from = HIDDEN_BASE;
 		plx_limit_raise(&lim);
-		n = plx_sys3(SYS_fcntl, fd, F_DUPFD_CLOEXEC, lim.rlim_cur);
+		n = plx_sys3(SYS_fcntl, fd, F_DUPFD_CLOEXEC, from);
 		plx_limit_restore(&lim);
 		if (n >= 0)
 			return n;
@@ -170,12 +179,11 @@ static int dup_high(int fd)
 	return -EMFILE;
 }
 
-int plx_fd_hide(int fd, int *owner)
+int plx_fd_hide_dup(int fd, int *owner)
 {
 	struct hidden *h = plx_zalloc(sizeof(*h));
 	int n = h ? dup_high(fd) : -EMFILE;
 
-	plx_sys1(SYS_close, fd);
 	if (n >= 0 && plx_table_reserve(n) < 0) {
 		plx_sys1(SYS_close, n);
 		n = -EMFILE;
@@ -189,6 +197,14 @@ int plx_fd_hide(int fd, int *owner)
 	h->owner = owner;
 	plx_store(owner, n);
 	plx_table_set(n, &h->file);
+	return n;
+}
+
+int plx_fd_hide(int fd, int *owner)
+{
+	int n = plx_fd_hide_dup(fd, owner);
+
+	plx_sys1(SYS_close, fd);
 	return n;
 }
 

@@ -89,12 +89,14 @@ void plx_limit_after_fork_child(void);
 int plx_kernel_eventfd(unsigned int flags);
 
 /*
- * Descriptors of our own, at high numbers and close-on-exec. hide moves fd up and
- * returns the new number, or -EMFILE (fd is closed then). unhide closes it. When
- * the program puts a descriptor of its own at that number (dup2), the file moves
- * and *owner is updated after a grace period.
+ * Descriptors of our own, at high numbers (from plx_fd_high on) and close-on-exec. hide moves fd up
+ * and returns the new number, or -EMFILE (fd is closed then); hide_dup leaves fd as it is and needs
+ * no number that the program could use. unhide closes it. When the program puts a descriptor of its
+ * own at that number (dup2), the file moves and *owner is updated after a grace period.
  */
+int plx_fd_high(void);
 int plx_fd_hide(int fd, int *owner);
+int plx_fd_hide_dup(int fd, int *owner);
 void plx_fd_unhide(int *owner);
 /* The program wants number fd: our descriptor moves away. 0 or -EMFILE. */
 int plx_fd_evict(int fd);
