@@ -44,7 +44,13 @@
 #define LOW_NUMBERS 60
 #define HIGH_NUMBER 4000
 #define HIGH_NUMBERS 4
-#define NUMBERS (LOW_NUMBERS + HIGH_NUMBERS)
+/* Where received descriptors go. */
+#define RECEIVED 6000
+#define RECEIVED_NUMBERS 4
+/* Where duplicates of those sent stay, out of the sequence's reach. */
+#define SENT 6010
+#define LAST_NUMBER (SENT + 64)
+#define NUMBERS (LOW_NUMBERS + HIGH_NUMBERS + RECEIVED_NUMBERS)
 #define OBJECTS 128
 #define ITEMS 48
 #define STEPS 256
@@ -100,12 +106,12 @@ struct obj {
 	bool any_order;
 	/* Of a pipe: the slots are packets; of a socket: messages. */
 	bool packets;
-	/* Of a timer: has been set so that it cannot expire by itself. */
-	bool settled;
+	/* Has been sent, and may be what another descriptor is believed not to be. */
+	bool unsure;
 	int16_t refs;
 	/* The other end. */
 	int16_t peer;
-	/* Descriptors sent and not yet received. */
+	/* What has been sent to it. */
 	int16_t flying[4];
 	uint8_t nflying;
 	uint8_t nitems;
@@ -153,6 +159,8 @@ struct step {
 	uint8_t ptr;
 	bool any_order;
 	bool skip;
+	/* a is an epoll: it is not to be polled to find out whether the call would block. */
+	bool direct;
 	uint8_t room;
 	uint32_t flags;
 	int32_t n;
@@ -182,6 +190,8 @@ struct op {
 	void (*run)(const struct step *s);
 	/* The call in C. */
 	void (*text)(const struct step *s);
+	/* Pollux replaces all of its calls: descriptors of its own do not exist for them. */
+	bool replaced;
 };
 
 /* One table for each file, ended by an entry without a name. */
@@ -255,6 +265,8 @@ void model_ref(struct model *m, struct obj *o);
 void model_unref(struct model *m, struct obj *o);
 /* The object becomes the kernel's, for certain or perhaps. */
 void model_escape(struct model *m, struct obj *o);
+/* Two epolls. */
+void model_escape_pair(struct model *m, struct obj *a, struct obj *b);
 void model_escape_maybe(struct model *m, struct obj *o);
 void model_escape_all(struct model *m);
 struct item *model_item(struct model *m, struct obj *ep, struct obj *o, int number);
@@ -301,16 +313,21 @@ void log_events(const struct step *s, struct epoll_event *ev, int n);
 /* A result that is no call of the C program; hashed, and shown as a comment. */
 void log_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* The call was not made. */
+void log_left_out(const char *why);
+
 /* --- for run functions ------------------------------------------------------------- */
 
 /* The number a slot stands for now. */
 int number_of(int slot);
+/* That of a slot which is none. */
+int none_number(int slot);
 void set_slot(int slot, int fd);
 /* The pointer that the step wants; good if it is to be a good one. */
 void *pointer(const struct step *s, void *good);
 bool blocking(int fd);
 /* Whether a call on fd that waits for these poll events would wait. */
-bool would_block(int fd, short events);
+bool would_block(const struct step *s, int fd, short events);
 /* A signal every millisecond, until stopped: what sleeps for ever ends with EINTR. */
 void ticks_start(void);
 void ticks_stop(void);

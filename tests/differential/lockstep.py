@@ -19,6 +19,14 @@ import time
 SHOW_SECONDS = 10
 
 
+def children(pid):
+    try:
+        with open("/proc/%d/task/%d/children" % (pid, pid)) as f:
+            return [int(p) for p in f.read().split()]
+    except OSError:
+        return []
+
+
 class Side:
     """One of the two runs of a range of sequences."""
 
@@ -38,6 +46,20 @@ class Side:
         parts = (self.rest + data).split(b"\n")
         self.rest = parts.pop()
         self.lines += parts
+
+    def where(self):
+        """What the process and its children are at."""
+        found = []
+        for pid in [self.proc.pid] + children(self.proc.pid):
+            said = ["pid %d" % pid]
+            for name in ("comm", "wchan", "syscall"):
+                try:
+                    with open("/proc/%d/%s" % (pid, name)) as f:
+                        said.append(f.read().strip())
+                except OSError:
+                    pass
+            found.append(", ".join(said))
+        return "; ".join(found)
 
     def stop(self):
         if self.proc.poll() is None:
@@ -81,8 +103,13 @@ class Tester:
                 if n:
                     last = time.monotonic()
                 # One has ended or hangs before this sequence was through.
-                elif any(not s.open and not s.lines for s in sides) or \
-                        time.monotonic() - last > self.args.patience:
+                elif any(not s.open and not s.lines for s in sides):
+                    return first + done, done
+                elif time.monotonic() - last > self.args.patience:
+                    for name, s in zip(("kernel", "Pollux"), sides):
+                        if not s.lines:
+                            say("# sequence %d hangs: %s" % (first + done, name))
+                            say("# " + s.where())
                     return first + done, done
         finally:
             for s in sides:

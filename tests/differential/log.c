@@ -214,3 +214,9 @@ void log_note(const char *fmt, ...)
 	log_hash(h);
 	say("\t/* %s */\n", text);
 }
+
+void log_left_out(const char *why)
+{
+	log_hash(1);
+	say("\t/* %s: %s */\n", why, run->call);
+}

@@ -39,6 +39,8 @@ static void tidy(uint64_t number, const struct rlimit *lim)
 			close(fd);
 		for (int fd = HIGH_NUMBER; fd < HIGH_NUMBER + HIGH_NUMBERS; fd++)
 			close(fd);
+		for (int fd = RECEIVED; fd <= LAST_NUMBER; fd++)
+			close(fd);
 	}
 	for (int i = 0; i < SLOTS; i++)
 		slot_number[i] = -1;
@@ -98,9 +100,12 @@ int main(int argc, char **argv)
 		first -= count - 1;
 	close_range(FIRST_NUMBER, ~0u, 0);
 	getrlimit(RLIMIT_NOFILE, &lim);
-	if (lim.rlim_cur < 2 * HIGH_NUMBER) {
-		lim.rlim_cur = lim.rlim_max < 2 * HIGH_NUMBER ? lim.rlim_max : 2 * HIGH_NUMBER;
-		setrlimit(RLIMIT_NOFILE, &lim);
+	if (lim.rlim_cur <= LAST_NUMBER) {
+		lim.rlim_cur = LAST_NUMBER + 1;
+		if (setrlimit(RLIMIT_NOFILE, &lim) < 0) {
+			fprintf(stderr, "the limit of descriptors is below %d\n", LAST_NUMBER);
+			return 77;
+		}
 	}
 	run = mmap(NULL, sizeof(*run), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (run == MAP_FAILED) {

@@ -33,6 +33,13 @@ void model_init(struct model *m, enum profile profile)
 	m->me = &m->procs[0];
 }
 
+/* A number that Pollux may have taken for itself since the sequence gave it up. */
+static bool is_hidden(struct model *m, int slot)
+{
+	return slot != NO_SLOT && model_number(m, slot) >= HIGH_NUMBER && !model_obj(m, slot) &&
+	       model_number(m, slot) < HIGH_NUMBER + 200;
+}
+
 void model_apply(struct model *m, struct step *s)
 {
 	m->me = &m->procs[s->proc];
@@ -41,6 +48,11 @@ void model_apply(struct model *m, struct step *s)
 		s->skip = true;
 		return;
 	}
+	if (!ops[s->op]->replaced && (is_hidden(m, s->a) || is_hidden(m, s->b))) {
+		s->skip = true;
+		return;
+	}
+	s->direct = model_obj_kind(m, s->a, KIND_EPOLL) != NULL;
 	ops[s->op]->apply(m, s);
 }
 
@@ -51,12 +63,14 @@ static int number_index(int number)
 		return number;
 	if (number >= HIGH_NUMBER && number < HIGH_NUMBER + HIGH_NUMBERS)
 		return number - HIGH_NUMBER + LOW_NUMBERS;
+	if (number >= RECEIVED && number < RECEIVED + RECEIVED_NUMBERS)
+		return number - RECEIVED + LOW_NUMBERS + HIGH_NUMBERS;
 	return -1;
 }
 
 int model_number(struct model *m, int slot)
 {
-	return slot < 0 || slot >= SLOTS ? -1 : m->me->slot[slot];
+	return slot < 0 ? none_number(slot) : m->me->slot[slot];
 }
 
 struct obj *model_obj(struct model *m, int slot)
@@ -110,8 +124,6 @@ void model_unref(struct model *m, struct obj *o)
 
 	if (--o->refs > 0)
 		return;
-	for (int i = 0; i < o->nflying; i++)
-		model_unref(m, &m->objs[o->flying[i]]);
 	o->kind = KIND_NONE;
 	for (int i = 0; i < m->nobjs; i++) {
 		struct obj *ep = &m->objs[i];
@@ -211,6 +223,18 @@ void model_escape(struct model *m, struct obj *o)
 	}
 	o->where = AT_KERNEL;
 	check_watchers(m, o);
+}
+
+void model_escape_pair(struct model *m, struct obj *a, struct obj *b)
+{
+	enum where wa = a->where, wb = b->where;
+
+	/* Both at once: neither is left with half of its items. */
+	a->where = b->where = AT_KERNEL;
+	for (int i = 0; wa != AT_KERNEL && i < a->nitems; i++)
+		model_escape(m, &m->objs[a->items[i].obj]);
+	for (int i = 0; wb != AT_KERNEL && i < b->nitems; i++)
+		model_escape(m, &m->objs[b->items[i].obj]);
 }
 
 void model_escape_maybe(struct model *m, struct obj *o)

@@ -79,8 +79,8 @@ static void own_run(const struct step *s)
 	bool ticks;
 	int r;
 
-	if (would_block(fd, s->n ? POLLIN : POLLOUT)) {
-		log_note("would block");
+	if (would_block(s, fd, s->n ? POLLIN : POLLOUT)) {
+		log_left_out("would block");
 		return;
 	}
 	/* There is room for 1, but perhaps not for more. */
@@ -104,7 +104,7 @@ static void own_text(const struct step *s)
 }
 
 const struct op ops_eventfd[] = {
-	{"new_eventfd", {30, 20, 24, 20}, new_make, new_apply, new_run, new_text},
-	{"eventfd_rw", {3, 3, 2, 2}, own_make, own_apply, own_run, own_text},
+	{"new_eventfd", {30, 20, 24, 20}, new_make, new_apply, new_run, new_text, false},
+	{"eventfd_rw", {3, 3, 2, 2}, own_make, own_apply, own_run, own_text, true},
 	{0},
 };

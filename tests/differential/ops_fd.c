@@ -87,7 +87,7 @@ static void range_run(const struct step *s)
 	unsigned int first = number_of(s->a);
 
 	if (number_of(s->a) < 0) {
-		log_note("no number");
+		log_left_out("no number");
 		return;
 	}
 	log_ret(s->how ? close_range(first, first + s->n, s->flags)
@@ -194,9 +194,8 @@ static void dup2_apply(struct model *m, struct step *s)
 	    (to < LOW_NUMBERS && to >= m->me->limit) ||
 	    (to >= LOW_NUMBERS && m->me->limit < LOW_NUMBERS))
 		return;
-	if (to == from)
-		return;
-	model_replace(m, to, o);
+	if (to != from)
+		model_replace(m, to, o);
 	m->me->slot[s->b] = to;
 }
 
@@ -205,7 +204,7 @@ static void dup2_run(const struct step *s)
 	int from = number_of(s->a), to = s->n >= 0 ? s->n : number_of(s->b), r;
 
 	if (to >= 0 && to < FIRST_NUMBER) {
-		log_note("not ours");
+		log_left_out("not ours");
 		return;
 	}
 	switch (s->how) {
@@ -436,13 +435,13 @@ static void limit_text(const struct step *s)
 }
 
 const struct op ops_fd[] = {
-	{"new_plain", {2, 2, 1, 1}, plain_make, plain_apply, plain_run, plain_text},
-	{"close", {14, 16, 14, 16}, close_make, close_apply, close_run, close_text},
-	{"close_range", {2, 2, 2, 2}, range_make, range_apply, range_run, range_text},
-	{"new_dup", {8, 8, 8, 8}, dup_make, dup_apply, dup_run, dup_text},
-	{"dup2", {7, 8, 8, 8}, dup2_make, dup2_apply, dup2_run, dup2_text},
-	{"flags", {8, 8, 5, 6}, flags_make, flags_apply, flags_run, flags_text},
-	{"fdinfo", {0, 1, 1, 1}, info_make, info_apply, info_run, info_text},
-	{"limit", {1, 1, 1, 1}, limit_make, limit_apply, limit_run, limit_text},
+	{"new_plain", {2, 2, 1, 1}, plain_make, plain_apply, plain_run, plain_text, false},
+	{"close", {14, 16, 14, 16}, close_make, close_apply, close_run, close_text, true},
+	{"close_range", {2, 2, 2, 2}, range_make, range_apply, range_run, range_text, true},
+	{"new_dup", {8, 8, 8, 8}, dup_make, dup_apply, dup_run, dup_text, true},
+	{"dup2", {7, 8, 8, 8}, dup2_make, dup2_apply, dup2_run, dup2_text, true},
+	{"flags", {8, 8, 5, 6}, flags_make, flags_apply, flags_run, flags_text, false},
+	{"fdinfo", {0, 1, 1, 1}, info_make, info_apply, info_run, info_text, false},
+	{"limit", {1, 1, 1, 1}, limit_make, limit_apply, limit_run, limit_text, false},
 	{0},
 };

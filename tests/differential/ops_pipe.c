@@ -152,9 +152,9 @@ static void splice_apply(struct model *m, struct step *s)
 {
 	struct obj *o = model_obj(m, s->a), *to = model_obj(m, s->b);
 
-	if (o && o->kind == KIND_EVENTFD)
+	if (o)
 		model_escape_maybe(m, o);
-	if (to && to->kind == KIND_EVENTFD)
+	if (to)
 		model_escape_maybe(m, to);
 }
 
@@ -163,8 +163,8 @@ static void splice_run(const struct step *s)
 	int from = number_of(s->a), to = number_of(s->b);
 
 	/* A socket's own time-outs are not SPLICE_F_NONBLOCK's. */
-	if (would_block(from, POLLIN)) {
-		log_note("would block");
+	if (would_block(s, from, POLLIN)) {
+		log_left_out("would block");
 		return;
 	}
 	if (s->how == 0)
@@ -183,8 +183,8 @@ static void splice_text(const struct step *s)
 }
 
 const struct op ops_pipe[] = {
-	{"new_pipe", {0, 14, 6, 8}, new_make, new_apply, new_run, new_text},
-	{"pipe_size", {0, 4, 1, 1}, size_make, size_apply, size_run, size_text},
-	{"splice", {0, 3, 1, 1}, splice_make, splice_apply, splice_run, splice_text},
+	{"new_pipe", {0, 14, 6, 8}, new_make, new_apply, new_run, new_text, false},
+	{"pipe_size", {0, 4, 1, 1}, size_make, size_apply, size_run, size_text, false},
+	{"splice", {0, 3, 1, 1}, splice_make, splice_apply, splice_run, splice_text, false},
 	{0},
 };

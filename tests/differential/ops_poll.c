@@ -65,7 +65,8 @@ static void poll_apply(struct model *m, struct step *s)
 	for (int i = 0; i < s->n; i++) {
 		struct obj *o = model_obj(m, entry_slot(s, i));
 
-		if (o && o->kind == KIND_EPOLL)
+		/* All of it goes if there are more than the limit allows (select does not mind). */
+		if (o && (o->kind == KIND_EPOLL || s->n > m->me->limit))
 			model_escape_maybe(m, o);
 	}
 }
@@ -156,6 +157,6 @@ static void poll_text(const struct step *s)
 }
 
 const struct op ops_poll[] = {
-	{"poll", {8, 10, 8, 6}, poll_make, poll_apply, poll_run, poll_text},
+	{"poll", {8, 10, 8, 6}, poll_make, poll_apply, poll_run, poll_text, true},
 	{0},
 };

@@ -176,9 +176,9 @@ static void sleep_text(const struct step *s)
 }
 
 const struct op ops_proc[] = {
-	{"fork", {0, 0, 0, 6}, fork_make, fork_apply, fork_run, fork_text},
-	{"exit", {0, 0, 0, 6}, exit_make, exit_apply, exit_run, exit_text},
-	{"sleep", {1, 1, 1, 0}, sleep_make, sleep_apply, sleep_run, sleep_text},
+	{"fork", {0, 0, 0, 6}, fork_make, fork_apply, fork_run, fork_text, false},
+	{"exit", {0, 0, 0, 6}, exit_make, exit_apply, exit_run, exit_text, false},
+	{"sleep", {1, 1, 1, 0}, sleep_make, sleep_apply, sleep_run, sleep_text, false},
 	{0},
 };
 

@@ -55,9 +55,8 @@ static void read_apply(struct model *m, struct step *s)
 
 	if (!o || o->kind != KIND_EVENTFD)
 		return;
-	if (s->how == READ_READV2)
-		model_escape(m, o);
-	if (s->how == READ_PREADV2 || s->how == READ_NOWAIT)
+	/* Perhaps: the call is left out if it would block. */
+	if (s->how == READ_READV2 || s->how == READ_PREADV2 || s->how == READ_NOWAIT)
 		model_escape_maybe(m, o);
 	if (s->n >= 8 && o->count && s->how < READ_PREAD)
 		o->count -= o->semaphore ? 1 : o->count;
@@ -74,8 +73,8 @@ static void read_run(const struct step *s)
 		iov[0].iov_len = s->n / 2;
 		iov[1] = (struct iovec){p + s->n / 2, s->n - s->n / 2};
 	}
-	if (s->how < READ_PREAD && s->how != READ_NOWAIT && would_block(fd, POLLIN)) {
-		log_note("would block");
+	if (s->how < READ_PREAD && s->how != READ_NOWAIT && would_block(s, fd, POLLIN)) {
+		log_left_out("would block");
 		return;
 	}
 	switch (s->how) {
@@ -194,9 +193,7 @@ static void write_apply(struct model *m, struct step *s)
 
 	if (!o || o->kind != KIND_EVENTFD)
 		return;
-	if (s->how == WRITE_WRITEV2)
-		model_escape(m, o);
-	if (s->how == WRITE_PWRITEV2)
+	if (s->how == WRITE_WRITEV2 || s->how == WRITE_PWRITEV2)
 		model_escape_maybe(m, o);
 	if (s->n != 8 || s->how >= WRITE_PWRITE || s->u == UINT64_MAX || !write_readable(s))
 		return;
@@ -225,8 +222,9 @@ static void write_run(const struct step *s)
 	} else if (s->ptr == PTR_EDGE && s->room >= 8) {
 		memcpy(p, &s->u, sizeof(s->u));
 	}
-	if (s->how < WRITE_PWRITE && (would_block(fd, POLLOUT) || (s->n > 4096 && blocking(fd)))) {
-		log_note("would block");
+	if (s->how < WRITE_PWRITE &&
+	    (would_block(s, fd, POLLOUT) || (s->n > 4096 && blocking(fd)))) {
+		log_left_out("would block");
 		return;
 	}
 	/* There is room for 1, but perhaps not for more. */
@@ -280,7 +278,7 @@ static void write_text(const struct step *s)
 }
 
 const struct op ops_rw[] = {
-	{"read", {36, 36, 24, 30}, read_make, read_apply, read_run, read_text},
-	{"write", {60, 60, 50, 60}, write_make, write_apply, write_run, write_text},
+	{"read", {36, 36, 24, 30}, read_make, read_apply, read_run, read_text, false},
+	{"write", {60, 60, 50, 60}, write_make, write_apply, write_run, write_text, false},
 	{0},
 };

@@ -87,40 +87,42 @@ static void shut_text(const struct step *s)
 	call("shutdown(%s, %d)", slot_name(s->a), s->n);
 }
 
-/* --- SCM_RIGHTS: b goes through a, with one byte ------------------------------------------ */
+/* --- SCM_RIGHTS: b goes through a, with one byte -------------------------------------- */
 
 /* Sockets stay out of it: those in flight are closed by a collector at a time of its own. */
-#define SENT (ANY_KIND & ~KINDS(KIND_SOCKET))
+#define CAN_BE_SENT (ANY_KIND & ~KINDS(KIND_SOCKET))
+
+static int nsent;
 
 static bool pass_make(struct gen *g, struct step *s)
 {
 	s->a = pick_slot_or_bad(g, KINDS(KIND_SOCKET));
-	s->b = pick_slot(g, SENT);
+	s->b = pick_slot(g, CAN_BE_SENT);
+	s->n = below(g, 8);
 	return s->a != NO_SLOT && s->b != NO_SLOT;
 }
 
+/*
+ * Which of the descriptors sent is received when, or is dropped by a read, depends on more
+ * than the model knows. It keeps what was sent for ever, and takes none of it for certain.
+ */
 static void pass_apply(struct model *m, struct step *s)
 {
 	struct obj *a = model_obj(m, s->a), *o = model_obj(m, s->b);
 	struct obj *to;
 
-	/* What is in flight while its number is in use as a socket now stays out, too. */
-	if (!o || o->kind == KIND_SOCKET) {
-		s->skip = true;
+	s->skip = !o || o->kind == KIND_SOCKET;
+	if (s->skip)
 		return;
-	}
-	if (o->kind == KIND_EPOLL || !a || a->kind != KIND_SOCKET)
-		model_escape_maybe(m, o);
-	else
-		model_escape(m, o);
 	to = a && a->kind == KIND_SOCKET && a->peer >= 0 ? &m->objs[a->peer] : NULL;
-	if (to && to->nflying < 4) {
+	s->skip = to && to->nflying == sizeof(to->flying) / sizeof(to->flying[0]);
+	if (s->skip)
+		return;
+	if (to)
 		to->flying[to->nflying++] = obj_index(m, o);
-		model_ref(m, o);
-	} else {
-		/* A queue that the model does not follow any more. */
-		s->skip = to != NULL;
-	}
+	model_escape_maybe(m, o);
+	o->unsure = true;
+	model_ref(m, o);
 }
 
 static void pass_run(const struct step *s)
@@ -139,6 +141,12 @@ static void pass_run(const struct step *s)
 	c->cmsg_len = CMSG_LEN(sizeof(int));
 	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
 	log_ret(sendmsg(number_of(s->a), &msg, MSG_DONTWAIT));
+	/*
+	 * A file that is nowhere but in flight cannot be found again by a spill that has taken
+	 * an event of it off the list (a known deviation). So it is kept here, too.
+	 */
+	if (fcntl(fd, F_GETFD) >= 0)
+		dup2(fd, SENT + nsent++ % 64);
 }
 
 static void pass_text(const struct step *s)
@@ -151,21 +159,18 @@ static bool take_make(struct gen *g, struct step *s)
 	s->a = pick_slot(g, KINDS(KIND_SOCKET));
 	s->b = pick_free(g);
 	s->how = below(g, 2);
+	s->n = RECEIVED + (int)below(g, RECEIVED_NUMBERS);
 	return s->a != NO_SLOT && s->b != NO_SLOT;
 }
 
-/* The model takes the first in flight; plain bytes before it only make that early. */
 static void take_apply(struct model *m, struct step *s)
 {
-	struct obj *o = model_obj_kind(m, s->a, KIND_SOCKET), *got;
+	struct obj *o = model_obj_kind(m, s->a, KIND_SOCKET);
 
-	m->me->slot[s->b] = -1;
-	if (!o || !o->nflying)
-		return;
-	got = &m->objs[o->flying[0]];
-	memmove(o->flying, o->flying + 1, --o->nflying * sizeof(o->flying[0]));
-	model_install(m, s->b, got);
-	model_unref(m, got);
+	m->me->slot[s->b] = s->n;
+	model_close(m, s->n);
+	if (o && o->nflying && m->me->limit == LOW_NUMBERS)
+		model_replace(m, s->n, &m->objs[o->flying[0]]);
 }
 
 static void take_run(const struct step *s)
@@ -178,9 +183,11 @@ static void take_run(const struct step *s)
 			     .msg_controllen = sizeof(control)};
 	long r = recvmsg(number_of(s->a), &msg, MSG_DONTWAIT | (s->how ? MSG_CMSG_CLOEXEC : 0));
 	struct cmsghdr *c;
-	int got = -1;
+	int got;
 
 	log_ret(r);
+	set_slot(s->b, s->n);
+	close(s->n);
 	if (r < 0)
 		return;
 	for (c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) {
@@ -189,21 +196,23 @@ static void take_run(const struct step *s)
 		for (int i = 0; c->cmsg_type == SCM_RIGHTS && i < n; i++) {
 			memcpy(&got, CMSG_DATA(c) + i * sizeof(int), sizeof(got));
 			log_hash(got);
+			say("\t/* received %d */\n", got);
+			dup2(got, s->n);
+			close(got);
 		}
 	}
-	set_slot(s->b, got);
-	say("\ts%d = received; /* %d */\n", s->b, got);
 }
 
 static void take_text(const struct step *s)
 {
-	call("recv_fd(%s, &received, %s)", slot_name(s->a), s->how ? "MSG_CMSG_CLOEXEC" : "0");
+	call("recv_fd(%s, %d, %s)", slot_name(s->a), s->n, s->how ? "MSG_CMSG_CLOEXEC" : "0");
+	say("\ts%d = %d;\n", s->b, s->n);
 }
 
 const struct op ops_socket[] = {
-	{"new_socket", {0, 8, 3, 5}, new_make, new_apply, new_run, new_text},
-	{"shutdown", {0, 4, 1, 2}, shut_make, no_apply, shut_run, shut_text},
-	{"send_fd", {0, 3, 1, 2}, pass_make, pass_apply, pass_run, pass_text},
-	{"recv_fd", {0, 4, 1, 2}, take_make, take_apply, take_run, take_text},
+	{"new_socket", {0, 8, 3, 5}, new_make, new_apply, new_run, new_text, false},
+	{"shutdown", {0, 4, 1, 2}, shut_make, no_apply, shut_run, shut_text, false},
+	{"send_fd", {0, 3, 1, 2}, pass_make, pass_apply, pass_run, pass_text, false},
+	{"recv_fd", {0, 4, 1, 2}, take_make, take_apply, take_run, take_text, false},
 	{0},
 };

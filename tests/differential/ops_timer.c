@@ -75,11 +75,9 @@ enum when {
 
 static bool set_make(struct gen *g, struct step *s)
 {
-	s->a = pick_slot_or_bad(g, KINDS(KIND_TIMER));
+	s->a = pick_slot_or_bad(g, rare(g, 40) ? ANY_KIND : KINDS(KIND_TIMER));
 	if (s->a == NO_SLOT)
 		return false;
-	if (rare(g, 40))
-		s->a = pick_slot(g, ANY_KIND);
 	s->n = chance(g, 90) ? below(g, WHEN_BAD_NSEC) : below(g, WHEN_COUNT);
 	/* Whether the old value is asked for. */
 	s->how = below(g, 2);
@@ -237,8 +235,8 @@ static void get_text(const struct step *s)
 }
 
 const struct op ops_timer[] = {
-	{"new_timer", {0, 10, 3, 5}, new_make, new_apply, new_run, new_text},
-	{"settime", {0, 12, 3, 6}, set_make, set_apply, set_run, set_text},
-	{"gettime", {0, 3, 1, 2}, get_make, get_apply, get_run, get_text},
+	{"new_timer", {0, 10, 3, 5}, new_make, new_apply, new_run, new_text, false},
+	{"settime", {0, 12, 3, 6}, set_make, set_apply, set_run, set_text, false},
+	{"gettime", {0, 3, 1, 2}, get_make, get_apply, get_run, get_text, false},
 	{0},
 };

@@ -55,13 +55,18 @@ void ops_init(void)
 	mprotect(edge, SCRATCH, PROT_NONE);
 }
 
-int number_of(int slot)
+int none_number(int slot)
 {
 	static const int none[NONE_PLAIN + NONE_HIDDEN] = {
 		-1, 1000, INT_MAX, -100, 1 << 20, HIGH_NUMBER, HIGH_NUMBER + 1, HIGH_NUMBER + 2,
 	};
 
-	return slot >= 0 ? slot_number[slot] : none[(-1 - slot) % (NONE_PLAIN + NONE_HIDDEN)];
+	return none[(-1 - slot) % (NONE_PLAIN + NONE_HIDDEN)];
+}
+
+int number_of(int slot)
+{
+	return slot >= 0 ? slot_number[slot] : none_number(slot);
 }
 
 void set_slot(int slot, int fd)
@@ -84,6 +89,8 @@ void *pointer(const struct step *s, void *good)
 	case PTR_READONLY:
 		return readonly;
 	case PTR_EDGE:
+		/* A call that failed may have left anything there. */
+		memset(edge - s->room, 0, s->room);
 		return edge - s->room;
 	default:
 		return good;
@@ -97,11 +104,11 @@ bool blocking(int fd)
 	return flags >= 0 && !(flags & O_NONBLOCK);
 }
 
-bool would_block(int fd, short events)
+bool would_block(const struct step *s, int fd, short events)
 {
 	struct pollfd p = {.fd = fd, .events = events};
 
-	return blocking(fd) && poll(&p, 1, 0) == 0;
+	return !s->direct && blocking(fd) && poll(&p, 1, 0) == 0;
 }
 
 void ticks_start(void)
