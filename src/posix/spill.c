@@ -63,8 +63,9 @@ struct move {
 	bool consumed;
 	/* On the ready list without being ready. */
 	bool stale;
-	/* The kernel has the item, perhaps without its mask. */
+	/* The kernel has the item, perhaps without its mask; with it. */
 	bool added;
+	bool done;
 	/* A number taken for it until the end; else -1. */
 	int held;
 };
@@ -193,7 +194,7 @@ static void take_item(struct spill *s, struct plx_epitem *item, uint32_t order, 
 	m->data = item->data;
 	m->key = item->key;
 	m->age = item->seen;
-	m->added = false;
+	m->added = m->done = false;
 	m->held = -1;
 	m->consumed = (events & EPOLLET) && !order && (ready & events);
 	/* Disarmed: the kernel does the same to it, with an event that there always is. */
@@ -495,7 +496,19 @@ struct registration {
 	int fd;
 	uint32_t events;
 	uint64_t data;
+	/* Its place among those with the same number, which all but one have lost that. */
+	uint32_t place;
+	bool twice;
 };
+
+static int by_number(const void *a, const void *b)
+{
+	const struct registration *x = a, *y = b;
+
+	if (x->fd != y->fd)
+		return x->fd < y->fd ? -1 : 1;
+	return x->place < y->place ? -1 : x->place > y->place;
+}
 
 /* All registrations of the kernel epoll; their number. *out is to be freed. */
 static int registrations(int epfd, struct registration **out)
@@ -535,10 +548,21 @@ static int registrations(int epfd, struct registration **out)
 		if (sscanf(line, "tfd: %d events: %x data: %llx", &reg.fd, &reg.events, &data) != 3)
 			continue;
 		reg.data = data;
+		reg.place = n;
+		reg.twice = false;
 		*out = grow(*out, n, &room, sizeof(**out));
 		(*out)[n++] = reg;
 	}
 	free(text);
+	if (n)
+		qsort(*out, n, sizeof(**out), by_number);
+	for (int i = 0; i < n; i++) {
+		struct registration *r = *out + i;
+
+		r->place = i && r[-1].fd == r->fd ? r[-1].place + 1 : 0;
+		if (r->place)
+			r->twice = r[-1].twice = true;
+	}
 	return n;
 }
 
@@ -550,6 +574,8 @@ struct seance {
 	uint64_t *data;
 	int ndata, room;
 	bool rung;
+	/* Something on the list could not be put back: nothing is taken off. */
+	bool refused;
 };
 
 /* Empties the ready list. At most as many events as there are registrations. */
@@ -572,15 +598,6 @@ static void collect_all(struct seance *c, int most)
 	free(ev);
 }
 
-/* Before the first ghost appears: what is on the list now is none. */
-static void seance_begin(struct seance *c, struct plx_front *fr)
-{
-	memset(c, 0, sizeof(*c));
-	c->fr = fr;
-	c->nreg = registrations(fr->kfd, &c->reg);
-	collect_all(c, c->nreg + 1);
-}
-
 /* MOD polls again, which queues what is ready. Exclusive items have none (EP-CTL-09). */
 static long rearm(const struct seance *c, const struct registration *reg)
 {
@@ -595,15 +612,17 @@ static long rearm(const struct seance *c, const struct registration *reg)
 			    reg->fd, &ev);
 }
 
-/* Whether fd is the file of the registration; its place among those of the same number. */
+/*
+ * Whether fd is the file of the registration. Where the kernel does not say, only its own
+ * number is taken for it.
+ */
 static bool is_registered(const struct seance *c, const struct registration *reg, int fd)
 {
-	struct kcmp_epoll_slot slot = {.efd = c->fr->kfd, .tfd = reg->fd};
+	struct kcmp_epoll_slot slot = {.efd = c->fr->kfd, .tfd = reg->fd, .toff = reg->place};
 	long pid = plx_sys0(SYS_getpid);
+	long r = plx_sys6(SYS_kcmp, pid, pid, KCMP_EPOLL_TFD, fd, (long)&slot, 0);
 
-	for (const struct registration *r = c->reg; r < reg; r++)
-		slot.toff += r->fd == reg->fd;
-	return plx_sys6(SYS_kcmp, pid, pid, KCMP_EPOLL_TFD, fd, (long)&slot, 0) == 0;
+	return r == 0 || (r < 0 && r != -EBADF && r != -ENOENT && fd == reg->fd);
 }
 
 /*
@@ -623,24 +642,53 @@ static void stand_in(const struct seance *c, const struct registration *reg, int
 /* Numbers that are looked through for a file whose registration has lost its own. */
 #define ORPHAN_SEARCH 65536
 
-/* The registration's number means something else now, so it borrows it from that. */
-static void rearm_orphan(const struct seance *c, const struct registration *reg)
+/* A descriptor of the registration's file; -1 if this process has none. */
+static int find_orphan(const struct seance *c, const struct registration *reg)
 {
-	struct borrowed b;
 	struct rlimit lim;
 
 	plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &lim);
-	for (rlim_t fd = 0; fd < lim.rlim_max && fd < ORPHAN_SEARCH; fd++) {
-		if (!is_registered(c, reg, fd))
-			continue;
-		if (borrow(&b, fd, reg->fd)) {
-			rearm(c, reg);
-			give_back(&b);
-		} else {
-			stand_in(c, reg, fd);
-		}
+	for (rlim_t fd = 0; fd < lim.rlim_max && fd < ORPHAN_SEARCH; fd++)
+		if (is_registered(c, reg, fd))
+			return fd;
+	return -1;
+}
+
+/* The registration's number means something else now, so it borrows it from that. */
+static void rearm_orphan(const struct seance *c, const struct registration *reg)
+{
+	int fd = find_orphan(c, reg);
+	struct borrowed b;
+
+	if (fd < 0)
 		return;
+	if (borrow(&b, fd, reg->fd)) {
+		rearm(c, reg);
+		give_back(&b);
+	} else {
+		stand_in(c, reg, fd);
 	}
+}
+
+/*
+ * Before the first ghost appears: what is on the list now is none. An edge whose file is
+ * open in other processes or in flight only could never be put back. Rather than lose it,
+ * collected edges are reported again.
+ */
+static void seance_begin(struct seance *c, struct plx_front *fr)
+{
+	memset(c, 0, sizeof(*c));
+	c->fr = fr;
+	c->nreg = registrations(fr->kfd, &c->reg);
+	for (int i = 0; i < c->nreg && !c->refused; i++) {
+		const struct registration *reg = &c->reg[i];
+
+		c->refused = (reg->events & (EPOLLET | EPOLLONESHOT)) &&
+			     (reg->events & ~PLX_EP_FLAGS) && !is_registered(c, reg, reg->fd) &&
+			     find_orphan(c, reg) < 0;
+	}
+	if (!c->refused)
+		collect_all(c, c->nreg + 1);
 }
 
 /* Puts a collected event back, if collecting has changed anything. */
@@ -648,15 +696,12 @@ static void put_back(const struct seance *c, uint64_t data)
 {
 	for (int i = 0; i < c->nreg; i++) {
 		const struct registration *reg = &c->reg[i];
-		bool twice = false;
 
 		if (reg->data != data || !(reg->events & (EPOLLET | EPOLLONESHOT)))
 			continue;
-		for (int k = 0; k < c->nreg; k++)
-			twice |= k != i && c->reg[k].fd == reg->fd;
-		if (twice && !is_registered(c, reg, reg->fd))
+		if (reg->twice && !is_registered(c, reg, reg->fd))
 			rearm_orphan(c, reg);
-		else if (rearm(c, reg) < 0 && !twice)
+		else if (rearm(c, reg) < 0 && !reg->twice)
 			rearm_orphan(c, reg);
 	}
 }
@@ -671,12 +716,13 @@ static void seance_end(struct seance *c, int ghosts)
 	struct timespec pause = {.tv_nsec = 100000};
 	struct plx_front *fr = c->fr;
 
-	collect_all(c, c->nreg + ghosts + 1);
+	if (!c->refused)
+		collect_all(c, c->nreg + ghosts + 1);
 	for (int i = 0; i < c->ndata; i++)
 		put_back(c, c->data[i]);
 	if (c->rung && !plx_load(&fr->spilled))
 		fr->ep->host->unpark_one(fr, plx_bell_word(fr->ep));
-	for (int i = 0; i < 10000 && plx_load_acq(&fr->nghosts); i++)
+	for (int i = 0; i < 10000 && !c->refused && plx_load_acq(&fr->nghosts); i++)
 		plx_sys2(SYS_nanosleep, &pause, NULL);
 	plx_lock(&fr->ghost_lock, PLX_RANK_GHOST);
 	plx_store(&fr->nghosts, 0);
@@ -703,7 +749,7 @@ static void move_ctl(struct spill *s, struct move *m, int *k, uint32_t events)
 /*
  * A stale exclusive item gets its place while the count is not what it is: 1 instead of 0,
  * or the other way below the maximum. That must not make an edge for one whose event has
- * been collected.
+ * been collected; disarmed ones do not notice.
  */
 static void exclusive_go(struct spill *s, struct move *m, int *k)
 {
@@ -712,7 +758,9 @@ static void exclusive_go(struct spill *s, struct move *m, int *k)
 	uint64_t value = 1;
 
 	for (int i = 0; i < s->nmoves; i++) {
-		if (s->moves[i].e == m->e && s->moves[i].consumed) {
+		const struct move *other = &s->moves[i];
+
+		if (other->e == m->e && other->consumed && !(other->events & EPOLLONESHOT)) {
 			move_ctl(s, m, k, m->events);
 			return;
 		}
@@ -725,6 +773,7 @@ static void exclusive_go(struct spill *s, struct move *m, int *k)
 /* Gives the item its mask. */
 static void move_go(struct spill *s, struct move *m, int *k)
 {
+	m->done = true;
 	if (m->consumed)
 		ghost_add(m->ep->owner, m->data);
 	/*
@@ -772,6 +821,48 @@ static void lay_ghosts(struct spill *s, int *k, struct move **ghosts, int n)
 	}
 }
 
+/*
+ * Exclusive items are added in the order of their ages (EP-EXC-02). Those that are not ready
+ * can go at any time; false if an older one has to wait for its place in another epoll.
+ */
+static bool older_have_gone(struct spill *s, struct move *m, int *k)
+{
+	struct move *o = m;
+
+	if (!(m->events & EPOLLEXCLUSIVE))
+		return true;
+	while (o > s->moves && o[-1].e == m->e)
+		o--;
+	for (; o < m; o++) {
+		if (!(o->events & EPOLLEXCLUSIVE) || o->done)
+			continue;
+		if (o->order)
+			return false;
+		move_go(s, o, k);
+	}
+	return true;
+}
+
+/* The n moves of the ready lists, in their order in each epoll. */
+static void fill_lists(struct spill *s, int *k, struct move **queued, int n)
+{
+	for (int left = n, before = -1; left;) {
+		bool force = left == before;
+
+		before = left;
+		for (int i = 0; i < n; i++) {
+			struct move *m = queued[i];
+
+			if (m->done || (i && queued[i - 1]->ep == m->ep && !queued[i - 1]->done) ||
+			    (!older_have_gone(s, m, k) && !force))
+				continue;
+			move_go(s, m, k);
+			force = false;
+			left--;
+		}
+	}
+}
+
 static void register_moves(struct spill *s, int *k)
 {
 	struct move **some = calloc(s->nmoves + 1, sizeof(*some));
@@ -779,7 +870,8 @@ static void register_moves(struct spill *s, int *k)
 	int n = 0;
 
 	PLX_INVARIANT(some, "there is memory for turning objects into kernel objects");
-	qsort(s->moves, s->nmoves, sizeof(*s->moves), by_age);
+	if (s->nmoves)
+		qsort(s->moves, s->nmoves, sizeof(*s->moves), by_age);
 	for (struct move *m = s->moves; m < end; m++) {
 		bool alone = m->age == 0 && (m + 1 == end || m[1].e != m->e);
 
@@ -796,10 +888,9 @@ static void register_moves(struct spill *s, int *k)
 		if (m->order)
 			some[n++] = m;
 	qsort(some, n, sizeof(*some), by_epoll);
-	for (int i = 0; i < n; i++)
-		move_go(s, some[i], k);
+	fill_lists(s, k, some, n);
 	for (struct move *m = s->moves; m < end; m++)
-		if (!m->consumed && !m->order)
+		if (!m->done)
 			move_go(s, m, k);
 	for (struct move *m = s->moves; m < end; m++)
 		if (m->held >= 0)

@@ -261,6 +261,7 @@ bool model_install_from(struct model *m, int slot, struct obj *o, int lowest);
 bool model_room(struct model *m, int n);
 void model_replace(struct model *m, int number, struct obj *o);
 void model_close(struct model *m, int number);
+bool model_hides_edge(struct model *m, int number);
 void model_ref(struct model *m, struct obj *o);
 void model_unref(struct model *m, struct obj *o);
 /* The object becomes the kernel's, for certain or perhaps. */

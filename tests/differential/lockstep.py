@@ -74,6 +74,13 @@ class Tester:
         self.args = args
         self.env = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
         self.steps = 0
+        self.digests = ("nothing", "nothing")
+
+    def again(self, profile, number):
+        """The kernel's digest of one sequence, to see which side was the odd one."""
+        done = subprocess.run(self.argv(False, "run", profile, number, 1), env=self.env,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=60)
+        return done.stdout.decode().strip()
 
     def argv(self, pollux, *rest):
         front = [self.args.pollux, "run", "--"] if pollux else []
@@ -83,6 +90,7 @@ class Tester:
         """The number of the first sequence that differs, or None; and how many were run."""
         sides = [Side(self.argv(p, "run", profile, first, count), self.env) for p in (False, True)]
         done, last = 0, time.monotonic()
+        self.digests = ("nothing", "nothing")
         try:
             while done < count:
                 if until and time.monotonic() > until:
@@ -95,6 +103,7 @@ class Tester:
                 n = min(len(s.lines) for s in sides)
                 for a, b in zip(sides[0].lines[:n], sides[1].lines[:n]):
                     if a != b:
+                        self.digests = (a.decode(), b.decode())
                         return first + done, done
                     self.steps += int(a.split()[2])
                     done += 1
@@ -168,7 +177,9 @@ class Tester:
         found = self.shrink(profile, number, ran_before)
         head = "profile %s, sequence %d" % (profile, number)
         if not found:
-            return "%s: differed once, after %d others; not when run again" % (head, ran_before)
+            return "%s: differed once, after %d others; not when run again\n" \
+                   "    kernel then: %s\n    Pollux then: %s\n    kernel now:  %s" \
+                   % ((head, ran_before) + self.digests + (self.again(profile, number),))
         keep, before, (kernel, pollux) = found
         text = ["%s differs%s; show it with" % (head, "" if not before else
                                                 " after the %d before it" % before),

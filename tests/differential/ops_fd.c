@@ -48,6 +48,9 @@ static bool close_make(struct gen *g, struct step *s)
 
 static void close_apply(struct model *m, struct step *s)
 {
+	s->skip = model_hides_edge(m, model_number(m, s->a));
+	if (s->skip)
+		return;
 	model_close(m, model_number(m, s->a));
 }
 
@@ -78,6 +81,8 @@ static void range_apply(struct model *m, struct step *s)
 
 	/* A bad number is a huge one here. */
 	s->skip = s->a < 0 || first < 0;
+	for (int i = 0; !s->skip && !s->flags && i <= s->n; i++)
+		s->skip = model_hides_edge(m, first + i);
 	for (int i = 0; !s->skip && !s->flags && i <= s->n; i++)
 		model_close(m, first + i);
 }
@@ -190,9 +195,12 @@ static void dup2_apply(struct model *m, struct step *s)
 
 	/* Numbers below the first are not the sequence's. */
 	s->skip = s->n < 0 && to < FIRST_NUMBER && to != -1;
-	if (s->skip || !o || to < 0 || (three && (s->flags & O_NONBLOCK)) ||
+	if (s->skip || !o || to < 0 || (three && ((s->flags & O_NONBLOCK) || to == from)) ||
 	    (to < LOW_NUMBERS && to >= m->me->limit) ||
 	    (to >= LOW_NUMBERS && m->me->limit < LOW_NUMBERS))
+		return;
+	s->skip = to != from && model_hides_edge(m, to);
+	if (s->skip)
 		return;
 	if (to != from)
 		model_replace(m, to, o);
