@@ -14,12 +14,6 @@
 #include "base/sys.h"
 #include "posix/uaccess.h"
 
-#if defined(__x86_64__)
-#define USER_END 0x7ffffffff000ull
-#else
-#define USER_END (1ull << 52)
-#endif
-
 static int prototype = -1;
 static plx_lock_t prototype_lock;
 
@@ -89,6 +83,49 @@ void plx_spill_wait(struct pollux_eventfd *e)
 		sched_yield();
 }
 
+/*
+ * The partner of a pin is the freeze of a spill: of the two, each has done its own part
+ * before it looks at the other's, so at least one of them sees the other.
+ */
+bool plx_eventfd_pin(struct pollux_eventfd *e)
+{
+	plx_xadd(&e->pins, 1);
+	if (plx_likely(!plx_load_acq(&e->gone)))
+		return true;
+	plx_eventfd_unpin(e);
+	return false;
+}
+
+void plx_eventfd_unpin(struct pollux_eventfd *e)
+{
+	if (plx_likely(plx_xadd(&e->pins, -1) != 1 || !plx_load_acq(&e->gone)))
+		return;
+	plx_lock(&plx_table_lock, PLX_RANK_TABLE);
+	if (!plx_load(&e->pins))
+		plx_fd_unhide(&e->kfd);
+	plx_unlock(&plx_table_lock, PLX_RANK_TABLE);
+}
+
+void plx_eventfd_tell(struct pollux_eventfd *e)
+{
+	const struct timespec now = {0};
+	const uint64_t one = 1;
+	struct pollfd p = {.events = POLLOUT};
+
+	if (plx_likely(plx_efd_signal(e) != -ESTALE))
+		return;
+	plx_spill_wait(e);
+	/* The number may move away (plx_fd_evict), but not within an RCU section. */
+	plx_rcu_read_lock();
+	p.fd = plx_load(&e->kfd);
+	plx_sys6(SYS_ppoll, (long)&p, 1, (long)&now, 0, 0, 0);
+	if (p.revents & POLLOUT)
+		plx_sys3(SYS_write, p.fd, &one, sizeof(one));
+	else
+		plx_count_beyond_writes(p.fd);
+	plx_rcu_read_unlock();
+}
+
 /* Leaves the RCU section with what a call on a number that is not an eventfd returns. */
 static long not_ours(struct pollux_file *f)
 {
@@ -147,12 +184,6 @@ static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, 
 	return r;
 }
 
-/* Whether the whole buffer lies where memory of the program can be. */
-static bool user_range(const void *buf, size_t n)
-{
-	return n <= USER_END && (uintptr_t)buf <= USER_END - n;
-}
-
 static long efd_read(int fd, void *buf, size_t n, bool nonblock)
 {
 	struct pollux_eventfd *e;
@@ -165,9 +196,9 @@ static long efd_read(int fd, void *buf, size_t n, bool nonblock)
 	if (!f || f->kind != PLX_KIND_EVENTFD)
 		return not_ours(f);
 	/* A buffer that cannot be the program's is refused before anything is taken. */
-	if (plx_unlikely(n < sizeof(value) || !user_range(buf, n))) {
+	if (plx_unlikely(n < sizeof(value) || !plx_user_range(buf, n))) {
 		plx_rcu_read_unlock();
-		return user_range(buf, n) ? -EINVAL : -EFAULT;
+		return plx_user_range(buf, n) ? -EINVAL : -EFAULT;
 	}
 	e = plx_file_efd(f);
 	r = pollux_efd_read(e, &value, 0);
@@ -205,7 +236,7 @@ long plx_px_write(int fd, const void *buf, size_t n)
 		return not_ours(f);
 	e = plx_file_efd(f);
 	if (plx_unlikely(n != sizeof(value)))
-		r = user_range(buf, n) ? -EINVAL : -EFAULT;
+		r = plx_user_range(buf, n) ? -EINVAL : -EFAULT;
 	else if (plx_unlikely(plx_load_user64(&value, buf)))
 		r = -EFAULT;
 	else
@@ -243,7 +274,7 @@ static long vector_way(int fd, const struct iovec *iov, int cnt, int flags, stru
 		return -EFAULT;
 	if ((ssize_t)one->iov_len < 0)
 		return -EINVAL;
-	if (!user_range(one->iov_base, one->iov_len))
+	if (!plx_user_range(one->iov_base, one->iov_len))
 		return -EFAULT;
 	return one->iov_len ? 0 : 1;
 }

@@ -57,7 +57,20 @@ bool plx_ghost_take(struct plx_front *fr, uint64_t data);
 /* False if there is no descriptor at all, so that nothing can be made a kernel object. */
 bool plx_spill_possible(void);
 
+/* One more to a kernel eventfd that takes no more by writes. */
+void plx_count_beyond_writes(int k);
+
 /* Waits until the kernel object stands in the place of a frozen eventfd. */
 void plx_spill_wait(struct pollux_eventfd *e);
+
+/*
+ * For who holds a reference on an eventfd and will have to tell it later: between pin and
+ * unpin it stays within reach, also when it becomes a kernel object and the program closes
+ * all its numbers. pin: false if it has become one already.
+ */
+bool plx_eventfd_pin(struct pollux_eventfd *e);
+void plx_eventfd_unpin(struct pollux_eventfd *e);
+/* One more to a pinned eventfd, as a completion of AIO does it (AIO-CQ-04). */
+void plx_eventfd_tell(struct pollux_eventfd *e);
 
 #endif

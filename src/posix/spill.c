@@ -31,6 +31,8 @@
  *   c. the others, which are not ready
  *
  * There is no MOD for exclusive items (EP-CTL-09); they are added when their turn comes.
+ *
+ * One that is pinned (plx_eventfd_pin) keeps a hidden descriptor of its kernel eventfd.
  */
 #include "posix/front.h"
 
@@ -277,7 +279,7 @@ bool plx_spill_possible(void)
  * 2^64-1 cannot be written (EFD-02): it takes a completion of the kernel's AIO. Without one,
  * the count stays one below.
  */
-static void count_beyond_writes(int k)
+void plx_count_beyond_writes(int k)
 {
 	struct iocb cb = {.aio_lio_opcode = IOCB_CMD_PREAD, .aio_flags = IOCB_FLAG_RESFD};
 	struct iocb *list = &cb;
@@ -304,7 +306,7 @@ static int make_kernel_eventfd(struct pollux_eventfd *e, uint64_t count)
 	if (count)
 		plx_sys3(SYS_write, k, &count, sizeof(count));
 	if (beyond)
-		count_beyond_writes(k);
+		plx_count_beyond_writes(k);
 	if (!(plx_load(&e->status) & O_NONBLOCK))
 		plx_sys3(SYS_fcntl, k, F_SETFL, 0);
 	return k;
@@ -925,7 +927,12 @@ static void spill_run(struct spill *s, enum plx_way_out why)
 	register_moves(s, k);
 	for (int i = 0; i < s->nefds; i++) {
 		PLX_DELAY(spill_before_done);
-		plx_sys1(SYS_close, k[i]);
+		if (!plx_load(&s->efds[i]->pins))
+			plx_sys1(SYS_close, k[i]);
+		else
+			PLX_INVARIANT(
+				plx_fd_hide_private(k[i], &s->efds[i]->kfd) >= 0,
+				"there is a descriptor for turning an object into a kernel object");
 		s->efds[i]->picked = 0;
 		plx_store_rel(&s->efds[i]->spilled, 1);
 	}
@@ -1223,6 +1230,8 @@ void plx_px_fork_child_clean(void)
 			plx_fd_unhide(&plx_file_front(f)->kfd);
 			plx_fd_unhide(&plx_file_front(f)->doorbell);
 		}
+		if (f && f->kind == PLX_KIND_HIDDEN)
+			plx_fd_drop_private(fd);
 	}
 	plx_poll_after_fork_child();
 }

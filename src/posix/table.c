@@ -17,6 +17,8 @@
 struct hidden {
 	struct pollux_file file;
 	int *owner;
+	/* The process that keeps it for itself, or 0. */
+	int pid;
 };
 
 struct pollux_file *plx_table_first[PLX_TABLE_CHUNK];
@@ -179,7 +181,7 @@ static int dup_high(int fd)
 	return -EMFILE;
 }
 
-int plx_fd_hide_dup(int fd, int *owner)
+static int hide(int fd, int *owner, int pid)
 {
 	struct hidden *h = plx_zalloc(sizeof(*h));
 	int n = h ? dup_high(fd) : -EMFILE;
@@ -195,17 +197,39 @@ int plx_fd_hide_dup(int fd, int *owner)
 	pollux_file_init(&h->file, &hidden_ops);
 	h->file.kind = PLX_KIND_HIDDEN;
 	h->owner = owner;
+	h->pid = pid;
 	plx_store(owner, n);
 	plx_table_set(n, &h->file);
 	return n;
 }
 
+int plx_fd_hide_dup(int fd, int *owner)
+{
+	return hide(fd, owner, 0);
+}
+
 int plx_fd_hide(int fd, int *owner)
 {
-	int n = plx_fd_hide_dup(fd, owner);
+	int n = hide(fd, owner, 0);
 
 	plx_sys1(SYS_close, fd);
 	return n;
+}
+
+int plx_fd_hide_private(int fd, int *owner)
+{
+	int n = hide(fd, owner, plx_sys0(SYS_getpid));
+
+	plx_sys1(SYS_close, fd);
+	return n;
+}
+
+void plx_fd_drop_private(int fd)
+{
+	struct hidden *h = plx_container_of(plx_table_peek(fd), struct hidden, file);
+
+	if (h->pid && h->pid != plx_sys0(SYS_getpid))
+		plx_fd_unhide(h->owner);
 }
 
 void plx_fd_unhide(int *owner)

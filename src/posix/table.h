@@ -98,6 +98,9 @@ int plx_fd_high(void);
 int plx_fd_hide(int fd, int *owner);
 int plx_fd_hide_dup(int fd, int *owner);
 void plx_fd_unhide(int *owner);
+/* As plx_fd_hide, for this process alone: in the child of a fork, drop closes it. */
+int plx_fd_hide_private(int fd, int *owner);
+void plx_fd_drop_private(int fd);
 /* The program wants number fd: our descriptor moves away. 0 or -EMFILE. */
 int plx_fd_evict(int fd);
 

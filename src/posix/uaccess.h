@@ -15,6 +15,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#if defined(__x86_64__)
+#define PLX_USER_END 0x7ffffffff000ull
+#else
+#define PLX_USER_END (1ull << 52)
+#endif
+
+/* Whether n bytes at buf lie where memory of the program can be. */
+static inline bool plx_user_range(const void *buf, size_t n)
+{
+	return n <= PLX_USER_END && (uintptr_t)buf <= PLX_USER_END - n;
+}
+
 /* n bytes; 0 or -EFAULT (some bytes may have been copied). */
 int plx_copy_in(void *dst, const void *user, size_t n);
 int plx_copy_out(void *user, const void *src, size_t n);

@@ -97,6 +97,7 @@ int pollux_efd_new(struct pollux_eventfd **out, uint64_t initial, int flags)
 	pollux_file_init(&e->file, &efd_ops);
 	e->file.kind = PLX_KIND_EVENTFD;
 	e->semaphore = flags & POLLUX_EFD_SEMAPHORE;
+	e->kfd = -1;
 	if (initial < PAYLOAD_SAFE) {
 		e->file.word = initial;
 	} else {

@@ -24,6 +24,9 @@ struct pollux_eventfd {
 	uint32_t spilled;
 	/* A spill's own mark, under its lock. */
 	uint32_t picked;
+	/* POSIX layer: who has to tell it later, and the kernel eventfd for them, or -1. */
+	uint32_t pins;
+	int kfd;
 };
 
 _Static_assert(sizeof(struct pollux_eventfd) <= PLX_SLAB_OBJECT, "an eventfd has its own lines");
