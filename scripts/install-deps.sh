@@ -20,7 +20,10 @@ ninja ninja-build
 pkg-config pkg-config
 python3 python3
 '
-need_module='liburcu-bp liburcu-dev'
+need_module='
+liburcu-bp liburcu-dev
+liburing liburing-dev
+'
 # Libraries that bring no description for pkg-config: their header is looked for.
 need_header=
 

@@ -20,6 +20,10 @@
  * completion, and the ring's magic says so: readers that see another magic than the ABI's
  * have to make the call.
  *
+ * The third engine is there for operators who ask for it: it hands plain reads and writes
+ * to a thread of this process (async.c). Each of them is a call inside the context, which
+ * that thread ends.
+ *
  *   field of kioctx     protected by
  *   user_id             written under root.lock and kioctx.lock (mremap)
  *   state               atomic; see below
@@ -177,6 +181,40 @@ long plx_aio_twin_sort(struct plx_kioctx *k, struct io_event *user, const struct
 long plx_aio_twin_submit(struct plx_kioctx *k, long n, struct iocb **user);
 /* kioctx.lock not held: wakes one sleeper, if there are any and none has been rung for. */
 void plx_aio_ring_bell(struct plx_kioctx *k);
+
+/* --- submission (submit.c) ------------------------------------------------------------------ */
+
+/* The event of a request that the kernel does not know. The caller holds its slot and a call. */
+void plx_aio_complete(struct plx_kioctx *k, const struct io_event *ev);
+/* A regular file of a file system that we know, or a block device. */
+bool plx_aio_known_file(int fd);
+/* The in-process eventfd that a completion is to be told to, with a reference, or NULL. */
+struct pollux_eventfd *plx_aio_resfd_get(const struct iocb *cb);
+/* Where an iocb of the program has its key, which may be an odd address. */
+static inline void *plx_aio_key(struct iocb *user)
+{
+	return (void *)((uintptr_t)user + offsetof(struct iocb, aio_key));
+}
+
+/* --- the service thread (async.c) ------------------------------------------------------------ */
+
+enum plx_aio_mode {
+	PLX_AIO_AUTO,
+	/* Plain reads and writes never keep the submitter. */
+	PLX_AIO_ASYNC,
+};
+extern enum plx_aio_mode plx_aio_mode;
+
+/*
+ * A plain request, cb, of the program's iocb: true if it is on its way. The caller is inside
+ * k and holds a slot besides the request's own. After one or several, kick.
+ */
+bool plx_aio_async_submit(struct plx_kioctx *k, const struct iocb *cb, struct iocb *user);
+void plx_aio_async_kick(void);
+/* Waits until nothing is on its way: the process is about to end. */
+void plx_aio_async_drain(void);
+/* The same, and nothing is accepted any more; the thread ends. */
+void plx_aio_async_stop(void);
 
 /* --- the calls: results as the system calls', PLX_PASS if ctx is not one of ours ------------ */
 long plx_aio_setup(unsigned int nr_events, aio_context_t *user);

@@ -68,19 +68,26 @@ static bool known_fs(long magic)
 	}
 }
 
-static enum engine look(int fd)
+bool plx_aio_known_file(int fd)
 {
-	long flags = plx_sys3(SYS_fcntl, fd, F_GETFL, 0);
 	struct statfs fs;
 	struct stat st;
 
-	if (flags < 0 || (flags & (O_DIRECT | O_PATH)) || plx_sys2(SYS_fstat, fd, &st) < 0)
-		return TWIN;
+	if (plx_sys2(SYS_fstat, fd, &st) < 0)
+		return false;
 	if (S_ISBLK(st.st_mode))
-		return INLINE;
-	if (S_ISREG(st.st_mode) && plx_sys2(SYS_fstatfs, fd, &fs) == 0 && known_fs((long)fs.f_type))
-		return INLINE;
-	return TWIN;
+		return true;
+	return S_ISREG(st.st_mode) && plx_sys2(SYS_fstatfs, fd, &fs) == 0 &&
+	       known_fs((long)fs.f_type);
+}
+
+static enum engine look(int fd)
+{
+	long flags = plx_sys3(SYS_fcntl, fd, F_GETFL, 0);
+
+	if (flags < 0 || (flags & (O_DIRECT | O_PATH)))
+		return TWIN;
+	return plx_aio_known_file(fd) ? INLINE : TWIN;
 }
 
 static enum engine engine_of(unsigned int fd)
@@ -160,8 +167,7 @@ static bool without_effect(long err)
 	}
 }
 
-/* The in-process eventfd that a completion is to be told to, with a reference. */
-static struct pollux_eventfd *resfd_get(const struct iocb *cb)
+struct pollux_eventfd *plx_aio_resfd_get(const struct iocb *cb)
 {
 	struct pollux_file *f;
 
@@ -187,7 +193,7 @@ static void resfd_tell(struct pollux_eventfd *e, const struct iocb *cb)
 	pollux_file_put(&e->file);
 }
 
-static void complete(struct plx_kioctx *k, const struct io_event *ev)
+void plx_aio_complete(struct plx_kioctx *k, const struct io_event *ev)
 {
 	bool sleepers;
 
@@ -202,12 +208,6 @@ static void complete(struct plx_kioctx *k, const struct io_event *ev)
 		plx_aio_ring_bell(k);
 }
 
-/* A program's iocb may be at any address: an odd one, or the last of all. */
-static void *key_of(struct iocb *user)
-{
-	return (void *)((uintptr_t)user + offsetof(struct iocb, aio_key));
-}
-
 /* 1: done. 0: not for this engine, nothing has happened. Else the error of io_submit. */
 static int try_inline(struct plx_kioctx *k, const struct iocb *cb, struct iocb *user)
 {
@@ -217,12 +217,12 @@ static int try_inline(struct plx_kioctx *k, const struct iocb *cb, struct iocb *
 	if (!plain(cb) || engine_of(cb->aio_fildes) != INLINE)
 		return 0;
 	if (cb->aio_flags & IOCB_FLAG_RESFD) {
-		e = resfd_get(cb);
+		e = plx_aio_resfd_get(cb);
 		if (!e)
 			return 0;
 	}
 	/* Writable it must be before anything is done; a bad descriptor leaves it as it was. */
-	if (plx_store_user32(key_of(user), 0)) {
+	if (plx_store_user32(plx_aio_key(user), 0)) {
 		if (e)
 			pollux_file_put(&e->file);
 		return 0;
@@ -230,13 +230,13 @@ static int try_inline(struct plx_kioctx *k, const struct iocb *cb, struct iocb *
 	PLX_DELAY(aio_inline);
 	ev.res = do_it(cb);
 	if (plx_unlikely(ev.res < 0) && (is_read(cb) || without_effect(ev.res))) {
-		plx_store_user32(key_of(user), cb->aio_key);
+		plx_store_user32(plx_aio_key(user), cb->aio_key);
 		plx_aio_forget((int)cb->aio_fildes);
 		if (e)
 			pollux_file_put(&e->file);
 		return 0;
 	}
-	complete(k, &ev);
+	plx_aio_complete(k, &ev);
 	if (e)
 		resfd_tell(e, cb);
 	return 1;
@@ -282,6 +282,12 @@ static int to_kernel(const struct iocb *cb)
 	return 0;
 }
 
+/* Another engine is to be tried first. */
+static bool for_us(const struct iocb *cb)
+{
+	return plain(cb) && (plx_aio_mode == PLX_AIO_ASYNC || engine_of(cb->aio_fildes) == INLINE);
+}
+
 /* The i-th request and those that follow it, as long as they are for the kernel, too. */
 static long submit_to_twin(struct plx_kioctx *k, struct iocb **user, long i, long nr,
 			   const struct iocb *first)
@@ -295,8 +301,7 @@ static long submit_to_twin(struct plx_kioctx *k, struct iocb **user, long i, lon
 		if (err)
 			break;
 		n++;
-	} while (i + n < nr && fetch(user, i + n, &at, &cb) == 0 &&
-		 !(plain(&cb) && engine_of(cb.aio_fildes) == INLINE));
+	} while (i + n < nr && fetch(user, i + n, &at, &cb) == 0 && !for_us(&cb));
 	if (!n)
 		return err;
 	err = plx_aio_twin_make(k);
@@ -305,8 +310,18 @@ static long submit_to_twin(struct plx_kioctx *k, struct iocb **user, long i, lon
 	return plx_aio_twin_submit(k, n, user + i);
 }
 
+/* As try_inline. What the other engines do may take its time: so nobody waits for us. */
+static int try_async(struct plx_kioctx *k, const struct iocb *cb, struct iocb *user)
+{
+	if (plain(cb) && plx_aio_async_submit(k, cb, user))
+		return 1;
+	plx_aio_async_kick();
+	return 0;
+}
+
 static long submit(struct plx_kioctx *k, struct iocb **user, long nr)
 {
+	const bool async = plx_aio_mode == PLX_AIO_ASYNC;
 	long done = 0, r = 0;
 
 	while (done < nr) {
@@ -319,13 +334,18 @@ static long submit(struct plx_kioctx *k, struct iocb **user, long nr)
 			r = -EAGAIN;
 			break;
 		}
-		r = try_inline(k, &cb, at);
+		if (plx_unlikely(async))
+			r = try_async(k, &cb, at);
+		if (r == 0)
+			r = try_inline(k, &cb, at);
 		if (r == 0)
 			r = submit_to_twin(k, user, done, nr, &cb);
 		if (r <= 0)
 			break;
 		done += r;
 	}
+	if (plx_unlikely(async))
+		plx_aio_async_kick();
 	return done ? done : r;
 }
 
@@ -363,7 +383,7 @@ long plx_aio_cancel(aio_context_t ctx, struct iocb *iocb, struct io_event *resul
 	if (twin)
 		r = plx_sys3(SYS_io_cancel, twin, iocb, result);
 	else
-		r = plx_load_user32(&key, key_of(iocb)) ? -EFAULT : -EINVAL;
+		r = plx_load_user32(&key, plx_aio_key(iocb)) ? -EFAULT : -EINVAL;
 	plx_aio_put(k, 0);
 	return r;
 }

@@ -13,10 +13,12 @@
  *   PLX_RANK_TOPOLOGY  the one global mutex      shape of nested epolls while one is added
  *   PLX_RANK_EP        eventpoll.mtx             ordered ready list, items, harvest
  *   PLX_RANK_FILE      file.lock                 the file's list of watches, its primary flag
+ *   PLX_RANK_AIO_START service thread of AIO     starting and ending it
  *   PLX_RANK_AIO_TABLE root of AIO contexts      which contexts there are
  *   PLX_RANK_AIO_ARENA arena.lock                pages of rings that no context has
  *   PLX_RANK_AIO_TWIN  kioctx.twin_lock          making the kernel's context behind one of ours
  *   PLX_RANK_AIO       kioctx.lock               the ring's tail, taking from it
+ *   PLX_RANK_AIO_ASYNC its slots and its queue   requests on their way to it
  *   PLX_RANK_GHOST     plx_front.ghost_lock      events that a spill made itself
  *   PLX_RANK_LIMIT     soft limit of descriptors, while it is raised
  *   PLX_RANK_RETIRE    orphaned retire batches   batches left behind by threads that ended
@@ -33,10 +35,12 @@ enum plx_rank {
 	PLX_RANK_TOPOLOGY,
 	PLX_RANK_EP,
 	PLX_RANK_FILE,
+	PLX_RANK_AIO_START,
 	PLX_RANK_AIO_TABLE,
 	PLX_RANK_AIO_ARENA,
 	PLX_RANK_AIO_TWIN,
 	PLX_RANK_AIO,
+	PLX_RANK_AIO_ASYNC,
 	PLX_RANK_GHOST,
 	PLX_RANK_LIMIT,
 	PLX_RANK_RETIRE,

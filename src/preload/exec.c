@@ -23,6 +23,7 @@ void plx_before_exec(enum plx_way_out why)
 {
 	int saved = errno;
 
+	plx_before_exit();
 	if (!plx_any())
 		return;
 	plx_px_escape_inherited(why);

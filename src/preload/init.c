@@ -7,6 +7,9 @@
  *
  *   pthread_cancel   noted, so that calls which do not sleep look for the request
  *   _exit            with POLLUX_STATS=1, statistics to stderr, as at a return from main
+ *   _exit, exit_group, execve...
+ *                    AIO requests that are with our own thread are waited for
+ *   POLLUX_AIO=async plain reads and writes go to that thread; off: AIO is the kernel's
  *   POLLUX_AIO_MAX_NR=none
  *                    no limit on the events of AIO contexts
  *
@@ -35,6 +38,16 @@ static enum plx_aio_limit aio_limit(void)
 	return max && strcmp(max, "none") == 0 ? PLX_AIO_UNLIMITED : PLX_AIO_MAX_NR;
 }
 
+static void choose_aio(void)
+{
+	const char *mode = getenv("POLLUX_AIO");
+
+	if (mode && strcmp(mode, "async") == 0)
+		plx_aio_mode = PLX_AIO_ASYNC;
+	else if (mode && strcmp(mode, "off") == 0)
+		plx_px_no_adopt |= PLX_ADOPT_AIO;
+}
+
 void plx_start(void)
 {
 	if (plx_likely(plx_load_acq(&started)))
@@ -47,6 +60,7 @@ void plx_start(void)
 	plx_libc.pselect = plx_real.pselect;
 	plx_px_init();
 	plx_aio_limit = aio_limit();
+	choose_aio();
 	plx_store_rel(&started, 1);
 }
 
@@ -77,6 +91,7 @@ void plx_stop_adopting(enum plx_way_out why)
 	plx_start();
 	plx_or(&plx_px_no_adopt, ~0u);
 	plx_px_escape_all(why);
+	plx_aio_async_stop();
 }
 
 void plx_sandbox(void)
@@ -101,8 +116,15 @@ __attribute__((constructor(101))) static void preload_start(void)
 	plx_start();
 }
 
+void plx_before_exit(void)
+{
+	if (!plx_vfork_child())
+		plx_aio_async_drain();
+}
+
 __attribute__((destructor)) static void preload_end(void)
 {
+	plx_aio_async_drain();
 	if (stats_wanted)
 		plx_px_stats_print(2, true);
 }
@@ -110,6 +132,7 @@ __attribute__((destructor)) static void preload_end(void)
 /* Forked children often end so, which runs no destructors. */
 PLX_EXPORT void _exit(int status)
 {
+	plx_before_exit();
 	if (plx_unlikely(stats_wanted) && !plx_vfork_child())
 		plx_px_stats_print(2, false);
 	plx_real._exit(status);

@@ -79,6 +79,8 @@ static inline bool plx_may_adopt(void)
 	return plx_likely(plx_load_acq(&plx_active)) || plx_activate();
 }
 
+/* The process is about to end, or to become another program. */
+void plx_before_exit(void);
 /* Adoption ends for good: the descriptor table is about to be split or watched. */
 void plx_stop_adopting(enum plx_way_out why);
 /* The process is about to forbid itself system calls, ours perhaps among them. */

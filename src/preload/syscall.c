@@ -487,6 +487,9 @@ PLX_EXPORT long plx_syscall(RAW_PARAMS)
 	case SYS_prctl:
 	case SYS_seccomp:
 		return enter(RAW_ARGS);
+	case SYS_exit_group:
+		plx_before_exit();
+		break;
 	case SYS_io_uring_setup:
 		return do_uring_setup(RAW_ARGS);
 	case SYS_io_setup:
