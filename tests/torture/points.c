@@ -19,6 +19,7 @@ static struct {
 } points[POINTS_MAX];
 
 static __thread struct gate *my_gate;
+static struct gate *any_gate;
 static __thread uint32_t my_random;
 static uint32_t threads_seen;
 
@@ -62,6 +63,14 @@ void gate_arm(struct gate *g, const char *point)
 	my_gate = g;
 }
 
+void gate_arm_any(struct gate *g, const char *point)
+{
+	g->point = point;
+	__atomic_store_n(&g->reached, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&g->open, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&any_gate, g, __ATOMIC_RELEASE);
+}
+
 bool gate_reached(struct gate *g)
 {
 	for (int i = 0; i < 200000; i++) {
@@ -94,14 +103,30 @@ static uint32_t next_random(void)
 	return x;
 }
 
-void plx_delay(const char *point)
+/* The gate that the calling thread has come to, if there is one. */
+static struct gate *gate_here(const char *point)
 {
 	struct gate *g = my_gate;
+
+	if (g && strcmp(g->point, point) == 0) {
+		my_gate = NULL;
+		return g;
+	}
+	g = __atomic_load_n(&any_gate, __ATOMIC_ACQUIRE);
+	if (g && strcmp(g->point, point) == 0 &&
+	    __atomic_compare_exchange_n(&any_gate, &g, NULL, false, __ATOMIC_ACQ_REL,
+					__ATOMIC_ACQUIRE))
+		return g;
+	return NULL;
+}
+
+void plx_delay(const char *point)
+{
+	struct gate *g = gate_here(point);
 	uint32_t r;
 
 	__atomic_fetch_add(points_slot(point), 1, __ATOMIC_RELAXED);
-	if (g && strcmp(g->point, point) == 0) {
-		my_gate = NULL;
+	if (g) {
 		__atomic_store_n(&g->reached, 1, __ATOMIC_RELEASE);
 		while (!__atomic_load_n(&g->open, __ATOMIC_ACQUIRE))
 			nap(50000);

@@ -20,6 +20,8 @@ struct gate {
 };
 
 void gate_arm(struct gate *g, const char *point);
+/* The same for whichever thread comes to the point first; one at a time, too. */
+void gate_arm_any(struct gate *g, const char *point);
 bool gate_reached(struct gate *g);
 void gate_open(struct gate *g);
 
