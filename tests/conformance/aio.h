@@ -82,7 +82,18 @@ static inline void aio_free(aio_context_t ctx)
 	assert_int_equal(assert_ok(aio_destroy(ctx)), 0);
 }
 
-/* --- the ring ------------------------------------------------------------------------------- */
+/*
+ * On Pollux with --aio=async, where reads and writes of files are complete some time after
+ * io_submit, and not within it as the kernel may do it (AIO-SUBMIT-11).
+ */
+static inline bool aio_async(void)
+{
+	const char *mode = getenv("POLLUX_AIO");
+
+	return mode != NULL && strcmp(mode, "async") == 0 && under_pollux();
+}
+
+/* --- the ring -------------------------------------------------------------------------------- */
 
 struct aio_ring {
 	uint32_t id;
