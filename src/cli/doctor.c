@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <getopt.h>
 #include <gnu/libc-version.h>
+#include <linux/aio_abi.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,7 +115,7 @@ static void look_at_io_uring(void)
 	char setting[16] = "";
 	long fd = syscall(SYS_io_uring_setup, 4, params);
 	int err = errno;
-	const char *meaning = "Not used for events: kernel descriptors are waited for by the "
+	const char *meaning = "For --aio=async alone: kernel descriptors are waited for by the "
 			      "kernel's own epoll.";
 
 	machine_read_line("/proc/sys/kernel/io_uring_disabled", setting, sizeof(setting));
@@ -210,10 +212,12 @@ static void look_at_aio(void)
 
 	if (machine_read_line("/proc/sys/fs/aio-nr", nr, sizeof(nr)) &&
 	    machine_read_line("/proc/sys/fs/aio-max-nr", max, sizeof(max)))
-		add("aio", STATE_OK, "Asynchronous I/O is the kernel's own.",
+		add("aio", STATE_OK,
+		    "aio-nr of aio-max-nr. Each program on Pollux keeps to the bound for itself; "
+		    "POLLUX_AIO_MAX_NR=none lifts it.",
 		    "%s of %s kernel requests taken", nr, max);
 	else
-		add("aio", STATE_NOTE, "Asynchronous I/O is the kernel's own.",
+		add("aio", STATE_NOTE, "What Pollux does not do itself is refused.",
 		    "this kernel was built without it");
 }
 
@@ -238,41 +242,160 @@ static void look_at_seccomp(void)
 	    "%s%s", mode < 3 ? modes[mode] : "unknown", no_new_privs ? ", no new privileges" : "");
 }
 
-/* What the child of look_at_drop_in reports about itself, from inside. */
+/* --- the drop-in, from inside ------------------------------------------------------------- */
+
+/* Whether a line of /proc/self/maps has this in it; from: only the one that begins there. */
+static bool is_mapped(const char *what, unsigned long from)
+{
+	FILE *f = fopen("/proc/self/maps", "re");
+	char line[PATH_MAX + 128];
+	bool found = false;
+
+	while (f && fgets(line, sizeof(line), f))
+		found |= strstr(line, what) && (!from || strtoul(line, NULL, 16) == from);
+	if (f)
+		fclose(f);
+	return found;
+}
+
+static bool has_thread(const char *name)
+{
+	DIR *d = opendir("/proc/self/task");
+	struct dirent *e;
+	bool found = false;
+
+	while (d && (e = readdir(d))) {
+		char path[PATH_MAX], comm[64];
+
+		snprintf(path, sizeof(path), "/proc/self/task/%s/comm", e->d_name);
+		found |= machine_read_line(path, comm, sizeof(comm)) && !strcmp(comm, name);
+	}
+	if (d)
+		closedir(d);
+	return found;
+}
+
+/* Who does a buffered read: tried, and seen by what is there afterwards. */
+static const char *probe_aio(void)
+{
+	struct iocb cb = {.aio_lio_opcode = IOCB_CMD_PREAD}, *list = &cb;
+	const char *who = "none";
+	aio_context_t ctx = 0;
+	struct io_event ev;
+	char byte;
+
+	if (syscall(SYS_io_setup, 1, &ctx))
+		return who;
+	cb.aio_fildes = (unsigned int)syscall(SYS_memfd_create, "pollux-doctor", 1u);
+	cb.aio_buf = (uintptr_t)&byte;
+	cb.aio_nbytes = 1;
+	if (syscall(SYS_io_submit, ctx, 1, &list) == 1 &&
+	    syscall(SYS_io_getevents, ctx, 1, 1, &ev, NULL) == 1)
+		who = is_mapped("[aio]", ctx)	 ? "kernel"
+		      : has_thread("pollux-aio") ? "thread"
+						 : "inline";
+	syscall(SYS_io_destroy, ctx);
+	close((int)cb.aio_fildes);
+	return who;
+}
+
+/* What a child of this command reports about itself, from inside. */
 static int probe(void)
 {
 	int (*fd_served)(int);
-	char line[PATH_MAX + 128];
-	bool mapped = false;
 	int efd = eventfd(0, EFD_CLOEXEC), ep = epoll_create1(EPOLL_CLOEXEC);
 	struct epoll_event ev = {.events = EPOLLIN, .data = {.u64 = 42}};
 	uint64_t value = 1;
 	bool works;
-	FILE *f = fopen("/proc/self/maps", "re");
 
-	if (f) {
-		while (fgets(line, sizeof(line), f))
-			mapped |= strstr(line, "/" PRELOAD_NAME) != NULL;
-		fclose(f);
-	}
 	*(void **)&fd_served = dlsym(RTLD_DEFAULT, "pollux_fd_served");
 	works = efd >= 0 && ep >= 0 && !epoll_ctl(ep, EPOLL_CTL_ADD, efd, &ev) &&
 		write(efd, &value, sizeof(value)) == sizeof(value);
 	memset(&ev, 0, sizeof(ev));
 	works = works && epoll_wait(ep, &ev, 1, 1000) == 1 && ev.data.u64 == 42;
-	printf("mapped=%d served=%d works=%d\n", mapped,
-	       fd_served && efd >= 0 && fd_served(efd) == 1, works);
+	printf("mapped=%d served=%d works=%d aio=%s\n", is_mapped("/" PRELOAD_NAME, 0),
+	       fd_served && efd >= 0 && fd_served(efd) == 1, works, probe_aio());
 	return CLI_OK;
+}
+
+struct probed {
+	int mapped, served, works;
+	/* none, kernel, inline or thread. */
+	char aio[16];
+};
+
+/* Runs it; c keeps how it ended. 0 or a negative errno. */
+static int run_probe(struct child *c, char *self, const char *const (*env)[2], struct probed *p)
+{
+	char *argv[] = {self, "run", "--", self, "doctor", "--probe", NULL};
+	int rc;
+
+	memset(p, 0, sizeof(*p));
+	c->argv = argv;
+	c->env = env;
+	c->limit = PROBE_SECONDS;
+	rc = child_run(c);
+	if (!rc)
+		sscanf(c->out, "mapped=%d served=%d works=%d aio=%15s", &p->mapped, &p->served,
+		       &p->works, p->aio);
+	return rc;
+}
+
+static bool has_async(char *self)
+{
+	static const char *const async[][2] = {
+		{"POLLUX_NO_ADOPT", NULL}, {"POLLUX_AIO", "async"}, {NULL, NULL}};
+	struct child child = {0};
+	struct probed p;
+
+	return !run_probe(&child, self, async, &p) && !strcmp(p.aio, "thread");
+}
+
+/* Which engine does what, as the environment chooses. */
+static void look_at_engines(char *self, const char *aio)
+{
+	static const char *const kernel = "by the kernel's AIO";
+	const char *mode = getenv("POLLUX_AIO");
+	bool wanted = mode && !strcmp(mode, "async"), thread = !strcmp(aio, "thread");
+
+	if (!strcmp(aio, "kernel")) {
+		add("aio buffered", STATE_OK, "POLLUX_AIO=off.", "%s", kernel);
+	} else if (thread) {
+		add("aio buffered", STATE_OK,
+		    "POLLUX_AIO=async: reads and writes never keep their submitter.",
+		    "by a thread with io_uring");
+	} else if (!strcmp(aio, "inline")) {
+		add("aio buffered", wanted ? STATE_NOTE : STATE_OK,
+		    wanted ? "POLLUX_AIO=async is not to be had, see below."
+			   : "As the kernel does it, with less around it.",
+		    "within io_submit");
+	} else {
+		add("aio buffered", STATE_NOTE, "io_setup is refused, or a read did not end.",
+		    "not at all");
+	}
+	add("aio direct", STATE_OK, "Reads and writes with O_DIRECT.", "%s",
+	    thread ? "by a thread with io_uring" : kernel);
+	add("aio poll", STATE_OK,
+	    "And fsync, and all that is unusual: io_uring would answer a little differently.", "%s",
+	    kernel);
+	if (thread || has_async(self))
+		add("aio async", STATE_OK, "'pollux run --aio=async' makes use of it.",
+		    "available");
+	else
+		add("aio async", STATE_NOTE,
+		    "--aio=async is as --aio=auto: io_uring is not permitted or too old, there are "
+		    "too few descriptors, or Pollux was built without liburing.",
+		    "not available");
 }
 
 static void look_at_drop_in(void)
 {
 	static const char *const clean[][2] = {{"POLLUX_NO_ADOPT", NULL}, {NULL, NULL}};
 	char self[PATH_MAX], path[PATH_MAX];
-	char *argv[] = {self, "run", "--", self, "doctor", "--probe", NULL};
-	struct child child = {.argv = argv, .env = clean, .limit = PROBE_SECONDS};
-	int mapped = 0, served = 0, works = 0, rc;
+	struct child child = {0};
+	struct probed p;
 	char text[128];
+	int rc;
 
 	if (!locate_self(self)) {
 		add("drop-in", STATE_FAIL, "Without /proc it cannot be found.",
@@ -285,13 +408,12 @@ static void look_at_drop_in(void)
 		    PRELOAD_NAME " was not found in: %s", path);
 		return;
 	}
-	rc = child_run(&child);
+	rc = run_probe(&child, self, clean, &p);
 	if (rc) {
 		add("drop-in", STATE_FAIL, "Nothing could be tried.", "cannot start a program: %s",
 		    strerror(-rc));
 		return;
 	}
-	sscanf(child.out, "mapped=%d served=%d works=%d", &mapped, &served, &works);
 	child_describe(&child, text, sizeof(text));
 	/* The loader's own words, if there are any, fit better than ours. */
 	child.err[strcspn(child.err, "\n")] = '\0';
@@ -299,16 +421,18 @@ static void look_at_drop_in(void)
 		add("drop-in", STATE_FAIL, "Programs cannot run on Pollux here.",
 		    "a small program run with %s %s%s%s", path, text, *child.err ? ": " : "",
 		    child.err);
-	else if (!mapped)
+	else if (!p.mapped)
 		add("drop-in", STATE_FAIL, "Programs run on the plain kernel only.",
 		    "the loader does not load %s%s%s", path, *child.err ? ": " : "", child.err);
-	else if (!served || !works)
+	else if (!p.served || !p.works)
 		add("drop-in", STATE_FAIL, "Programs cannot profit from Pollux here.",
 		    "%s is loaded, but %s", path,
-		    works ? "an eventfd is left to the kernel" : "an event did not arrive");
+		    p.works ? "an eventfd is left to the kernel" : "an event did not arrive");
 	else
 		add("drop-in", STATE_OK, "'pollux run -- PROGRAM' works.",
 		    "%s is loaded and serves events", path);
+	if (*p.aio)
+		look_at_engines(self, p.aio);
 }
 
 static void print_table(void)

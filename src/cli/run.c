@@ -13,6 +13,10 @@ static const char help_text[] =
 	"\n"
 	"  --no-adopt=KIND   leave objects of KIND to the kernel: eventfd, epoll, aio or all;\n"
 	"                    may be given several times, or a list: --no-adopt=eventfd,epoll\n"
+	"  --aio=MODE        how Linux AIO is done: auto (the default), async (reads and writes "
+	"of\n"
+	"                    files never keep their submitter) or off (as --no-adopt=aio)\n"
+	"  --aio-max-nr=none set no limit on the events of AIO contexts\n"
 	"  --stats           print statistics to standard error when the program ends\n"
 	"  --no-spin         sleep at once, without a short spin before\n"
 	"  --force           if the drop-in cannot get into PROGRAM, run PROGRAM without it\n"
@@ -61,6 +65,33 @@ static bool add_kinds(const char *list)
 	return true;
 }
 
+/* An option whose value is one of a few words, and goes into the environment. */
+static bool set_word(const char *option, const char *variable, const char *const *words,
+		     const char *value)
+{
+	char *list = cli_strdup("");
+
+	for (size_t i = 0; words[i]; i++) {
+		char *longer;
+
+		if (!strcmp(words[i], value)) {
+			setenv(variable, value, 1);
+			free(list);
+			return true;
+		}
+		longer = cli_format("%s%s%s", list,
+				    !i		   ? ""
+				    : words[i + 1] ? ", "
+						   : " or ",
+				    words[i]);
+		free(list);
+		list = longer;
+	}
+	cli_error("run: --%s takes %s, not '%s'", option, list, value);
+	free(list);
+	return false;
+}
+
 /* Puts the drop-in first in LD_PRELOAD and keeps what is there. */
 static bool set_preload(const char *path)
 {
@@ -99,6 +130,8 @@ int cmd_run(int argc, char **argv)
 {
 	enum {
 		OPT_NO_ADOPT = 256,
+		OPT_AIO,
+		OPT_AIO_MAX_NR,
 		OPT_STATS,
 		OPT_NO_SPIN,
 		OPT_FORCE,
@@ -106,12 +139,16 @@ int cmd_run(int argc, char **argv)
 	};
 	static const struct option longs[] = {
 		{"no-adopt", required_argument, NULL, OPT_NO_ADOPT},
+		{"aio", required_argument, NULL, OPT_AIO},
+		{"aio-max-nr", required_argument, NULL, OPT_AIO_MAX_NR},
 		{"stats", no_argument, NULL, OPT_STATS},
 		{"no-spin", no_argument, NULL, OPT_NO_SPIN},
 		{"force", no_argument, NULL, OPT_FORCE},
 		{"help", no_argument, NULL, OPT_HELP},
 		{NULL, 0, NULL, 0},
 	};
+	static const char *const modes[] = {"auto", "async", "off", NULL};
+	static const char *const limits[] = {"none", NULL};
 	char preload[PATH_MAX];
 	struct program program;
 	bool force = false;
@@ -124,6 +161,14 @@ int cmd_run(int argc, char **argv)
 		switch (c) {
 		case OPT_NO_ADOPT:
 			if (!add_kinds(optarg))
+				return cli_try_help("run", RUN_REFUSED);
+			break;
+		case OPT_AIO:
+			if (!set_word("aio", "POLLUX_AIO", modes, optarg))
+				return cli_try_help("run", RUN_REFUSED);
+			break;
+		case OPT_AIO_MAX_NR:
+			if (!set_word("aio-max-nr", "POLLUX_AIO_MAX_NR", limits, optarg))
 				return cli_try_help("run", RUN_REFUSED);
 			break;
 		case OPT_STATS:

@@ -8,6 +8,7 @@ trap 'rm -rf "$scratch"' EXIT
 trap 'exit 1' HUP INT TERM
 
 unset LD_PRELOAD POLLUX_PRELOAD POLLUX_NO_ADOPT POLLUX_STATS POLLUX_SPIN
+unset POLLUX_AIO POLLUX_AIO_MAX_NR
 export LC_ALL=C
 
 out=$scratch/out
