@@ -30,6 +30,7 @@ need_header=
 # The command that is looked for, and the packages that bring it.
 programs='
 curl curl
+fio fio
 git git
 haproxy haproxy
 javac default-jdk-headless
