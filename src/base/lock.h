@@ -23,6 +23,7 @@
  *   PLX_RANK_LIMIT     soft limit of descriptors, while it is raised
  *   PLX_RANK_RETIRE    orphaned retire batches   batches left behind by threads that ended
  *   PLX_RANK_SLAB      depot of the slab         free objects that no thread keeps
+ *   PLX_RANK_MEM       all other memory
  */
 #ifndef PLX_BASE_LOCK_H
 #define PLX_BASE_LOCK_H
@@ -45,6 +46,7 @@ enum plx_rank {
 	PLX_RANK_LIMIT,
 	PLX_RANK_RETIRE,
 	PLX_RANK_SLAB,
+	PLX_RANK_MEM,
 };
 
 /* 0 free, 1 held, 2 held and somebody may sleep. */

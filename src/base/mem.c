@@ -3,19 +3,170 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-#include "base/atomic.h"
+#include "base/lock.h"
+#include "base/sys.h"
+
+#if defined(__SANITIZE_ADDRESS__) || PLX_TSAN || PLX_FAULTS
+#define MEM_OF_LIBC 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define MEM_OF_LIBC 1
+#endif
+#endif
+
+#if MEM_OF_LIBC
+void *plx_mem_get(size_t size)
+{
+	return size < PTRDIFF_MAX ? aligned_alloc(64, (size + 63) & ~(size_t)63) : NULL;
+}
+
+void plx_mem_put(void *p)
+{
+	free(p);
+}
+
+void plx_mem_before_fork(void)
+{
+}
+
+void plx_mem_after_fork(void)
+{
+}
+#else
+/*
+ * Blocks are aligned to their size, so that an address tells where its block begins; the
+ * block's first line tells the size of the objects in it. What is larger than half a
+ * block has blocks of its own, which go back to the system.
+ */
+#define BLOCK 65536
+#define HEAD 64
+#define ARENA (16 * BLOCK)
+
+static const uint32_t classes[] = {64, 128, 192, 256, 384, 512, 1024, 2048, 4096, 8192, 32704};
+#define CLASSES (sizeof(classes) / sizeof(classes[0]))
+
+struct block {
+	uint32_t class;
+	/* Of one that is larger than all classes: its whole length. */
+	size_t length;
+};
+
+struct free_object {
+	struct free_object *next;
+};
+
+static plx_lock_t mem_lock;
+static struct free_object *free_objects[CLASSES];
+/* Blocks that were never used. */
+static char *arena, *arena_end;
+
+/* length bytes (a multiple of BLOCK), aligned to BLOCK; NULL if there are none. */
+static void *map_blocks(size_t length)
+{
+	long p = plx_sys6(SYS_mmap, 0, length + BLOCK, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uintptr_t start, end;
+
+	if (p < 0 && p > -4096)
+		return NULL;
+	start = ((uintptr_t)p + BLOCK - 1) & ~(uintptr_t)(BLOCK - 1);
+	end = start + length;
+	if (start != (uintptr_t)p)
+		plx_sys2(SYS_munmap, p, start - (uintptr_t)p);
+	if (end != (uintptr_t)p + length + BLOCK)
+		plx_sys2(SYS_munmap, end, (uintptr_t)p + length + BLOCK - end);
+	return (void *)start;
+}
+
+/* mem_lock held: a fresh block, cut up. */
+static bool mem_grow(uint32_t class)
+{
+	struct block *b;
+
+	if (arena == arena_end) {
+		arena = map_blocks(ARENA);
+		arena_end = arena ? arena + ARENA : NULL;
+		if (!arena)
+			return false;
+	}
+	b = (struct block *)arena;
+	arena += BLOCK;
+	b->class = class;
+	for (uint32_t at = HEAD; at + classes[class] <= BLOCK; at += classes[class]) {
+		struct free_object *f = (struct free_object *)((char *)b + at);
+
+		f->next = free_objects[class];
+		free_objects[class] = f;
+	}
+	return true;
+}
+
+static void *mem_get_large(size_t size)
+{
+	size_t length = (size + HEAD + BLOCK - 1) & ~(size_t)(BLOCK - 1);
+	struct block *b = length > size ? map_blocks(length) : NULL;
+
+	if (!b)
+		return NULL;
+	b->class = CLASSES;
+	b->length = length;
+	return (char *)b + HEAD;
+}
+
+void *plx_mem_get(size_t size)
+{
+	struct free_object *f;
+	uint32_t class = 0;
+
+	while (class < CLASSES && classes[class] < size)
+		class ++;
+	if (class == CLASSES)
+		return mem_get_large(size);
+	plx_lock(&mem_lock, PLX_RANK_MEM);
+	f = free_objects[class];
+	if (!f && mem_grow(class))
+		f = free_objects[class];
+	if (f)
+		free_objects[class] = f->next;
+	plx_unlock(&mem_lock, PLX_RANK_MEM);
+	return f;
+}
+
+void plx_mem_put(void *p)
+{
+	struct block *b = (struct block *)((uintptr_t)p & ~(uintptr_t)(BLOCK - 1));
+	struct free_object *f = p;
+
+	if (!p)
+		return;
+	if (b->class == CLASSES) {
+		plx_sys2(SYS_munmap, b, b->length);
+		return;
+	}
+	plx_lock(&mem_lock, PLX_RANK_MEM);
+	f->next = free_objects[b->class];
+	free_objects[b->class] = f;
+	plx_unlock(&mem_lock, PLX_RANK_MEM);
+}
+
+void plx_mem_before_fork(void)
+{
+	plx_lock(&mem_lock, PLX_RANK_MEM);
+}
+
+void plx_mem_after_fork(void)
+{
+	plx_unlock(&mem_lock, PLX_RANK_MEM);
+}
+#endif
 
 static void *mem_zalloc(size_t size)
 {
-	void *p;
+	void *p = plx_mem_get(size);
 
-	if (size < PLX_MEM_LINES)
-		return calloc(1, size);
-	p = aligned_alloc(64, (size + 63) & ~(size_t)63);
-	if (p)
-		memset(p, 0, size);
-	return p;
+	return p ? memset(p, 0, size) : NULL;
 }
 
 #if PLX_FAULTS
@@ -47,7 +198,7 @@ void plx_free(void *p)
 {
 	if (p)
 		__atomic_fetch_sub(&live, 1, __ATOMIC_RELAXED);
-	free(p);
+	plx_mem_put(p);
 }
 
 void plx_mem_fail_after(long n)
@@ -72,7 +223,7 @@ void *plx_zalloc(size_t size)
 
 void plx_free(void *p)
 {
-	free(p);
+	plx_mem_put(p);
 }
 
 void plx_mem_fail_after(long n)

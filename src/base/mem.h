@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory for the engine: the C library's, with one seam. Every allocation goes
- * through plx_zalloc, so that the fault tests can make the n-th one fail.
+ * Memory for everything in the libraries. It is not the C library's: a signal handler that
+ * has interrupted malloc may close, poll or fork, and those must not call malloc. (A
+ * thread inside here holds a lock, and is inside in the sense of inside.h.)
+ *
+ * Sanitizer builds and fault injection use the C library, which knows what was freed.
  */
 #ifndef PLX_BASE_MEM_H
 #define PLX_BASE_MEM_H
@@ -9,13 +12,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/*
- * Zeroed memory, aligned to 16 bytes, and from PLX_MEM_LINES bytes on to cache
- * lines; NULL when there is none.
- */
-#define PLX_MEM_LINES 256
+/* Zeroed memory, aligned to cache lines; NULL when there is none. */
 void *plx_zalloc(size_t size);
 void plx_free(void *p);
+
+/* The same without zeroes, and not counted below: for notes that may be done without. */
+void *plx_mem_get(size_t size);
+void plx_mem_put(void *p);
+
+/* Around fork: the lock is held, so that the child finds the memory whole. */
+void plx_mem_before_fork(void);
+void plx_mem_after_fork(void);
 
 /*
  * Fault injection, for tests: after n more successful allocations one fails

@@ -2,12 +2,12 @@
 #include "base/rcu.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 
 #include "base/bug.h"
 #include "base/clock.h"
 #include "base/inside.h"
 #include "base/lock.h"
+#include "base/mem.h"
 #include "base/slab.h"
 
 #define RETIRE_BATCH 128
@@ -74,6 +74,11 @@ static void retire_init(void)
 		      "a thread key for retire batches can be had");
 }
 
+void plx_retire_init(void)
+{
+	pthread_once(&retire_once, retire_init);
+}
+
 void plx_rcu_synchronize(void)
 {
 #if PLX_TSAN
@@ -87,16 +92,16 @@ void plx_rcu_synchronize(void)
 
 static struct retire_batch *retire_batch_new(void)
 {
-	struct retire_batch *b = malloc(sizeof(*b));
+	struct retire_batch *b = plx_mem_get(sizeof(*b));
 
 	if (!b)
 		return NULL;
 	b->n = 0;
 	b->next = batch;
 	b->chain = batch ? batch->chain + 1 : 1;
-	pthread_once(&retire_once, retire_init);
+	plx_retire_init();
 	if (pthread_setspecific(retire_key, b)) {
-		free(b);
+		plx_mem_put(b);
 		return NULL;
 	}
 	batch = b;
@@ -130,7 +135,7 @@ static void retire_run(struct retire_batch *b)
 
 		for (uint32_t i = 0; i < b->n; i++)
 			b->e[i].fn(b->e[i].obj);
-		free(b);
+		plx_mem_put(b);
 		b = next;
 	}
 }
@@ -188,17 +193,20 @@ void plx_retire_after_fork_child(void)
 void plx_rcu_before_fork(void)
 {
 	plx_slab_before_fork();
+	plx_mem_before_fork();
 	urcu_bp_before_fork();
 }
 
 void plx_rcu_after_fork_parent(void)
 {
 	urcu_bp_after_fork_parent();
+	plx_mem_after_fork();
 	plx_slab_after_fork();
 }
 
 void plx_rcu_after_fork_child(void)
 {
 	urcu_bp_after_fork_child();
+	plx_mem_after_fork();
 	plx_slab_after_fork();
 }

@@ -61,6 +61,12 @@ static inline void plx_rcu_read_unlock(void)
 /* Waits until every reader section that is open now has ended. */
 void plx_rcu_synchronize(void);
 
+/*
+ * Makes the key by which ends of threads are heard of. Called early, so that its number
+ * is low: libc allocates for the others.
+ */
+void plx_retire_init(void);
+
 /* Calls fn(obj) after a grace period; may be called inside a reader section. */
 void plx_retire(void *obj, void (*fn)(void *obj));
 

@@ -28,6 +28,10 @@ void plx_slab_free(void *p)
 	plx_free(p);
 }
 
+void plx_slab_init(void)
+{
+}
+
 void plx_slab_before_fork(void)
 {
 }
@@ -71,7 +75,7 @@ static void magazine_exit(void *p)
 	PLX_INSIDE();
 	magazine = p;
 	depot_put(magazine->obj, magazine->n);
-	plx_free(magazine);
+	plx_mem_put(magazine);
 	magazine = NULL;
 }
 
@@ -80,12 +84,18 @@ static void magazine_init(void)
 	pthread_key_create(&magazine_key, magazine_exit);
 }
 
-static bool magazine_new(void)
+void plx_slab_init(void)
 {
 	pthread_once(&magazine_once, magazine_init);
-	magazine = plx_zalloc(sizeof(*magazine));
+}
+
+static bool magazine_new(void)
+{
+	plx_slab_init();
+	magazine = plx_mem_get(sizeof(*magazine));
 	if (!magazine)
 		return false;
+	magazine->n = 0;
 	pthread_setspecific(magazine_key, magazine);
 	return true;
 }

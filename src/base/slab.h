@@ -21,6 +21,9 @@
 void *plx_slab_alloc(void);
 void plx_slab_free(void *p);
 
+/* See plx_retire_init. */
+void plx_slab_init(void);
+
 /* Around fork: the depot's lock is held, so that the child finds it whole. */
 void plx_slab_before_fork(void);
 void plx_slab_after_fork(void);

@@ -12,8 +12,6 @@ static const struct pollux_file_ops ep_file_ops = {
 	.release = plx_ep_release,
 };
 
-_Static_assert(sizeof(struct pollux_ep) >= PLX_MEM_LINES, "an epoll is aligned to cache lines");
-
 int pollux_ep_new(struct pollux_ep **out, const struct pollux_host_ops *ops, void *host)
 {
 	struct pollux_ep *ep = plx_zalloc(sizeof(*ep));

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/rcu.h"
+#include "base/slab.h"
 #include "base/spin.h"
 #include "base/sys.h"
 
@@ -77,4 +79,8 @@ void plx_px_init(void)
 	if (spin && strcmp(spin, "0") == 0)
 		plx_spin_enabled = 0;
 	pollux_ep_set_max_watches(read_max_watches());
+	plx_retire_init();
+	plx_slab_init();
+	plx_wait_init();
+	plx_poll_init();
 }

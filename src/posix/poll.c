@@ -63,6 +63,11 @@ static void bell_init(void)
 	pthread_key_create(&bell_key, bell_thread_exit);
 }
 
+void plx_poll_init(void)
+{
+	pthread_once(&bell_once, bell_init);
+}
+
 static int bell_get(void)
 {
 	int *owner = poll_bell_owner;
@@ -70,7 +75,7 @@ static int bell_get(void)
 
 	if (owner && plx_load(owner) >= 0)
 		return plx_load(owner);
-	pthread_once(&bell_once, bell_init);
+	plx_poll_init();
 	if (!owner) {
 		owner = malloc(sizeof(*owner));
 		if (!owner)

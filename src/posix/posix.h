@@ -145,6 +145,10 @@ void plx_px_fork_child(void);
 void plx_px_fork_child_locks(void);
 void plx_px_fork_child_clean(void);
 
+/* The keys by which wait.c and poll.c hear of the ends of threads. */
+void plx_wait_init(void);
+void plx_poll_init(void);
+
 /* The calling thread's own descriptors for poll are shared with the parent: new ones. */
 void plx_poll_after_fork_child(void);
 /*

@@ -2,7 +2,7 @@
 #include "posix/table.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
+#include <string.h>
 
 #include "base/sys.h"
 
@@ -86,11 +86,12 @@ int plx_table_reserve(int fd)
 	at = &plx_table_chunks[fd / PLX_TABLE_CHUNK];
 	if (plx_load_acq(at))
 		return 0;
-	p = calloc(PLX_TABLE_CHUNK, sizeof(*p));
+	p = plx_mem_get(PLX_TABLE_CHUNK * sizeof(*p));
 	if (!p)
 		return -ENOMEM;
+	memset(p, 0, PLX_TABLE_CHUNK * sizeof(*p));
 	if (!plx_cas(at, &none, p))
-		free(p);
+		plx_mem_put(p);
 	return 0;
 }
 

@@ -18,7 +18,6 @@
 
 #include <limits.h>
 #include <pthread.h>
-#include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/inside.h"
@@ -36,14 +35,19 @@
 #endif
 
 /*
- * The wait that the calling thread is in. A signal handler may leave it for good by
+ * The sleep that the calling thread is in. A signal handler may leave it for good by
  * siglongjmp; the note is how the next wait, or the end of the thread, finds what it
- * held. It is told from a wait that a handler has merely interrupted by its frame.
+ * held. It is told from a sleep that a handler has merely interrupted by its frame.
  */
 static __thread struct wait_note {
 	struct pollux_file *file;
 	void *frame;
 	bool announced;
+	/* What the kernel is to store events in; nobody else's meanwhile. */
+	struct bounce {
+		struct epoll_event *ev;
+		int room;
+	} bounce;
 } note;
 
 struct waiter {
@@ -54,14 +58,16 @@ struct waiter {
 	int epfd;
 	const sigset_t *sigmask;
 	bool announced;
-	/* What the thread's note said before: a wait that a handler interrupted, if any. */
+	bool asleep;
+	/* While asleep: what the thread's note said before, of a sleep that a handler interrupted.
+	 */
 	struct wait_note outer;
 	/* Deadline on CLOCK_MONOTONIC in ns; negative: none. */
 	int64_t deadline;
 };
 
-static __thread struct epoll_event *bounce;
-static __thread int bounce_room;
+/* What is not in use of the thread's memory for events. */
+static __thread struct bounce spare;
 static pthread_key_t wait_key;
 static pthread_once_t wait_once = PTHREAD_ONCE_INIT;
 
@@ -74,14 +80,18 @@ static void wait_thread_exit(void *p)
 	(void)p;
 	if (note.file)
 		note_drop();
-	free(bounce);
-	bounce = NULL;
-	bounce_room = 0;
+	plx_mem_put(spare.ev);
+	spare = (struct bounce){0};
 }
 
 static void wait_init(void)
 {
 	pthread_key_create(&wait_key, wait_thread_exit);
+}
+
+void plx_wait_init(void)
+{
+	pthread_once(&wait_once, wait_init);
 }
 
 /* Once a thread: its end is to be heard of. */
@@ -91,7 +101,7 @@ static void wait_thread_begin(void)
 
 	if (plx_likely(begun))
 		return;
-	pthread_once(&wait_once, wait_init);
+	plx_wait_init();
 	begun = pthread_setspecific(wait_key, &note) == 0;
 }
 
@@ -100,20 +110,43 @@ static struct epoll_event *bounce_get(struct epoll_event *stack, int *max)
 {
 	if (*max <= BOUNCE_STACK)
 		return stack;
-	if (bounce_room < *max) {
-		void *p = realloc(bounce, *max * sizeof(*bounce));
+	if (spare.room < *max) {
+		struct epoll_event *p = plx_mem_get(*max * sizeof(*p));
 
 		if (p) {
-			bounce = p;
-			bounce_room = *max;
-		} else if (bounce_room <= BOUNCE_STACK) {
+			plx_mem_put(spare.ev);
+			spare = (struct bounce){.ev = p, .room = *max};
+		} else if (spare.room <= BOUNCE_STACK) {
 			*max = BOUNCE_STACK;
 			return stack;
 		} else {
-			*max = bounce_room;
+			*max = spare.room;
 		}
 	}
-	return bounce;
+	return spare.ev;
+}
+
+static void sleep_begin(struct waiter *w, const struct epoll_event *buf)
+{
+	wait_thread_begin();
+	w->outer = note;
+	w->asleep = true;
+	note = (struct wait_note){.file = w->file, .frame = w, .announced = w->announced};
+	if (buf == spare.ev) {
+		note.bounce = spare;
+		spare = (struct bounce){0};
+	}
+}
+
+static void sleep_end(struct waiter *w)
+{
+	/* A wait in a handler may have got memory of its own meanwhile. */
+	if (spare.ev)
+		plx_mem_put(note.bounce.ev);
+	else
+		spare = note.bounce;
+	note = w->outer;
+	w->asleep = false;
 }
 
 static int sink_user(void *arg, int index, uint32_t events, uint64_t data)
@@ -155,16 +188,24 @@ static int kernel_sleep(int epfd, struct epoll_event *ev, int max, const struct 
  * one does that comes during the sleep; but events go before it (EP-SIG-01). With a mask
  * for the call it was handled before the call began: the mask might have held it up.
  */
-static int kernel_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout,
-		       const sigset_t *sigmask)
+static int kernel_wait(struct waiter *w, int epfd, struct epoll_event *ev, int max,
+		       const struct timespec *timeout)
 {
-	PLX_OUTSIDE(sleep);
 	int r;
 
-	if (plx_likely(!sleep.interrupted || sigmask))
-		return kernel_sleep(epfd, ev, max, timeout, sigmask);
-	r = plx_sys6(SYS_epoll_pwait, epfd, (long)ev, max, 0, 0, 8);
-	return r ? r : -EINTR;
+	sleep_begin(w, ev);
+	{
+		PLX_OUTSIDE(sleep);
+
+		if (plx_likely(!sleep.interrupted || w->sigmask)) {
+			r = kernel_sleep(epfd, ev, max, timeout, w->sigmask);
+		} else {
+			r = plx_sys6(SYS_epoll_pwait, epfd, (long)ev, max, 0, 0, 8);
+			r = r ? r : -EINTR;
+		}
+	}
+	sleep_end(w);
+	return r;
 }
 
 /* The time to the deadline in *ts; NULL if there is none. */
@@ -263,7 +304,7 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 		buf = bounce_get(stack, &room);
 	for (;;) {
 		if (block)
-			got = kernel_wait(wait_fd(w), buf, room, time_left(w, &left), w->sigmask);
+			got = kernel_wait(w, wait_fd(w), buf, room, time_left(w, &left));
 		else
 			got = plx_sys6(SYS_epoll_pwait, wait_fd(w), (long)buf, room, 0, 0, 8);
 		if (got <= 0)
@@ -329,7 +370,7 @@ static int collect_both(struct waiter *w)
 
 static void waiter_retract(struct waiter *w)
 {
-	w->announced = note.announced = false;
+	w->announced = false;
 	plx_ep_retract(w->fr->ep);
 }
 
@@ -346,7 +387,8 @@ static void note_drop(void)
 
 	if (note.announced)
 		waiter_leave(&left);
-	note.file = NULL;
+	plx_mem_put(note.bounce.ev);
+	note = (struct wait_note){0};
 	pollux_file_put(left.file);
 }
 
@@ -368,9 +410,10 @@ static void waiter_done(void *p)
 {
 	struct waiter *w = p;
 
+	if (w->asleep)
+		sleep_end(w);
 	if (w->announced)
 		waiter_leave(w);
-	note = w->outer;
 	pollux_file_put(w->file);
 }
 
@@ -391,7 +434,7 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 			return 0;
 		if (plx_ep_spin(w->fr->ep))
 			continue;
-		w->announced = note.announced = true;
+		w->announced = true;
 		if (plx_ep_announce(w->fr->ep)) {
 			plx_px_count(PLX_COUNT_SLEEPS);
 			n = collect_kernel(w, 0, true);
@@ -424,14 +467,14 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 		n = plx_sys6(SYS_epoll_pwait, w->epfd, (long)w->ev, w->max, 0, 0, 8);
 		return n;
 	}
-	w->announced = note.announced = true;
+	w->announced = true;
 	plx_xadd(&w->fr->ep->sleepers, 1);
 	plx_mb_after_rmw();
 	if (plx_load_acq(&w->fr->inproc)) {
 		waiter_retract(w);
 		return wait_mixed(w, false);
 	}
-	n = kernel_wait(w->epfd, w->ev, w->max, timeout, w->sigmask);
+	n = kernel_wait(w, w->epfd, w->ev, w->max, timeout);
 	if (n < 0) {
 		waiter_leave(w);
 		return n;
@@ -467,9 +510,6 @@ long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct t
 	w.fr = plx_file_front(w.file);
 	w.deadline = -1;
 	note_check(&w);
-	wait_thread_begin();
-	w.outer = note;
-	note = (struct wait_note){.file = w.file, .frame = &w};
 	if (timeout && !poll_only) {
 		int64_t now = plx_now_ns();
 
@@ -486,7 +526,7 @@ long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct t
 	else if (plx_load_acq(&w.fr->spilled) && poll_only)
 		r = wait_kernel(&w, NULL, true);
 	else if (plx_load_acq(&w.fr->spilled))
-		r = kernel_wait(wait_fd(&w), ev, max, timeout, sigmask);
+		r = kernel_wait(&w, wait_fd(&w), ev, max, timeout);
 	else
 		r = wait_kernel(&w, timeout, poll_only);
 	pthread_cleanup_pop(1);

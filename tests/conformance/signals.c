@@ -56,12 +56,21 @@ static struct sigaction sa_old;
 static uint32_t handler_rnd;
 static timer_t timer;
 
+static int wrong_errno;
+
+static void went_wrong(const char *what)
+{
+	if (!wrong)
+		wrong_errno = errno;
+	wrong = what;
+}
+
 #define atomic_add(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
 #define atomic_get(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
 #define must(cond)                                                                                 \
 	do {                                                                                       \
 		if (!(cond))                                                                       \
-			wrong = #cond;                                                             \
+			went_wrong(#cond);                                                         \
 	} while (0)
 
 static uint32_t random_below(uint32_t *s, uint32_t n)
@@ -259,12 +268,12 @@ static void *reader(void *arg)
 	return NULL;
 }
 
-static void run(void (*what)(uint32_t *rnd))
+static void run_victim(void (*what)(uint32_t *rnd), void *(*who)(void *), bool all_calls)
 {
 	struct sigaction sa = {.sa_handler = handler, .sa_flags = SA_RESTART};
 	int64_t start = now_ms();
 	struct test_thread t[2];
-	int calls = 0;
+	int calls = all_calls ? 0 : CALLS;
 
 	written = taken = fired = 0;
 	memset(within, 0, sizeof(within));
@@ -275,7 +284,7 @@ static void run(void (*what)(uint32_t *rnd))
 	assert_ok(pipe2(set.pipe, O_NONBLOCK | O_CLOEXEC));
 	set.ep = assert_ok(epoll_create1(EPOLL_CLOEXEC));
 	assert_ok(sigaction(SIGUSR2, &sa, &sa_old));
-	thread_start(&t[0], victim, NULL);
+	thread_start(&t[0], who, NULL);
 	thread_start(&t[1], reader, NULL);
 	while (!wrong && now_ms() - start < torture_ms())
 		sleep_ms(5);
@@ -289,18 +298,23 @@ static void run(void (*what)(uint32_t *rnd))
 	assert_true(thread_join(&t[0], SOON_MS));
 	assert_true(thread_join(&t[1], SOON_MS));
 	assert_ok(sigaction(SIGUSR2, &sa_old, NULL));
-	print_message("%lu handlers, %lu written:", fired, written);
-	for (int i = 0; i < CALLS; i++)
+	print_message("%lu handlers, %lu written", fired, written);
+	for (int i = 0; all_calls && i < CALLS; i++)
 		print_message(" %s %lu", call_name[i], within[i]);
 	print_message("\n");
 	if (wrong)
-		print_message("not so: %s\n", wrong);
+		print_message("not so: %s (errno %d)\n", wrong, wrong_errno);
 	assert_null((const char *)wrong);
 	assert_int_equal(written, taken);
 	assert_int_equal(calls, CALLS);
 	close(set.pipe[0]);
 	close(set.pipe[1]);
 	close(set.ep);
+}
+
+static void run(void (*what)(uint32_t *rnd))
+{
+	run_victim(what, victim, true);
 }
 
 /* --- what handlers do ------------------------------------------------------------------- */
@@ -515,6 +529,69 @@ static void SIGNAL_handler_forks_and_executes(void **state)
 	run(do_exec);
 }
 
+/* --- handlers that have interrupted malloc ----------------------------------------------- */
+
+/* Objects are made and lost, so that whoever keeps memory for them has to get and free some. */
+static void do_without_malloc(uint32_t *r)
+{
+	static struct epoll_event many[200];
+	int fd[20], to;
+
+	for (int i = 0; i < 20; i++) {
+		fd[i] = eventfd(i == 3, EFD_NONBLOCK | EFD_CLOEXEC);
+		must(fd[i] >= 0);
+		must(ep_ctl(set.own, EPOLL_CTL_ADD, fd[i], EPOLLIN, i) == 0);
+	}
+	must(epoll_wait(set.own, many, 200, 0) >= 1);
+	to = 1500 + (int)random_below(r, 3) * 1200;
+	if (random_below(r, 8) == 0 && dup2(fd[0], to) == to)
+		must(close(to) == 0);
+	for (int i = 0; i < 20; i++)
+		must(close(fd[i]) == 0);
+}
+
+static void *allocator(void *arg)
+{
+	struct sigevent sev = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR2};
+	void *p[64] = {NULL};
+	uint32_t r = 777;
+
+	(void)arg;
+	sev._sigev_un._tid = (pid_t)syscall(SYS_gettid);
+	must(timer_create(CLOCK_MONOTONIC, &sev, &timer) == 0);
+	set_open();
+	while (!atomic_get(&stop) && !wrong) {
+		struct itimerspec its = {.it_value.tv_nsec = 1 + random_below(&r, 30000)};
+
+		timer_settime(timer, 0, &its, NULL);
+		if (all_left) {
+			all_left = 0;
+			set_renew();
+		}
+		for (int k = 0; k < 200; k++) {
+			int i = random_below(&r, 64);
+
+			free(p[i]);
+			p[i] = malloc(random_below(&r, 30000));
+		}
+	}
+	timer_delete(timer);
+	for (int i = 0; i < 64; i++)
+		free(p[i]);
+	set_close();
+	return NULL;
+}
+
+static void SIGNAL_handler_has_interrupted_malloc(void **state)
+{
+	(void)state;
+	if (SANITIZED) {
+		print_message("skipped: with a sanitizer memory is its malloc's\n");
+		skip();
+	}
+	run_victim(do_without_malloc, allocator, false);
+}
+
 /* --- a poll in a handler that has interrupted a poll -------------------------------------- */
 
 static struct {
@@ -604,6 +681,7 @@ int main(void)
 		cmocka_unit_test(SIGNAL_handler_passes_descriptors),
 		cmocka_unit_test(SIGNAL_handler_forks),
 		cmocka_unit_test(SIGNAL_handler_forks_and_executes),
+		cmocka_unit_test(SIGNAL_handler_has_interrupted_malloc),
 		cmocka_unit_test(SIGNAL_a_poll_in_a_handler_takes_no_wake),
 	};
 
