@@ -4,6 +4,25 @@
 __thread struct plx_inside plx_inside;
 bool (*plx_signal_deliver)(void);
 
+uint32_t plx_signals_wait;
+
+void plx_signals_block(struct plx_masked *m)
+{
+	sigset_t all;
+
+	m->blocked = !plx_inside.depth || !plx_load(&plx_signals_wait);
+	if (!m->blocked)
+		return;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &m->old);
+}
+
+void plx_signals_unblock(const struct plx_masked *m)
+{
+	if (m->blocked)
+		pthread_sigmask(SIG_SETMASK, &m->old, NULL);
+}
+
 bool plx_inside_left(void)
 {
 	return !plx_inside.depth && plx_signal_deliver && plx_signal_deliver();

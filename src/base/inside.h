@@ -29,6 +29,8 @@
 #ifndef PLX_BASE_INSIDE_H
 #define PLX_BASE_INSIDE_H
 
+#include <signal.h>
+
 #include "base/atomic.h"
 
 struct plx_inside {
@@ -37,6 +39,21 @@ struct plx_inside {
 };
 
 extern __thread struct plx_inside plx_inside;
+
+/* 1: a handler of the program that finds its thread inside is kept back. */
+extern uint32_t plx_signals_wait;
+
+/*
+ * For what no handler may interrupt: blocks all signals, unless they wait anyway.
+ * (A blocked signal is not quite as if it had not come: the kernel does not drop it even
+ * if it is ignored, and may wake another thread of the process with it.)
+ */
+struct plx_masked {
+	sigset_t old;
+	bool blocked;
+};
+void plx_signals_block(struct plx_masked *m);
+void plx_signals_unblock(const struct plx_masked *m);
 
 /* Delivers what waits; set once, by whoever sets `waits`. True if a handler has run. */
 extern bool (*plx_signal_deliver)(void);

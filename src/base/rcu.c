@@ -192,9 +192,15 @@ void plx_retire_after_fork_child(void)
 
 void plx_rcu_before_fork(void)
 {
+	sigset_t mask;
+
 	plx_slab_before_fork();
 	plx_mem_before_fork();
+	/* It blocks all signals, which other threads would feel (inside.h). */
+	pthread_sigmask(SIG_SETMASK, NULL, &mask);
 	urcu_bp_before_fork();
+	if (plx_inside.depth && plx_load(&plx_signals_wait))
+		pthread_sigmask(SIG_SETMASK, &mask, NULL);
 }
 
 void plx_rcu_after_fork_parent(void)

@@ -3,7 +3,7 @@
  * Ways out. Before an object leaves our sight it becomes the kernel object of the
  * same numbers, with the same state and registrations, for good.
  *
- * One spill, under plx_table_lock and with signals blocked:
+ * One spill, under plx_table_lock and with signals kept away:
  *
  *   1. the mutexes of all epolls that watch the objects are taken: no harvest, no ctl
  *   2. each counter is frozen: reads and writes find it gone, and wait for step 6
@@ -81,7 +81,7 @@ struct spill {
 	/* For each descriptor the place in efds plus one of what it meant. */
 	uint32_t *numbers;
 	int nnumbers;
-	sigset_t old_mask;
+	struct plx_masked masked;
 };
 
 /*
@@ -905,7 +905,7 @@ static void register_moves(struct spill *s, int *k)
 	free(some);
 }
 
-/* plx_table_lock held, signals blocked; the objects have been collected in s. */
+/* plx_table_lock held, signals kept away; the objects have been collected in s. */
 static void spill_run(struct spill *s, enum plx_way_out why)
 {
 	uint64_t *counts = calloc(s->nefds + 1, sizeof(*counts));
@@ -946,11 +946,8 @@ static void spill_run(struct spill *s, enum plx_way_out why)
 
 static void spill_begin(struct spill *s)
 {
-	sigset_t all;
-
 	memset(s, 0, sizeof(*s));
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &s->old_mask);
+	plx_signals_block(&s->masked);
 	plx_lock(&plx_table_lock, PLX_RANK_TABLE);
 	/* Who changes a number now does it after us; who has begun is waited for. */
 	plx_store_rel(&plx_spilling, 1);
@@ -983,7 +980,7 @@ static void spill_end(struct spill *s, enum plx_way_out why, bool keep)
 	free(s->moves);
 	free(s->numbers);
 	if (!keep)
-		pthread_sigmask(SIG_SETMASK, &s->old_mask, NULL);
+		plx_signals_unblock(&s->masked);
 }
 
 /* The front is the kernel's alone from now on. */
@@ -1153,11 +1150,11 @@ void plx_px_escape_iocbs(long n, void *const *iocbs)
 }
 
 /*
- * Fork. The table lock and blocked signals last from prepare to the hook of each
+ * Fork. The table lock and being without signals last from prepare to the hook of each
  * side, so that nothing is adopted in between and the child finds the lock its own; so
  * does being inside, since leaving would let a signal in that waits.
  */
-static sigset_t fork_mask;
+static struct plx_masked fork_masked;
 static uint32_t fork_depth;
 
 void plx_px_fork_prepare(void)
@@ -1169,24 +1166,24 @@ void plx_px_fork_prepare(void)
 	fork_depth = depth;
 	spill_table(&s, NULL);
 	spill_end(&s, PLX_OUT_FORK, true);
-	fork_mask = s.old_mask;
+	fork_masked = s.masked;
 	plx_rcu_before_fork();
 }
 
 void plx_px_fork_parent(void)
 {
 	uint32_t depth = fork_depth;
-	sigset_t mask = fork_mask;
+	struct plx_masked masked = fork_masked;
 
 	plx_rcu_after_fork_parent();
 	spill_unlock();
-	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	plx_signals_unblock(&masked);
 	plx_inside_end(&depth);
 }
 
 void plx_px_fork_child_locks(void)
 {
-	sigset_t mask = fork_mask;
+	struct plx_masked masked = fork_masked;
 	int end = plx_table_end();
 
 	plx_rcu_after_fork_child();
@@ -1211,7 +1208,7 @@ void plx_px_fork_child_locks(void)
 		f->lock = 0;
 	}
 	spill_unlock();
-	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	plx_signals_unblock(&masked);
 	plx_inside_end(&fork_depth);
 }
 

@@ -14,8 +14,8 @@
  *   all that can wait  a handler does not run in the middle of a call of ours (inside.h)
  *
  * Keeping a signal. The handler finds its thread inside, keeps the siginfo, and returns
- * with the thread's signals blocked, by changing the mask that its return restores. So
- * at most one signal of a thread is kept at a time and everything else waits in the
+ * with all signals blocked for which there are handlers, by changing the mask that its
+ * return restores. So one signal of a thread is kept at a time and others wait in the
  * kernel. The thread leaves, sends itself a carrier, a signal of the same number, and
  * unblocks: the kernel runs the program's handler with mask, stack and flags as usual, and
  * the kept siginfo takes the carrier's place. Others of the same number may have become
@@ -43,6 +43,12 @@
 	(SA_NOCLDSTOP | SA_NOCLDWAIT | SA_SIGINFO | SA_ONSTACK | SA_RESTART | SA_NODEFER |         \
 	 (int)SA_RESETHAND | RESTORER | 0x800)
 
+#if PLX_TSAN
+#define TSAN 1
+#else
+#define TSAN 0
+#endif
+
 #define SIGNALS 65
 /* From here on several signals of one number are pending at a time. */
 #define QUEUEING 32
@@ -65,17 +71,16 @@ struct guard {
 
 static struct guard guards[SIGNALS];
 static uint32_t guard_lock;
-#if PLX_TSAN
-static uint32_t keep_none = 1;
-#else
-static uint32_t keep_none;
-#endif
+/* Signals for which the program has a handler. */
+static uint64_t handled;
+static bool keep_none;
 
 /* The signal that waits until its thread has left a call of ours; sig 0: none does. */
 static __thread struct {
 	siginfo_t info;
 	int sig;
 	uint32_t losses;
+	pid_t process;
 	/* What the thread's mask goes back to, while plx_inside.waits. */
 	uint64_t mask;
 } kept;
@@ -101,20 +106,29 @@ static bool is_handler(const struct sigaction *act)
 	return act->sa_handler != SIG_DFL && act->sa_handler != SIG_IGN;
 }
 
-/* Holders have every signal blocked: a handler never waits for its own thread. */
-static void lock(uint64_t *mask)
-{
-	uint64_t all = ~0ull;
+/* No handler comes to a holder: it never waits for its own thread. */
+struct held {
+	uint64_t blocked;
+	uint32_t depth;
+};
 
-	plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &all, mask, sizeof(all));
+static struct held lock(void)
+{
+	uint64_t block = plx_load(&plx_signals_wait) ? ~MAY_WAIT : ~0ull;
+	struct held h = {.depth = plx_inside_begin()};
+
+	plx_sys4(SYS_rt_sigprocmask, SIG_BLOCK, &block, &h.blocked, sizeof(block));
+	h.blocked = block & ~h.blocked;
 	while (plx_xchg(&guard_lock, 1))
 		plx_sys0(SYS_sched_yield);
+	return h;
 }
 
-static void unlock(const uint64_t *mask)
+static void unlock(struct held h)
 {
 	plx_store_rel(&guard_lock, 0);
-	plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, mask, NULL, sizeof(*mask));
+	plx_sys4(SYS_rt_sigprocmask, SIG_UNBLOCK, &h.blocked, NULL, sizeof(h.blocked));
+	plx_inside_end(&h.depth);
 }
 
 static void program_action(struct guard *g, struct sigaction *act)
@@ -147,8 +161,12 @@ static int install(int sig, struct guard *g, const struct sigaction *want)
 		sigemptyset(&kernel.sa_mask);
 		kernel.sa_flags = SA_SIGINFO | SA_ONSTACK;
 	}
-	if (!is_handler(want))
+	if (is_handler(want)) {
+		(void)plx_or(&handled, BIT(sig));
+	} else {
 		plx_store(&g->losses, g->losses + 1);
+		(void)plx_and(&handled, ~BIT(sig));
+	}
 	/* The handler must not find the old action once the kernel has the new one. */
 	keep.sa_flags &= KNOWN_FLAGS;
 	sigdelset(&keep.sa_mask, SIGKILL);
@@ -181,21 +199,22 @@ static void guard_one(int sig)
 
 void plx_guard_install(void)
 {
-	uint64_t mask;
+	struct held h = lock();
 
-	lock(&mask);
 	plx_signal_deliver = deliver;
 	for (int sig = 1; sig < SIGNALS; sig++)
 		if (guard_of(sig))
 			guard_one(sig);
-	unlock(&mask);
+	plx_store(&plx_signals_wait, !keep_none && !TSAN);
+	unlock(h);
 }
 
 void plx_guard_after_fork(bool cleared)
 {
 	plx_store_rel(&guard_lock, 0);
-	/* Pending signals stay with the parent, and so does the one that is kept. */
-	kept.sig = 0;
+	/* Pending signals stay with the parent, and so does one that it keeps. */
+	if (kept.sig && kept.process != plx_sys0(SYS_getpid))
+		kept.sig = 0;
 	if (!cleared)
 		return;
 	for (int sig = 1; sig < SIGNALS; sig++)
@@ -207,14 +226,15 @@ void plx_guard_after_fork(bool cleared)
 /* The process is about to put itself into a sandbox. */
 void plx_guard_keep_none(void)
 {
-	plx_store(&keep_none, 1);
+	keep_none = true;
+	plx_store(&plx_signals_wait, 0);
 }
 
 static int guard_sigaction(int sig, struct guard *g, const struct sigaction *act,
 			   struct sigaction *old)
 {
 	struct sigaction was, want;
-	uint64_t mask;
+	struct held h;
 	int r = 0;
 
 	if (act)
@@ -229,7 +249,7 @@ static int guard_sigaction(int sig, struct guard *g, const struct sigaction *act
 		}
 		return r;
 	}
-	lock(&mask);
+	h = lock();
 	if (!g->on) {
 		r = plx_real.sigaction(sig, act ? &want : NULL, &was);
 		if (r)
@@ -239,7 +259,7 @@ static int guard_sigaction(int sig, struct guard *g, const struct sigaction *act
 		if (act)
 			r = install(sig, g, &want);
 	}
-	unlock(&mask);
+	unlock(h);
 	if (r == 0 && old)
 		*old = was;
 	return plx_result(r);
@@ -268,12 +288,12 @@ static void run_handler(int sig, struct guard *g, const struct sigaction *act, s
 	if (act->sa_flags & (int)SA_RESETHAND) {
 		int saved = errno;
 		struct sigaction dfl = *act;
-		uint64_t mask;
+		struct held h;
 
 		dfl.sa_handler = SIG_DFL;
-		lock(&mask);
+		h = lock();
 		install(sig, g, &dfl);
-		unlock(&mask);
+		unlock(h);
 		errno = saved;
 	}
 	act->sa_sigaction(sig, info, context);
@@ -316,11 +336,12 @@ static long send_carrier(int sig)
 /* The thread is inside: the signal waits, and so do all others from the return on. */
 static void keep(int sig, struct guard *g, siginfo_t *info, ucontext_t *context)
 {
-	uint64_t all = MAY_WAIT;
+	uint64_t all = (plx_load(&handled) & MAY_WAIT) | BIT(sig);
 
 	if (!kept.sig && !is_carrier(info)) {
 		kept.info = *info;
 		kept.losses = plx_load(&g->losses);
+		kept.process = plx_sys0(SYS_getpid);
 		kept.sig = sig;
 	} else if (!is_carrier(info)) {
 		/* The place is taken by one whose handler is still to run: back to the queue. */
@@ -360,7 +381,7 @@ static void caught(int sig, siginfo_t *info, void *context)
 	struct sigaction act;
 	siginfo_t first;
 
-	if (plx_inside.depth && (BIT(sig) & MAY_WAIT) && !plx_load(&keep_none)) {
+	if (plx_inside.depth && (BIT(sig) & MAY_WAIT) && plx_load(&plx_signals_wait)) {
 		keep(sig, g, info, context);
 		return;
 	}

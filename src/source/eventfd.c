@@ -61,26 +61,25 @@ static const struct pollux_file_ops efd_ops = {
 };
 
 /*
- * Moves the count to `big`. Signals are blocked meanwhile, so that a handler of
+ * Moves the count to `big`. Signals are kept away meanwhile, so that a handler of
  * this thread cannot meet the half-way state; others wait for the few instructions
  * that it lasts.
  */
 static void efd_slow_down(struct pollux_eventfd *e)
 {
-	sigset_t all, old;
+	struct plx_masked masked;
 	uint64_t w;
 
 	if (plx_load_acq(&e->big_ready))
 		return;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
+	plx_signals_block(&masked);
 	w = plx_or(&e->file.word, PLX_SLOW);
 	if (!(w & PLX_SLOW)) {
 		plx_store(&e->big, w & PLX_PAYLOAD);
 		plx_file_bump(&e->file);
 		plx_store_rel(&e->big_ready, 1);
 	}
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	plx_signals_unblock(&masked);
 	while (!plx_load_acq(&e->big_ready))
 		sched_yield();
 }

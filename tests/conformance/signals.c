@@ -670,6 +670,44 @@ static void SIGNAL_a_poll_in_a_handler_takes_no_wake(void **state)
 	close(nest.other);
 }
 
+/* --- ignored signals ---------------------------------------------------------------------- */
+
+static void *sleep_on(void *arg)
+{
+	struct epoll_event ev;
+
+	return (void *)(intptr_t)(epoll_wait(*(int *)arg, &ev, 1, -1) == 1 ? 0 : errno);
+}
+
+/* What a call of one thread does about signals must not be felt by another (EP-SIG-03). */
+static void SIGNAL_children_that_end_interrupt_nobody(void **state)
+{
+	int ep = assert_ok(epoll_create1(EPOLL_CLOEXEC)), fd = efd_new(0, EFD_CLOEXEC);
+	struct test_thread t;
+
+	(void)state;
+	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, fd, EPOLLIN, 1));
+	thread_start(&t, sleep_on, &ep);
+	assert_true(thread_asleep(&t));
+	for (int i = 0; i < 300 && !thread_done(&t); i++) {
+		/* Not by libc's fork, of which some versions block signals themselves. */
+		long pid = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+
+		if (pid == 0)
+			_exit(0);
+		assert_true(pid > 0);
+		assert_int_equal(waitpid((pid_t)pid, NULL, 0), pid);
+		/* There is something to turn into kernel objects the next time, too. */
+		close(efd_new(0, EFD_CLOEXEC));
+	}
+	assert_false(thread_done(&t));
+	efd_add(fd, 1);
+	assert_true(thread_join(&t, SOON_MS));
+	assert_int_equal((intptr_t)t.ret, 0);
+	close(fd);
+	close(ep);
+}
+
 int main(void)
 {
 	const struct CMUnitTest signals[] = {
@@ -682,6 +720,7 @@ int main(void)
 		cmocka_unit_test(SIGNAL_handler_forks),
 		cmocka_unit_test(SIGNAL_handler_forks_and_executes),
 		cmocka_unit_test(SIGNAL_handler_has_interrupted_malloc),
+		cmocka_unit_test(SIGNAL_children_that_end_interrupt_nobody),
 		cmocka_unit_test(SIGNAL_a_poll_in_a_handler_takes_no_wake),
 	};
 
