@@ -8,6 +8,7 @@
 #include "posix/front.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 
 #include "base/inside.h"
@@ -154,6 +155,11 @@ static long kernel_sleep(int fd, uint64_t *value, bool write)
 	return r < 0 ? r : 0;
 }
 
+static void put_file(void *f)
+{
+	pollux_file_put(f);
+}
+
 /* The call has to sleep, or the object has left: outside the RCU section, with a reference. */
 static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, bool write,
 		     bool nonblock)
@@ -171,6 +177,8 @@ static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, 
 	/* Gone from the table, by a close or a spill: the number is the kernel's. */
 	if (!got)
 		return PLX_PASS;
+	/* A thread that is cancelled in its sleep lets go, too. */
+	pthread_cleanup_push(put_file, &e->file);
 	if (r == -EAGAIN && !nonblock) {
 		r = write ? pollux_efd_write(e, *value, 1) : pollux_efd_read(e, value, 1);
 		slept = true;
@@ -180,7 +188,7 @@ static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, 
 		r = slept && (plx_load(&e->status) & O_NONBLOCK) ? kernel_sleep(fd, value, write)
 								 : PLX_PASS;
 	}
-	pollux_file_put(&e->file);
+	pthread_cleanup_pop(1);
 	return r;
 }
 

@@ -539,6 +539,31 @@ static bool soon_empty(int ep)
 	return true;
 }
 
+static void *cancelled_main(void *arg)
+{
+	uint64_t v;
+
+	return (void *)(intptr_t)read(*(int *)arg, &v, sizeof(v));
+}
+
+/* A call that its thread's cancellation has ended is in progress no more. */
+static void EP_KEY_07_a_cancelled_call_keeps_nothing(void **state)
+{
+	int ep = (int)assert_ok(epoll_create1(0)), fd = efd_new(0, 0);
+	struct test_thread t;
+
+	(void)state;
+	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, fd, EPOLLIN, 1));
+	thread_start(&t, cancelled_main, &fd);
+	assert_true(thread_asleep(&t));
+	assert_int_equal(pthread_cancel(t.id), 0);
+	assert_true(thread_join(&t, JOIN_MS));
+	efd_add(fd, 1);
+	close(fd);
+	assert_int_equal(ep_count(ep), 0);
+	close(ep);
+}
+
 static void EP_KEY_07_descriptor_in_flight_keeps_the_item(void **state)
 {
 	struct sub s = sub_open(SUB_OF(state));
@@ -1212,6 +1237,7 @@ int main(int argc, char **argv)
 		EACH_SUB(EP_KEY_06_last_close_removes_all_items),
 		cmocka_unit_test(EP_KEY_06_other_items_of_the_set_stay),
 		cmocka_unit_test(EP_KEY_07_call_in_progress_keeps_the_item),
+		cmocka_unit_test(EP_KEY_07_a_cancelled_call_keeps_nothing),
 		EACH_SUB(EP_KEY_07_descriptor_in_flight_keeps_the_item),
 		EACH_SUB(EP_KEY_07_mapping_keeps_the_item),
 		EACH_SUB(EP_KEY_07_pending_aio_keeps_the_item),
