@@ -106,7 +106,7 @@ static const struct {
 	[PLX_OUT_IOCTL] = {"ioctl", "the object, for requests other than FIONBIO and its like"},
 	[PLX_OUT_IOCTL_FDS] = {"ioctl_fds", "all objects, for requests that may carry descriptors"},
 	[PLX_OUT_FLOCK] = {"flock", "the object"},
-	[PLX_OUT_FDINFO] = {"fdinfo", "the object whose fdinfo is opened"},
+	[PLX_OUT_FDINFO] = {"fdinfo", "the object whose fdinfo is opened; all, for the folder"},
 	[PLX_OUT_AIO] = {"aio", "objects named by an iocb"},
 	[PLX_OUT_IO_URING] = {"io_uring", "all objects; nothing is adopted afterwards"},
 	[PLX_OUT_NESTED] = {"nested", "both epolls and what they watch"},

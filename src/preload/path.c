@@ -3,78 +3,126 @@
  * open, open64, openat, openat64 and their _2 forms, opendir (fopen: stdio.c)
  *
  *   /proc/<this process>/fdinfo/N     shows the kernel's idea of N: N escapes first
- *   /proc/<this process>/fdinfo       N is not known yet: everything escapes
+ *   /proc/<this process>/fdinfo       N is not known yet: everything escapes, adoption ends
  *   /sys/fs/cgroup/.../cgroup.event_control
  *                                     is written the number of an eventfd as text, some
  *                                     time: adoption ends
  *
- * Only absolute paths are recognised.
+ * The kernel says which file a path means: it may be relative, or go through links. It is
+ * asked about paths that have "fdinfo" in them, and about relative ones that are a mere
+ * number, which may mean a file of a directory fdinfo.
  */
 #include "preload/preload.h"
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/vfs.h>
 
+#include "base/inside.h"
 #include "base/sys.h"
 
-#define LOOK 6
+#define FDINFO "/fdinfo"
 
-/* Whether the first part of a path below /proc/ is this process. */
-static bool own_process(const char *part)
+static bool starts_with(const char *s, const char *head)
 {
-	char *end;
-	long id;
-
-	if (strncmp(part, "self/", 5) == 0 || strncmp(part, "thread-self/", 12) == 0)
-		return true;
-	id = strtol(part, &end, 10);
-	return end != part && *end == '/' && plx_sys3(SYS_tgkill, plx_sys0(SYS_getpid), id, 0) == 0;
+	return strncmp(s, head, strlen(head)) == 0;
 }
 
+/* path as the kernel shows it: resolved, below some mount of /proc. */
 static void proc_path(const char *path)
 {
-	const char *info = strstr(path, "/fdinfo");
-	const char *name;
-	char *end;
-	long fd;
+	const char *info = strstr(path, FDINFO), *id = info, *end;
+	long pid, n;
 
-	if (!info || !own_process(path))
+	if (!info)
 		return;
-	name = info + strlen("/fdinfo");
-	name += strspn(name, "/");
-	if (!*name) {
-		plx_px_escape_all(PLX_OUT_FDINFO);
+	end = info + strlen(FDINFO);
+	if (*end && *end != '/')
+		return;
+	/* The number before it is a thread's, then below its process, or a process's. */
+	while (id > path && id[-1] != '/')
+		id--;
+	pid = strtol(id, NULL, 10);
+	if (pid <= 0 || plx_sys3(SYS_tgkill, plx_sys0(SYS_getpid), pid, 0) < 0)
+		return;
+	if (!*end) {
+		/* Any of them may be looked up in it, now and later. */
+		plx_stop_adopting(PLX_OUT_FDINFO);
 		return;
 	}
-	fd = strtol(name, &end, 10);
-	if (end != name && fd >= 0 && fd <= 0x7fffffff)
-		plx_escape_if_ours(fd, PLX_OUT_FDINFO);
+	n = strtol(end + 1, NULL, 10);
+	if (n >= 0 && n <= 0x7fffffff)
+		plx_escape_if_ours((int)n, PLX_OUT_FDINFO);
 }
 
-void plx_path_check_slow(const char *path)
+static void resolve(int dir, const char *path)
+{
+	char name[32], real[512];
+	struct statfs fs;
+	long fd, n = -1;
+
+	fd = plx_sys4(SYS_openat, dir, path, O_PATH | O_CLOEXEC, 0);
+	if (fd < 0)
+		return;
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", (int)fd);
+	if (plx_sys2(SYS_fstatfs, fd, &fs) == 0 && fs.f_type == PROC_SUPER_MAGIC)
+		n = plx_sys4(SYS_readlinkat, AT_FDCWD, name, real, sizeof(real) - 1);
+	plx_sys1(SYS_close, fd);
+	if (n > 0) {
+		real[n] = 0;
+		proc_path(real);
+	}
+}
+
+/* The program's string, up to the size of buf; its length, or -1. */
+static long path_in(char *buf, size_t size, const char *path)
+{
+	size_t n = 0;
+
+	while (n < size) {
+		/* What follows the end of the string may not be mapped. */
+		size_t page = 4096 - ((uintptr_t)(path + n) & 4095);
+		size_t m = page < 64 ? page : 64 - ((uintptr_t)(path + n) & 63);
+		char *end;
+
+		if (m > size - n)
+			m = size - n;
+		if (plx_copy_in(buf + n, path + n, m))
+			return -1;
+		end = memchr(buf + n, 0, m);
+		if (end)
+			return end - buf;
+		n += m;
+	}
+	return -1;
+}
+
+/* A relative path of nothing but a number, perhaps written at length. */
+static bool is_number(const char *path)
+{
+	size_t dots = strspn(path, "./"), digits = strspn(path + dots, "0123456789");
+
+	return path[0] != '/' && digits && !path[dots + digits];
+}
+
+void plx_path_check_slow(int dir, const char *path)
 {
 	static const char suffix[] = "/cgroup.event_control";
+	PLX_INSIDE();
 	int saved = errno;
 	char buf[512];
-	size_t n = LOOK;
+	long n = path_in(buf, sizeof(buf), path);
 
-	if (plx_copy_in(buf, path, LOOK))
+	if (n <= 0)
 		return;
-	if (memcmp(buf, "/proc/", LOOK) && memcmp(buf, "/sys/f", LOOK))
-		return;
-	/* One at a time: what follows the end of the string may not be mapped. */
-	for (; n < sizeof(buf); n++) {
-		if (plx_copy_in(buf + n, path + n, 1))
-			return;
-		if (!buf[n])
-			break;
-	}
-	if (n == sizeof(buf))
-		return;
-	if (buf[1] == 'p')
-		proc_path(buf + LOOK);
-	else if (n >= sizeof(suffix) && strcmp(buf + n + 1 - sizeof(suffix), suffix) == 0)
+	if (strstr(buf, FDINFO + 1) || is_number(buf))
+		resolve(dir, path);
+	else if (starts_with(buf, "/sys/fs/") && n + 1 >= (long)sizeof(suffix) &&
+		 strcmp(buf + n + 1 - sizeof(suffix), suffix) == 0)
 		plx_stop_adopting(PLX_OUT_SYSCALL);
 	errno = saved;
 }
@@ -82,7 +130,7 @@ void plx_path_check_slow(const char *path)
 PLX_EXPORT int plx_open(const char *path, int flags, unsigned int mode) __asm__("open");
 PLX_EXPORT int plx_open(const char *path, int flags, unsigned int mode)
 {
-	plx_path_check(path);
+	plx_path_check(AT_FDCWD, path);
 	return plx_real.open(path, flags, mode);
 }
 
@@ -90,7 +138,7 @@ PLX_EXPORT int plx_openat(int dir, const char *path, int flags,
 			  unsigned int mode) __asm__("openat");
 PLX_EXPORT int plx_openat(int dir, const char *path, int flags, unsigned int mode)
 {
-	plx_path_check(path);
+	plx_path_check(dir, path);
 	return plx_real.openat(dir, path, flags, mode);
 }
 
@@ -105,7 +153,7 @@ OPEN_ALIAS(plx_openat64, "openat64", openat);
 PLX_EXPORT int __open_2(const char *path, int flags);
 PLX_EXPORT int __open_2(const char *path, int flags)
 {
-	plx_path_check(path);
+	plx_path_check(AT_FDCWD, path);
 	return plx_real.__open_2(path, flags);
 }
 PLX_ALIAS(__open64_2, __open_2);
@@ -113,13 +161,13 @@ PLX_ALIAS(__open64_2, __open_2);
 PLX_EXPORT int __openat_2(int dir, const char *path, int flags);
 PLX_EXPORT int __openat_2(int dir, const char *path, int flags)
 {
-	plx_path_check(path);
+	plx_path_check(dir, path);
 	return plx_real.__openat_2(dir, path, flags);
 }
 PLX_ALIAS(__openat64_2, __openat_2);
 
 PLX_EXPORT DIR *opendir(const char *path)
 {
-	plx_path_check(path);
+	plx_path_check(AT_FDCWD, path);
 	return plx_real.opendir(path);
 }

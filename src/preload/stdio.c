@@ -9,6 +9,7 @@
  */
 #include "preload/preload.h"
 
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -22,7 +23,7 @@ PLX_ALIAS(_IO_fdopen, fdopen);
 
 PLX_EXPORT FILE *fopen(const char *path, const char *mode)
 {
-	plx_path_check(path);
+	plx_path_check(AT_FDCWD, path);
 	return plx_real.fopen(path, mode);
 }
 PLX_ALIAS(fopen64, fopen);
@@ -43,7 +44,7 @@ PLX_EXPORT FILE *freopen(const char *path, const char *mode, FILE *f)
 {
 	stream_leaves(f);
 	if (path)
-		plx_path_check(path);
+		plx_path_check(AT_FDCWD, path);
 	return plx_real.freopen(path, mode, f);
 }
 PLX_ALIAS(freopen64, freopen);

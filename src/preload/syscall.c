@@ -257,7 +257,7 @@ static long serve(const struct raw *s)
 			return plx_px_dup3(s->a, s->b, -1);
 		return PLX_PASS;
 	case SYS_open:
-		plx_path_check((const char *)s->a);
+		plx_path_check(AT_FDCWD, (const char *)s->a);
 		return PLX_PASS;
 #endif
 	case SYS_dup3:
@@ -309,7 +309,7 @@ static long serve(const struct raw *s)
 		return PLX_PASS;
 	case SYS_openat:
 	case SYS_openat2:
-		plx_path_check((const char *)s->b);
+		plx_path_check(s->a, (const char *)s->b);
 		return PLX_PASS;
 	case SYS_rt_sigaction:
 		return plx_guard_raw_sigaction(s->a, (const void *)s->b, (void *)s->c, s->d);

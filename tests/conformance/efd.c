@@ -1595,6 +1595,57 @@ static void EFD_20_the_last_close_takes_the_items_away(void **state)
 	close(ep);
 }
 
+/* The counter as one of the ways to its fdinfo shows it. */
+static uint64_t fdinfo_by(int way, int fd)
+{
+	char path[64], text[512] = "";
+	int dir = AT_FDCWD, old = (int)assert_ok(open(".", O_DIRECTORY | O_CLOEXEC)), f;
+	char *at;
+
+	snprintf(path, sizeof(path), "fdinfo/%d", fd);
+	switch (way) {
+	case 0:
+		assert_ok(chdir("/proc/self"));
+		break;
+	case 1:
+		dir = (int)assert_ok(open("/proc", O_DIRECTORY | O_CLOEXEC));
+		snprintf(path, sizeof(path), "self/fdinfo/%d", fd);
+		break;
+	case 2:
+		assert_ok(chdir("/proc/self/fdinfo"));
+		snprintf(path, sizeof(path), "%d", fd);
+		break;
+	case 3:
+		snprintf(path, sizeof(path), "/proc/self/task/%d/../../fdinfo/%d", (int)getpid(),
+			 fd);
+		break;
+	default:
+		snprintf(path, sizeof(path), "/dev/fd/../fdinfo/%d", fd);
+	}
+	f = (int)assert_ok(openat(dir, path, O_RDONLY | O_CLOEXEC));
+	assert_true(read(f, text, sizeof(text) - 1) > 0);
+	close(f);
+	if (dir != AT_FDCWD)
+		close(dir);
+	assert_ok(fchdir(old));
+	close(old);
+	at = strstr(text, "eventfd-count:");
+	assert_non_null(at);
+	return strtoull(at + strlen("eventfd-count:"), NULL, 16);
+}
+
+static void EFD_19_fdinfo_by_any_path(void **state)
+{
+	(void)state;
+	for (int way = 0; way < 5; way++) {
+		int fd = efd_new(0, EFD_CLOEXEC);
+
+		efd_add(fd, 0x1230 + way);
+		assert_int_equal(fdinfo_by(way, fd), 0x1230 + way);
+		close(fd);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest efd[] = {
@@ -1649,6 +1700,7 @@ int main(void)
 		cmocka_unit_test(EFD_18_O_NONBLOCK_is_shared_by_duplicates),
 		cmocka_unit_test(EFD_19_fork_shares_the_counter),
 		cmocka_unit_test(EFD_19_fdinfo_shows_the_counter),
+		cmocka_unit_test(EFD_19_fdinfo_by_any_path),
 		cmocka_unit_test(EFD_20_the_last_close_takes_the_items_away),
 	};
 
