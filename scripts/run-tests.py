@@ -525,10 +525,11 @@ def main():
         return 0
 
     units, pending = [], []
-    if not args.config and matches("tree/check/format", args.only):
-        unit = check_tree("format", ["sh", "scripts/format-check.sh"], args)
-        units.append(unit)
-        say("%s: %s" % (unit.ident, unit.results[0].outcome))
+    for name in "format", "cross":
+        if not args.config and matches("tree/check/" + name, args.only):
+            unit = check_tree(name, ["sh", "scripts/%s-check.sh" % name], args)
+            units.append(unit)
+            say("%s: %s" % (unit.ident, unit.results[0].outcome))
 
     only_tree = args.only and all(g.startswith("tree/") for g in args.only)
     for config in [] if only_tree else configs:
