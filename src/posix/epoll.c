@@ -195,7 +195,7 @@ static long ctl_inproc(struct plx_front *fr, int epfd, int op, struct pollux_fil
 		return -EFAULT;
 	if (plx_unlikely(plx_load_acq(&fr->spilled)) ||
 	    (op == EPOLL_CTL_ADD && front_setup(fr, epfd) < 0)) {
-		if (!plx_spill_possible())
+		if (!plx_spill_possible(e))
 			return -ENOMEM;
 		plx_px_escape(fd, PLX_OUT_NO_FD);
 		return ctl_kernel(fr, op, ev);

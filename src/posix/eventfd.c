@@ -49,7 +49,7 @@ long plx_px_eventfd(unsigned int init, int flags)
 	if (plx_px_no_adopt & PLX_ADOPT_EVENTFD)
 		return PLX_PASS;
 	proto = plx_eventfd_prototype();
-	if (proto < 0 ||
+	if (proto < 0 || !plx_spare_keep(flags & EFD_SEMAPHORE) ||
 	    pollux_efd_new(&e, init, flags & EFD_SEMAPHORE ? POLLUX_EFD_SEMAPHORE : 0) < 0)
 		return PLX_PASS;
 	e->status = flags & EFD_NONBLOCK ? O_NONBLOCK : 0;

@@ -54,8 +54,8 @@ static inline bool plx_front_live(struct plx_front *fr)
 /* True if the front waits to swallow one event with this data; it is swallowed then. */
 bool plx_ghost_take(struct plx_front *fr, uint64_t data);
 
-/* False if there is no descriptor at all, so that nothing can be made a kernel object. */
-bool plx_spill_possible(void);
+/* False if there is no descriptor at all, so that e cannot be made a kernel object. */
+bool plx_spill_possible(const struct pollux_eventfd *e);
 
 /* One more to a kernel eventfd that takes no more by writes. */
 void plx_count_beyond_writes(int k);

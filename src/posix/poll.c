@@ -85,10 +85,7 @@ static int bell_get(void)
 		pthread_setspecific(bell_key, owner);
 	}
 	fd = plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC);
-	if (fd < 0)
-		return -ENOMEM;
-	fd = plx_fd_hide(fd, owner);
-	return fd < 0 ? -ENOMEM : fd;
+	return fd < 0 ? -EMFILE : plx_fd_hide(fd, owner);
 }
 
 void plx_poll_after_fork_child(void)
@@ -259,6 +256,19 @@ static int poll_link(struct poll_call *c)
 	return 0;
 }
 
+/* No descriptor for the bell: the kernel's poll needs none. */
+static long poll_give_up(struct poll_call *c)
+{
+	for (nfds_t i = 0; i < c->n; i++) {
+		if (!c->watch[i])
+			continue;
+		if (!plx_spill_possible(plx_file_efd(c->watch[i]->file)))
+			return -ENOMEM;
+		plx_px_escape(c->user[i].fd, PLX_OUT_NO_FD);
+	}
+	return PLX_PASS;
+}
+
 /*
  * c->user holds the set (in our memory). Returns what ppoll returns, or PLX_PASS if an
  * object has gone to the kernel: the whole call is the kernel's then.
@@ -290,7 +300,7 @@ static long poll_run(struct poll_call *c, const struct timespec *timeout, const 
 			/* Looked at once more with the watches in place. */
 			r = poll_link(c);
 			if (r < 0)
-				return r;
+				return r == -EMFILE ? poll_give_up(c) : r;
 			continue;
 		}
 		k = poll_kernel(c, true, deadline, sigmask);

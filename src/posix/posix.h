@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -114,6 +115,7 @@ enum plx_way_out {
 	PLX_OUT_NESTED,
 	PLX_OUT_FOREIGN_EPOLL,
 	PLX_OUT_NO_FD,
+	PLX_OUT_LIMIT,
 	PLX_OUT_POLL,
 	PLX_OUT_SYSCALL,
 	PLX_OUT_COUNT,
@@ -130,6 +132,8 @@ void plx_px_escape_inherited(enum plx_way_out why);
 void plx_px_escape_msg(const struct msghdr *msg);
 /* Every descriptor an iocb array of io_submit names does. */
 void plx_px_escape_iocbs(long n, void *const *iocbs);
+/* The hard limit of descriptors is about to be set. */
+void plx_px_limit_lowered(rlim_t hard);
 /* Whether this ioctl, on a descriptor that is not ours, may carry descriptors of ours. */
 bool plx_px_ioctl_carries_fds(unsigned long req);
 

@@ -111,8 +111,8 @@ static const struct {
 	[PLX_OUT_IO_URING] = {"io_uring", "all objects; nothing is adopted afterwards"},
 	[PLX_OUT_NESTED] = {"nested", "both epolls and what they watch"},
 	[PLX_OUT_FOREIGN_EPOLL] = {"foreign_epoll", "an object added to an epoll that is not ours"},
-	[PLX_OUT_NO_FD] = {"no_fd",
-			   "an object added to an epoll that has gone, or no doorbell to be had"},
+	[PLX_OUT_NO_FD] = {"no_fd", "an object for which no doorbell or bell is to be had"},
+	[PLX_OUT_LIMIT] = {"limit", "all objects, when the hard limit of descriptors gets low"},
 	[PLX_OUT_POLL] = {"poll", "an epoll in a poll or select set, and what it watches"},
 	[PLX_OUT_SYSCALL] = {"syscall", "objects named by a raw call that we do not serve"},
 };
@@ -265,14 +265,9 @@ int plx_kernel_eventfd(unsigned int flags)
 	return k;
 }
 
-bool plx_spill_possible(void)
+bool plx_spill_possible(const struct pollux_eventfd *e)
 {
-	int k = plx_kernel_eventfd(EFD_CLOEXEC);
-
-	if (k < 0)
-		return false;
-	plx_sys1(SYS_close, k);
-	return true;
+	return plx_spare_keep(e->semaphore);
 }
 
 /*
@@ -296,12 +291,10 @@ void plx_count_beyond_writes(int k)
 		plx_sys1(SYS_close, empty);
 }
 
-static int make_kernel_eventfd(struct pollux_eventfd *e, uint64_t count)
+static void fill_kernel_eventfd(int k, struct pollux_eventfd *e, uint64_t count)
 {
-	int k = plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC | (e->semaphore ? EFD_SEMAPHORE : 0));
 	bool beyond = count == UINT64_MAX;
 
-	PLX_INVARIANT(k >= 0, "there is a descriptor for turning an object into a kernel object");
 	count -= beyond;
 	if (count)
 		plx_sys3(SYS_write, k, &count, sizeof(count));
@@ -309,7 +302,6 @@ static int make_kernel_eventfd(struct pollux_eventfd *e, uint64_t count)
 		plx_count_beyond_writes(k);
 	if (!(plx_load(&e->status) & O_NONBLOCK))
 		plx_sys3(SYS_fcntl, k, F_SETFL, 0);
-	return k;
 }
 
 /* k also under the number fd, which the program's limit may have left outside since. */
@@ -324,20 +316,18 @@ static void replace_number(int k, int fd, int flags)
 	plx_limit_restore(&lim);
 }
 
-/* Puts kernel eventfds under all the numbers of the objects. */
+/* Puts the kernel eventfds that there are under all the numbers of their objects. */
 static void replace_numbers(struct spill *s, const int *k)
 {
-	int end = plx_table_end();
+	int end = s->nnumbers;
 
-	s->numbers = calloc(end, sizeof(*s->numbers));
-	s->nnumbers = end;
-	PLX_INVARIANT(s->numbers, "there is memory for turning objects into kernel objects");
 	for (int fd = 0; fd < end; fd++) {
 		struct pollux_file *f = plx_table_peek(fd);
 		uint32_t picked;
 		long cloexec;
 
-		if (!f || f->kind != PLX_KIND_EVENTFD || !(picked = plx_file_efd(f)->picked))
+		if (!f || f->kind != PLX_KIND_EVENTFD || !(picked = plx_file_efd(f)->picked) ||
+		    k[picked - 1] < 0)
 			continue;
 		cloexec = plx_sys2(SYS_fcntl, fd, F_GETFD);
 		if (cloexec >= 0) {
@@ -346,6 +336,63 @@ static void replace_numbers(struct spill *s, const int *k)
 		}
 		plx_table_set(fd, NULL);
 		plx_file_put_locked(f);
+	}
+}
+
+/* fd is a number of the program's for the object at that place. */
+static bool own_number(const struct spill *s, int fd, int place)
+{
+	return fd < s->nnumbers && s->numbers[fd] == (uint32_t)place + 1;
+}
+
+/* A number of the program's for the object, or -1. */
+static int number_of(const struct spill *s, uint32_t picked)
+{
+	for (int fd = 0; fd < s->nnumbers; fd++)
+		if (s->numbers[fd] == picked)
+			return fd;
+	return -1;
+}
+
+/*
+ * Kernel eventfds for all objects, under all their numbers. Where there is no descriptor,
+ * the spare one serves one object after the other, and k says a number of the object.
+ */
+static void make_kernel_objects(struct spill *s, int *k, const uint64_t *counts)
+{
+	bool all = true;
+
+	s->nnumbers = plx_table_end();
+	s->numbers = calloc(s->nnumbers, sizeof(*s->numbers));
+	PLX_INVARIANT(s->numbers, "there is memory for turning objects into kernel objects");
+	for (int i = 0; i < s->nefds; i++) {
+		struct pollux_eventfd *e = s->efds[i];
+
+		k[i] = all ? plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC |
+						(e->semaphore ? EFD_SEMAPHORE : 0))
+			   : -1;
+		all = k[i] >= 0;
+		if (all)
+			fill_kernel_eventfd(k[i], e, counts[i]);
+	}
+	replace_numbers(s, k);
+	for (int i = 0; i < s->nefds; i++) {
+		struct pollux_eventfd *e = s->efds[i];
+		int n;
+
+		if (k[i] >= 0)
+			continue;
+		k[i] = plx_spare_take(e->semaphore);
+		PLX_INVARIANT(k[i] >= 0,
+			      "there is a descriptor for turning an object into a kernel object");
+		fill_kernel_eventfd(k[i], e, counts[i]);
+		replace_numbers(s, k);
+		n = number_of(s, i + 1);
+		if (n < 0)
+			continue;
+		plx_sys1(SYS_close, k[i]);
+		k[i] = n;
+		plx_spare_renew(e->semaphore);
 	}
 }
 
@@ -387,7 +434,7 @@ static void make_way(struct spill *s, int *k, int number)
 	for (int i = 0; i < s->nefds; i++) {
 		int n;
 
-		if (k[i] != number || (n = dup_away(number)) < 0)
+		if (k[i] != number || own_number(s, number, i) || (n = dup_away(number)) < 0)
 			continue;
 		plx_sys1(SYS_close, number);
 		k[i] = n;
@@ -520,6 +567,7 @@ static int registrations(int epfd, struct registration **out)
 	size_t len = 0, size = 0;
 	struct rlimit lim;
 	long fd, r;
+	int lent = -1;
 
 	*out = NULL;
 	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", epfd);
@@ -528,6 +576,10 @@ static int registrations(int epfd, struct registration **out)
 		plx_limit_raise(&lim);
 		fd = plx_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 		plx_limit_restore(&lim);
+	}
+	if (fd == -EMFILE && (lent = plx_spare_take(false)) >= 0) {
+		plx_sys1(SYS_close, lent);
+		fd = plx_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 	}
 	if (fd < 0)
 		return 0;
@@ -542,6 +594,8 @@ static int registrations(int epfd, struct registration **out)
 		len += r > 0 ? r : 0;
 	} while (r > 0);
 	plx_sys1(SYS_close, fd);
+	if (lent >= 0)
+		plx_spare_renew(false);
 	text[len] = 0;
 	for (line = text; line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
 		struct registration reg;
@@ -921,18 +975,16 @@ static void spill_run(struct spill *s, enum plx_way_out why)
 		number_items(s->efds[i]);
 	for (int i = 0; i < s->neps; i++)
 		take_items(s, s->eps[i], counts);
-	for (int i = 0; i < s->nefds; i++)
-		k[i] = make_kernel_eventfd(s->efds[i], counts[i]);
-	replace_numbers(s, k);
+	make_kernel_objects(s, k, counts);
 	register_moves(s, k);
 	for (int i = 0; i < s->nefds; i++) {
 		PLX_DELAY(spill_before_done);
-		if (!plx_load(&s->efds[i]->pins))
-			plx_sys1(SYS_close, k[i]);
-		else
+		if (plx_load(&s->efds[i]->pins))
 			PLX_INVARIANT(
-				plx_fd_hide_private(k[i], &s->efds[i]->kfd) >= 0,
+				plx_fd_hide_dup_private(k[i], &s->efds[i]->kfd) >= 0,
 				"there is a descriptor for turning an object into a kernel object");
+		if (!own_number(s, k[i], i))
+			plx_sys1(SYS_close, k[i]);
 		s->efds[i]->picked = 0;
 		plx_store_rel(&s->efds[i]->spilled, 1);
 	}
@@ -1086,6 +1138,17 @@ void plx_px_escape_all(enum plx_way_out why)
 	plx_store_rel(&all_out, adopted);
 }
 
+void plx_px_limit_lowered(rlim_t hard)
+{
+	PLX_INSIDE();
+
+	if (!plx_spare_beyond(hard))
+		return;
+	/* A spare beyond the limit would serve only once. */
+	plx_px_escape_all(PLX_OUT_LIMIT);
+	plx_spare_drop();
+}
+
 static bool survives_exec(int fd)
 {
 	long flags = plx_sys2(SYS_fcntl, fd, F_GETFD);
@@ -1195,6 +1258,7 @@ void plx_px_fork_child_locks(void)
 	plx_limit_after_fork_child();
 	plx_retire_after_fork_child();
 	plx_eventfd_after_fork_child();
+	plx_spare_after_fork_child();
 	for (int fd = 0; fd < end; fd++) {
 		struct pollux_file *f = plx_table_peek(fd);
 		struct plx_front *fr;
@@ -1231,6 +1295,7 @@ void plx_px_fork_child_clean(void)
 			plx_fd_drop_private(fd);
 	}
 	plx_poll_after_fork_child();
+	plx_spare_after_fork_child_clean();
 }
 
 void plx_px_fork_child(void)

@@ -182,16 +182,11 @@ static int dup_high(int fd)
 	return -EMFILE;
 }
 
-static int hide(int fd, int *owner, int pid)
+static int hide_here(int n, int *owner, int pid)
 {
 	struct hidden *h = plx_zalloc(sizeof(*h));
-	int n = h ? dup_high(fd) : -EMFILE;
 
-	if (n >= 0 && plx_table_reserve(n) < 0) {
-		plx_sys1(SYS_close, n);
-		n = -EMFILE;
-	}
-	if (n < 0) {
+	if (!h || plx_table_reserve(n) < 0) {
 		plx_free(h);
 		return -EMFILE;
 	}
@@ -204,14 +199,37 @@ static int hide(int fd, int *owner, int pid)
 	return n;
 }
 
+int plx_fd_hide_here(int n, int *owner)
+{
+	return hide_here(n, owner, 0);
+}
+
+static int hide_dup(int fd, int *owner, int pid)
+{
+	int n = dup_high(fd);
+
+	if (n < 0)
+		return -EMFILE;
+	if (hide_here(n, owner, pid) < 0) {
+		plx_sys1(SYS_close, n);
+		return -EMFILE;
+	}
+	return n;
+}
+
 int plx_fd_hide_dup(int fd, int *owner)
 {
-	return hide(fd, owner, 0);
+	return hide_dup(fd, owner, 0);
+}
+
+int plx_fd_hide_dup_private(int fd, int *owner)
+{
+	return hide_dup(fd, owner, plx_sys0(SYS_getpid));
 }
 
 int plx_fd_hide(int fd, int *owner)
 {
-	int n = hide(fd, owner, 0);
+	int n = hide_dup(fd, owner, 0);
 
 	plx_sys1(SYS_close, fd);
 	return n;
@@ -219,7 +237,7 @@ int plx_fd_hide(int fd, int *owner)
 
 int plx_fd_hide_private(int fd, int *owner)
 {
-	int n = hide(fd, owner, plx_sys0(SYS_getpid));
+	int n = plx_fd_hide_dup_private(fd, owner);
 
 	plx_sys1(SYS_close, fd);
 	return n;
@@ -231,6 +249,20 @@ void plx_fd_drop_private(int fd)
 
 	if (h->pid && h->pid != plx_sys0(SYS_getpid))
 		plx_fd_unhide(h->owner);
+}
+
+int plx_fd_reveal(int *owner)
+{
+	struct pollux_file *f;
+	int n = plx_load(owner);
+
+	if (n < 0)
+		return -1;
+	plx_store(owner, -1);
+	f = plx_table_set(n, NULL);
+	if (f)
+		plx_file_put_locked(f);
+	return n;
 }
 
 void plx_fd_unhide(int *owner)

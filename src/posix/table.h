@@ -88,6 +88,20 @@ void plx_limit_after_fork_child(void);
 /* A kernel eventfd, even when the program has used up its descriptors; or -errno. */
 int plx_kernel_eventfd(unsigned int flags);
 
+/* The kernel eventfd that is always there (spare.c). False: there is none of this kind. */
+bool plx_spare_keep(bool semaphore);
+/* plx_table_lock held: the spare, now the caller's, or -1. */
+int plx_spare_take(bool semaphore);
+/* plx_table_lock held, a number has become free: a new spare, if nobody was quicker. */
+void plx_spare_renew(bool semaphore);
+/* Whether there is one that a limit so low would not give a number to again. */
+bool plx_spare_beyond(rlim_t limit);
+/* The next adoption makes new ones. */
+void plx_spare_drop(void);
+/* The two steps of the child of a fork. */
+void plx_spare_after_fork_child(void);
+void plx_spare_after_fork_child_clean(void);
+
 /*
  * Descriptors of our own, at high numbers (from plx_fd_high on) and close-on-exec. hide moves fd up
  * and returns the new number, or -EMFILE (fd is closed then); hide_dup leaves fd as it is and needs
@@ -97,9 +111,14 @@ int plx_kernel_eventfd(unsigned int flags);
 int plx_fd_high(void);
 int plx_fd_hide(int fd, int *owner);
 int plx_fd_hide_dup(int fd, int *owner);
+/* The same without moving it; -EMFILE leaves fd alone. */
+int plx_fd_hide_here(int fd, int *owner);
+/* plx_table_lock held: the number is no longer hidden and belongs to the caller; -1 if none. */
+int plx_fd_reveal(int *owner);
 void plx_fd_unhide(int *owner);
-/* As plx_fd_hide, for this process alone: in the child of a fork, drop closes it. */
+/* The same for this process alone: in the child of a fork, drop closes it. */
 int plx_fd_hide_private(int fd, int *owner);
+int plx_fd_hide_dup_private(int fd, int *owner);
 void plx_fd_drop_private(int fd);
 /* The program wants number fd: our descriptor moves away. 0 or -EMFILE. */
 int plx_fd_evict(int fd);

@@ -171,6 +171,9 @@ long plx_aio_call_getevents(aio_context_t ctx, long min_nr, long nr, struct io_e
 /* exec.c */
 void plx_before_exec(enum plx_way_out why);
 
+/* limit.c: before a setrlimit, or a prlimit with this process number. */
+void plx_before_limit(int what, pid_t pid, const struct rlimit *user);
+
 /* socket.c */
 void plx_escape_message(const struct msghdr *m);
 void plx_escape_messages(const struct mmsghdr *m, unsigned int n);

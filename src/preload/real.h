@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -149,6 +150,9 @@
 	X(int, siginterrupt, (int sig, int on), (sig, on))                                         \
 	X(void *, mremap, (void *old, size_t was, size_t n, int f, void *to),                      \
 	  (old, was, n, f, to))                                                                    \
+	X(int, setrlimit, (int what, const struct rlimit *l), (what, l))                           \
+	X(int, prlimit, (pid_t pid, int what, const struct rlimit *l, struct rlimit *old),         \
+	  (pid, what, l, old))                                                                     \
 	X(void, _exit, (int status), (status))                                                     \
 	X(int, pthread_cancel, (pthread_t t), (t))                                                 \
 	X(int, prctl, (int op, long a, long b, long c, long d), (op, a, b, c, d))                  \

@@ -313,6 +313,12 @@ static long serve(const struct raw *s)
 		return PLX_PASS;
 	case SYS_rt_sigaction:
 		return plx_guard_raw_sigaction(s->a, (const void *)s->b, (void *)s->c, s->d);
+	case SYS_setrlimit:
+		plx_before_limit(s->a, 0, (const struct rlimit *)s->b);
+		return PLX_PASS;
+	case SYS_prlimit64:
+		plx_before_limit(s->b, s->a, (const struct rlimit *)s->c);
+		return PLX_PASS;
 	case SYS_unshare:
 		if ((s->a & CLONE_FILES) && !plx_vfork_child())
 			plx_stop_adopting(PLX_OUT_UNSHARE);
@@ -483,6 +489,8 @@ PLX_EXPORT long plx_syscall(RAW_PARAMS)
 	case SYS_openat:
 	case SYS_openat2:
 	case SYS_rt_sigaction:
+	case SYS_setrlimit:
+	case SYS_prlimit64:
 	case SYS_unshare:
 	case SYS_prctl:
 	case SYS_seccomp:

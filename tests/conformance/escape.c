@@ -16,6 +16,7 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -1636,6 +1637,94 @@ static void ESCAPE_close_range_CLOEXEC(void **state)
 	world_close(&w);
 }
 
+/* ---- no descriptor left ---- */
+
+static int wait_status(pid_t pid)
+{
+	int status;
+
+	return waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/*
+ * The soft limit of descriptors is the hard one and every number is taken: what needs no number
+ * in the kernel works as ever, a fork and its child among it.
+ */
+static int without_numbers(bool limit_first)
+{
+	struct rlimit lim = {.rlim_cur = 64, .rlim_max = 64};
+	struct epoll_event ev[4];
+	struct pollfd p[2];
+	struct world w;
+	int ep, e, s;
+	pid_t pid;
+
+	if (limit_first)
+		CHECK(setrlimit(RLIMIT_NOFILE, &lim) == 0);
+	CHECK(world_new(&w) == 0);
+	ep = epoll_create1(0);
+	e = eventfd(0, EFD_NONBLOCK);
+	s = eventfd(0, EFD_SEMAPHORE);
+	CHECK(ep != -1 && e != -1 && s != -1);
+	if (!limit_first)
+		CHECK(setrlimit(RLIMIT_NOFILE, &lim) == 0);
+	while (dup(STDERR_FILENO) != -1)
+		;
+	CHECK(errno == EMFILE);
+	CHECK(eventfd(0, 0) == -1 && errno == EMFILE);
+	CHECK(epoll_create1(0) == -1 && errno == EMFILE);
+
+	p[0] = (struct pollfd){.fd = e, .events = POLLIN};
+	p[1] = (struct pollfd){.fd = s, .events = POLLIN};
+	CHECK(poll(p, 2, 2) == 0);
+	CHECK(ep_ctl(ep, EPOLL_CTL_ADD, e, EPOLLIN | EPOLLET, 1) == 0);
+	CHECK(ep_ctl(ep, EPOLL_CTL_ADD, s, EPOLLIN, 2) == 0);
+	CHECK(epoll_wait(ep, ev, 4, 2) == 0);
+	CHECK(put(e, 5) == 8 && put(s, 2) == 8);
+	CHECK(epoll_wait(ep, ev, 4, -1) == 2);
+	CHECK(ev[0].data.u64 == 1 && ev[1].data.u64 == 2);
+	CHECK(epoll_wait(ep, ev, 4, 0) == 1 && ev[0].data.u64 == 2);
+
+	pid = fork();
+	CHECK(pid != -1);
+	if (pid == 0)
+		_exit(world_check(&w) != 0 || put(e, 1) != 8 || get(s) != 1);
+	CHECK(wait_status(pid) == 0);
+	CHECK(world_check_used(&w) == 0);
+	CHECK(epoll_wait(ep, ev, 4, 0) == 2);
+	CHECK(get(e) == 6 && get(s) == 1);
+	CHECK(epoll_wait(ep, ev, 4, 0) == 0);
+	CHECK(dup(STDERR_FILENO) == -1 && errno == EMFILE);
+
+	close(ep);
+	world_close(&w);
+	CHECK(world_new(&w) == 0);
+	CHECK(world_check(&w) == 0);
+	world_close(&w);
+	return 0;
+}
+
+static void no_number_left(bool limit_first)
+{
+	pid_t pid = (pid_t)assert_ok(fork_bounded());
+
+	if (pid == 0)
+		_exit(without_numbers(limit_first) != 0);
+	assert_int_equal(child_end(pid), 0);
+}
+
+static void ESCAPE_no_number_left_below_a_lowered_hard_limit(void **state)
+{
+	(void)state;
+	no_number_left(false);
+}
+
+static void ESCAPE_no_number_left_with_a_low_hard_limit(void **state)
+{
+	(void)state;
+	no_number_left(true);
+}
+
 struct apart {
 	struct test_thread t;
 	struct world *w;
@@ -2293,6 +2382,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(ESCAPE_close_range_and_closefrom),
 		cmocka_unit_test(ESCAPE_close_range_of_an_epoll),
 		cmocka_unit_test(ESCAPE_close_range_CLOEXEC),
+		cmocka_unit_test(ESCAPE_no_number_left_below_a_lowered_hard_limit),
+		cmocka_unit_test(ESCAPE_no_number_left_with_a_low_hard_limit),
 		cmocka_unit_test(ESCAPE_unshare_of_the_descriptor_table),
 		cmocka_unit_test(ESCAPE_splice_and_the_like),
 		cmocka_unit_test(ESCAPE_fcntl),

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * setrlimit, prlimit and their 64 forms: a hard limit of descriptors that comes down leaves
+ * numbers of our own out of reach.
+ */
+#include "preload/preload.h"
+
+#include <sys/syscall.h>
+
+#include "base/sys.h"
+
+void plx_before_limit(int what, pid_t pid, const struct rlimit *user)
+{
+	int saved = errno;
+	struct rlimit lim;
+
+	if (what == RLIMIT_NOFILE && user && plx_any() && (!pid || pid == plx_sys0(SYS_getpid)) &&
+	    plx_copy_in(&lim, user, sizeof(lim)) == 0 && lim.rlim_cur <= lim.rlim_max)
+		plx_px_limit_lowered(lim.rlim_max);
+	errno = saved;
+}
+
+/*
+ * The headers declare these with an enumeration in place of the number.
+ *
+ * A sanitizer sets another limit before its shadow memory is there, when nothing that is
+ * instrumented can run.
+ */
+PLX_EXPORT int plx_setrlimit(int what, const struct rlimit *lim) __asm__("setrlimit");
+PLX_EXPORT __attribute__((no_sanitize("address", "thread"))) int
+plx_setrlimit(int what, const struct rlimit *lim)
+{
+	if (what != RLIMIT_NOFILE) {
+		long r = plx_sys4(SYS_prlimit64, 0, what, lim, NULL);
+
+		return plx_likely(r == 0) ? 0 : plx_result(r);
+	}
+	plx_before_limit(what, 0, lim);
+	return plx_real.setrlimit(what, lim);
+}
+PLX_EXPORT int plx_setrlimit64(int, const struct rlimit *) __asm__("setrlimit64")
+	__attribute__((alias("setrlimit")));
+
+PLX_EXPORT int plx_prlimit(pid_t pid, int what, const struct rlimit *lim,
+			   struct rlimit *old) __asm__("prlimit");
+PLX_EXPORT int plx_prlimit(pid_t pid, int what, const struct rlimit *lim, struct rlimit *old)
+{
+	plx_before_limit(what, pid, lim);
+	return plx_real.prlimit(pid, what, lim, old);
+}
+PLX_EXPORT int plx_prlimit64(pid_t, int, const struct rlimit *,
+			     struct rlimit *) __asm__("prlimit64")
+	__attribute__((alias("prlimit")));
