@@ -212,8 +212,7 @@ def body(test):
         test.compare("backends", pair[0][1], pair[1][1])
         test.compare("complaints", [re.sub(r"\d+", "N", w) for w in pair[0][2]],
                      [re.sub(r"\d+", "N", w) for w in pair[1][2]])
-        for what in pair[0][0]:
-            test.compare_rates(what, pair[0][0][what], pair[1][0][what])
+        test.compare_rates(pair[0][0], pair[1][0], lambda side: scenario(side)[0])
 
 
 harness.main(body)

@@ -32,8 +32,7 @@ def body(test):
         (plain, rates), (pollux, rates_too) = pair
         for what in plain:
             test.compare("results of " + what, plain[what], pollux.get(what))
-        for what in rates:
-            test.compare_rates(what, rates[what], rates_too[what])
+        test.compare_rates(rates, rates_too, lambda side: scenario(side)[1])
 
 
 harness.main(body)

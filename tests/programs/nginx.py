@@ -197,8 +197,7 @@ def body(test):
         return
     (plain, _), (pollux, errors) = pair
     test.check(not errors, "nginx has nothing to complain about", "\n".join(errors[:10]))
-    for what in plain:
-        test.compare_rates(what, plain[what], pollux[what])
+    test.compare_rates(plain, pollux, lambda side: scenario(side)[0])
 
 
 harness.main(body)

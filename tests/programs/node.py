@@ -30,8 +30,7 @@ def body(test):
         plain, pollux = pair
         for what in plain["results"]:
             test.compare("results of " + what, plain["results"][what], pollux["results"].get(what))
-        for what in plain["rates"]:
-            test.compare_rates(what, plain["rates"][what], pollux["rates"][what])
+        test.compare_rates(plain["rates"], pollux["rates"], lambda side: scenario(side)["rates"])
 
 
 harness.main(body)

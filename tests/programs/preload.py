@@ -60,9 +60,8 @@ def body(test):
             for what in pair[0]["results"]:
                 test.compare("results of %s under %s: %s" % (name, label, what),
                              pair[0]["results"][what], pair[1]["results"].get(what))
-            for what in pair[0]["rates"]:
-                test.compare_rates("%s under %s: %s" % (name, label, what),
-                                   pair[0]["rates"][what], pair[1]["rates"][what])
+            test.compare_rates(pair[0]["rates"], pair[1]["rates"],
+                               lambda side: scenario(side, name, path)["rates"])
 
 
 harness.main(body)

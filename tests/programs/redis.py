@@ -195,8 +195,7 @@ def body(test):
         return
     (plain, data), (pollux, data_too) = pair
     test.compare("data", data, data_too)
-    for what in plain:
-        test.compare_rates(what, plain[what], pollux.get(what, 0))
+    test.compare_rates(plain, pollux, lambda side: scenario(side)[0])
 
 
 harness.main(body)
