@@ -119,7 +119,7 @@ void plx_path_check_slow(int dir, const char *path)
 
 	if (n <= 0)
 		return;
-	if (strstr(buf, FDINFO + 1) || is_number(buf))
+	if (strstr(buf, &FDINFO[1]) || is_number(buf))
 		resolve(dir, path);
 	else if (starts_with(buf, "/sys/fs/") && n + 1 >= (long)sizeof(suffix) &&
 		 strcmp(buf + n + 1 - sizeof(suffix), suffix) == 0)
