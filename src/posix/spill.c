@@ -1067,7 +1067,6 @@ static void spill_add_file(struct spill *s, struct pollux_file *f)
 /* The file behind fd if there is anything to do for it, with a reference. */
 static struct pollux_file *escaping(int fd)
 {
-	PLX_INSIDE();
 	struct pollux_file *f = plx_table_get(fd);
 
 	if (f && f->kind == PLX_KIND_EPOLL && plx_load_acq(&plx_file_front(f)->spilled)) {
@@ -1080,6 +1079,7 @@ static struct pollux_file *escaping(int fd)
 /* Together, so that an object which both epolls watch does not leave one before the rest. */
 void plx_px_escape_pair(int fd, int other, enum plx_way_out why)
 {
+	PLX_INSIDE();
 	struct pollux_file *f = escaping(fd), *g = escaping(other);
 	struct spill s;
 
