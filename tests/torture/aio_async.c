@@ -538,6 +538,13 @@ static void owner(struct thread *t)
 			struct io_event ev[OWN];
 			int n = pollux_io_getevents(ctx, rnd(&rng) % 2, OWN, ev, NULL);
 
+			/*
+			 * A child that ends while the thread which forks has its signals blocked:
+			 * SIGCHLD is not ignored at once then, and wakes another thread for
+			 * nothing.
+			 */
+			if (n < 0 && errno == EINTR)
+				continue;
 			if (n < 0)
 				broken("io_getevents: %s", strerror(errno));
 			for (int i = 0; i < n; i++)
