@@ -503,7 +503,7 @@ static void add_aio(void)
 
 static void add_aio_lookup(void)
 {
-	static const unsigned long usual[] = {1, 64, 512, 1024, 100000};
+	static const unsigned long usual[] = {1, 64, 512, 1024, 100000, 0};
 	static const char *const algorithms[] = {"list", "radix", "table"};
 	static const struct metric metrics[] = {
 		{"ns", "the same again", UNIT_NS},
