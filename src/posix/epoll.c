@@ -118,6 +118,33 @@ static uint64_t marker_new(void)
 	return r;
 }
 
+/*
+ * The kernel knows the doorbell by its number, too, and an old one is out of reach as soon
+ * as it means something else. Callers may hold locks of a higher rank than fr->lock: a
+ * change of the marker meanwhile is seen by its author (marker_change) or here.
+ */
+static void doorbell_moved(int *owner, int from, int to)
+{
+	struct plx_front *fr = plx_container_of(owner, struct plx_front, doorbell);
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
+
+	/* Before it stands, and when the kernel has the set alone, there is no registration. */
+	if (!plx_load(&fr->marker) || plx_load_acq(&fr->spilled)) {
+		plx_store(owner, to);
+		return;
+	}
+	ev.data.u64 = plx_load(&fr->marker);
+	/* First the new one: a ring in between is heard by one of them. */
+	plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_ADD, to, &ev);
+	plx_store(owner, to);
+	plx_mb();
+	if (ev.data.u64 != plx_load(&fr->marker)) {
+		ev.data.u64 = plx_load(&fr->marker);
+		plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_MOD, to, &ev);
+	}
+	plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_DEL, from, NULL);
+}
+
 /* Registers the doorbell, once. 0, or a negative errno: the set stays with the kernel. */
 static int front_setup(struct plx_front *fr, int epfd)
 {
@@ -144,7 +171,8 @@ static int front_setup(struct plx_front *fr, int epfd)
 		plx_fd_unhide(&fr->kfd);
 		goto out;
 	}
-	fr->marker = marker_new();
+	plx_fd_on_move(&fr->doorbell, doorbell_moved);
+	plx_store(&fr->marker, marker_new());
 	ev.data.u64 = fr->marker;
 	r = plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_ADD, fr->doorbell, &ev);
 	if (r < 0) {
@@ -162,11 +190,17 @@ out:
 static void marker_change(struct plx_front *fr)
 {
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
+	int fd;
 
 	plx_lock(&fr->lock, PLX_RANK_FRONT);
 	ev.data.u64 = marker_new();
 	plx_store(&fr->marker, ev.data.u64);
-	plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_MOD, fr->doorbell, &ev);
+	do {
+		plx_mb();
+		fd = plx_load(&fr->doorbell);
+		plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_MOD, fd, &ev);
+		plx_mb();
+	} while (fd != plx_load(&fr->doorbell));
 	plx_unlock(&fr->lock, PLX_RANK_FRONT);
 }
 

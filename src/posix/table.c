@@ -17,6 +17,7 @@
 struct hidden {
 	struct pollux_file file;
 	int *owner;
+	plx_moved_t moved;
 	/* The process that keeps it for itself, or 0. */
 	int pid;
 };
@@ -279,6 +280,11 @@ void plx_fd_unhide(int *owner)
 		pollux_file_put(f);
 }
 
+void plx_fd_on_move(const int *owner, plx_moved_t moved)
+{
+	plx_container_of(plx_table_peek(*owner), struct hidden, file)->moved = moved;
+}
+
 int plx_fd_evict(int fd)
 {
 	struct pollux_file *f = plx_table_peek(fd);
@@ -296,7 +302,10 @@ int plx_fd_evict(int fd)
 	if (n < 0)
 		return -EMFILE;
 	plx_table_set(n, f);
-	plx_store(h->owner, n);
+	if (h->moved)
+		h->moved(h->owner, fd, n);
+	else
+		plx_store(h->owner, n);
 	plx_table_set(fd, NULL);
 	/* A producer that read the old number rings it inside an RCU section. */
 	plx_rcu_synchronize();

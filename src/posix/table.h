@@ -120,6 +120,12 @@ void plx_fd_unhide(int *owner);
 int plx_fd_hide_private(int fd, int *owner);
 int plx_fd_hide_dup_private(int fd, int *owner);
 void plx_fd_drop_private(int fd);
+/*
+ * Whoever has the descriptor registered somewhere by its number: moved() stands in for the
+ * update of *owner, while both numbers mean the file.
+ */
+typedef void (*plx_moved_t)(int *owner, int from, int to);
+void plx_fd_on_move(const int *owner, plx_moved_t moved);
 /* The program wants number fd: our descriptor moves away. 0 or -EMFILE. */
 int plx_fd_evict(int fd);
 
