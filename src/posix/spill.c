@@ -547,7 +547,8 @@ struct registration {
 	uint64_t data;
 	/* Its place among those with the same number, which all but one have lost that. */
 	uint32_t place;
-	bool twice;
+	/* A descriptor that means the file: fd, unless that has come to mean another. */
+	int source;
 };
 
 static int by_number(const void *a, const void *b)
@@ -605,7 +606,7 @@ static int registrations(int epfd, struct registration **out)
 			continue;
 		reg.data = data;
 		reg.place = n;
-		reg.twice = false;
+		reg.source = -1;
 		*out = grow(*out, n, &room, sizeof(**out));
 		(*out)[n++] = reg;
 	}
@@ -616,8 +617,6 @@ static int registrations(int epfd, struct registration **out)
 		struct registration *r = *out + i;
 
 		r->place = i && r[-1].fd == r->fd ? r[-1].place + 1 : 0;
-		if (r->place)
-			r->twice = r[-1].twice = true;
 	}
 	return n;
 }
@@ -698,32 +697,18 @@ static void stand_in(const struct seance *c, const struct registration *reg, int
 /* Numbers that are looked through for a file whose registration has lost its own. */
 #define ORPHAN_SEARCH 65536
 
-/* A descriptor of the registration's file; -1 if this process has none. */
-static int find_orphan(const struct seance *c, const struct registration *reg)
+/* -1 if this process has no descriptor of the registration's file. */
+static int find_source(const struct seance *c, const struct registration *reg)
 {
 	struct rlimit lim;
 
+	if (is_registered(c, reg, reg->fd))
+		return reg->fd;
 	plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &lim);
 	for (rlim_t fd = 0; fd < lim.rlim_max && fd < ORPHAN_SEARCH; fd++)
 		if (is_registered(c, reg, fd))
 			return fd;
 	return -1;
-}
-
-/* The registration's number means something else now, so it borrows it from that. */
-static void rearm_orphan(const struct seance *c, const struct registration *reg)
-{
-	int fd = find_orphan(c, reg);
-	struct borrowed b;
-
-	if (fd < 0)
-		return;
-	if (borrow(&b, fd, reg->fd)) {
-		rearm(c, reg);
-		give_back(&b);
-	} else {
-		stand_in(c, reg, fd);
-	}
 }
 
 /*
@@ -737,11 +722,13 @@ static void seance_begin(struct seance *c, struct plx_front *fr)
 	c->fr = fr;
 	c->nreg = registrations(fr->kfd, &c->reg);
 	for (int i = 0; i < c->nreg && !c->refused; i++) {
-		const struct registration *reg = &c->reg[i];
+		struct registration *reg = &c->reg[i];
 
-		c->refused = (reg->events & (EPOLLET | EPOLLONESHOT)) &&
-			     (reg->events & ~PLX_EP_FLAGS) && !is_registered(c, reg, reg->fd) &&
-			     find_orphan(c, reg) < 0;
+		/* Now: the ghosts may come under the same number. */
+		if ((reg->events & (EPOLLET | EPOLLONESHOT)) && (reg->events & ~PLX_EP_FLAGS)) {
+			reg->source = find_source(c, reg);
+			c->refused = reg->source < 0;
+		}
 	}
 	if (!c->refused)
 		collect_all(c, c->nreg + 1);
@@ -752,13 +739,18 @@ static void put_back(const struct seance *c, uint64_t data)
 {
 	for (int i = 0; i < c->nreg; i++) {
 		const struct registration *reg = &c->reg[i];
+		struct borrowed b;
 
-		if (reg->data != data || !(reg->events & (EPOLLET | EPOLLONESHOT)))
+		if (reg->data != data || reg->source < 0)
 			continue;
-		if (reg->twice && !is_registered(c, reg, reg->fd))
-			rearm_orphan(c, reg);
-		else if (rearm(c, reg) < 0 && !reg->twice)
-			rearm_orphan(c, reg);
+		if (reg->source == reg->fd) {
+			rearm(c, reg);
+		} else if (borrow(&b, reg->source, reg->fd)) {
+			rearm(c, reg);
+			give_back(&b);
+		} else {
+			stand_in(c, reg, reg->source);
+		}
 	}
 }
 

@@ -239,6 +239,31 @@ static void EP_KEY_02_an_orphaned_edge_of_another_file_stays(void **state)
 	close(ep);
 }
 
+/* The number of the one that has an event is that of the one whose event was collected. */
+static void EP_KEY_05_an_orphaned_edge_and_a_collected_one_of_its_number(void **state)
+{
+	int ep = ep_new(), s[2], copy, fd;
+
+	(void)state;
+	assert_ok(socketpair(AF_UNIX, SOCK_STREAM, 0, s));
+	copy = (int)assert_ok(dup(s[0]));
+	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s[0], EPOLLIN | EPOLLET, 2));
+	close(s[0]);
+	fd = efd_new(1, EFD_NONBLOCK);
+	assert_int_equal(fd, s[0]);
+	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLET, 1));
+	assert_true(ep_one(ep, EPOLLIN, 1));
+	assert_int_equal(write(s[1], "x", 1), 1);
+	leave();
+	assert_true(ep_one(ep, EPOLLIN, 2));
+	efd_add(fd, 1);
+	assert_true(ep_one(ep, EPOLLIN, 1));
+	close(s[1]);
+	close(copy);
+	close(fd);
+	close(ep);
+}
+
 static void EP_MOD_02_equal_data_of_a_collected_edge_and_another_file(void **state)
 {
 	int fd = efd_new(1, EFD_NONBLOCK), ep = ep_new(), p[2];
@@ -552,6 +577,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(EP_RDY_14_disarmed_stays_disarmed),
 		cmocka_unit_test(EP_RDY_06_an_exclusive_edge_of_another_file_stays),
 		cmocka_unit_test(EP_KEY_02_an_orphaned_edge_of_another_file_stays),
+		cmocka_unit_test(EP_KEY_05_an_orphaned_edge_and_a_collected_one_of_its_number),
 		cmocka_unit_test(EP_MOD_02_equal_data_of_a_collected_edge_and_another_file),
 		cmocka_unit_test(EP_KEY_02_two_orphans_of_a_file_both_stay),
 		cmocka_unit_test(EP_KEY_04_an_orphan_is_reachable_again),
