@@ -60,28 +60,45 @@ static void wait_for_calls(struct plx_kioctx *k)
 			 NULL);
 }
 
+/* How many CPUs a list such as "0-3,5" names. */
+static uint32_t count_list(const char *list, long n)
+{
+	uint32_t count = 0, first = 0, v = 0;
+	bool range = false;
+
+	for (long i = 0; i <= n; i++) {
+		if (i < n && list[i] >= '0' && list[i] <= '9') {
+			v = v * 10 + (list[i] - '0');
+		} else if (i < n && list[i] == '-') {
+			first = v;
+			range = true;
+			v = 0;
+		} else if (i == n || list[i] == ',' || list[i] == '\n') {
+			count += range ? v - first + 1 : 1;
+			range = false;
+			v = 0;
+			if (i < n && list[i] == '\n')
+				break;
+		}
+	}
+	return count;
+}
+
 static uint32_t possible_cpus(void)
 {
 	static uint32_t cpus;
-	char buf[64];
-	uint32_t n = plx_load(&cpus), v = 0;
+	uint32_t n = plx_load(&cpus);
+	char buf[256];
 	long fd, r;
 
 	if (n)
 		return n;
-	/* The last number of "0-N" or of a list. */
 	fd = plx_sys4(SYS_openat, AT_FDCWD, "/sys/devices/system/cpu/possible",
 		      O_RDONLY | O_CLOEXEC, 0);
 	r = fd < 0 ? fd : plx_sys3(SYS_read, fd, buf, sizeof(buf));
-	for (long i = 0; i < r; i++) {
-		if (buf[i] >= '0' && buf[i] <= '9')
-			v = v * 10 + (buf[i] - '0');
-		else if (buf[i] == '-' || buf[i] == ',')
-			v = 0;
-	}
 	if (fd >= 0)
 		plx_sys1(SYS_close, fd);
-	n = v + 1;
+	n = r > 0 ? count_list(buf, r) : 1;
 	plx_store(&cpus, n);
 	return n;
 }
