@@ -65,8 +65,8 @@ class Config:
 
 
 SANITIZED = ["-Db_lundef=false", "-Dlockdep=true", "-Ddelays=true"]
-BUILT_ONCE = ["conformance-kernel", "differential", "model", "programs"]
-EVERYWHERE = ["conformance-pollux", "native", "torture", "examples", "fault", "cli"]
+BUILT_ONCE = ["conformance-kernel", "model", "programs"]
+EVERYWHERE = ["conformance-pollux", "native", "torture", "examples", "fault", "cli", "differential"]
 
 CONFIGS = [
     Config("plain", "build", None, [], EVERYWHERE + BUILT_ONCE, [], 1),

@@ -195,7 +195,7 @@ static int ctl_add(struct pollux_ep *ep, struct pollux_file *f, int key, uint32_
 	}
 	if (!r) {
 		if (plx_item_find(ep, f, key))
-			r = -EEXIST;
+			r = PLX_INJECTED(wrong_errno) ? -ENOENT : -EEXIST;
 		else
 			r = ep_insert(ep, f, key, events, data, full, tell);
 		plx_unlock(&ep->mtx, PLX_RANK_EP);
@@ -235,7 +235,7 @@ int pollux_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
 		item = plx_item_find(ep, f, key);
 		if (op == EPOLL_CTL_DEL) {
 			r = item ? 0 : -ENOENT;
-			if (item)
+			if (item && !PLX_INJECTED(forgotten_del))
 				plx_item_remove(item);
 		} else if (op == EPOLL_CTL_MOD) {
 			r = item ? ep_modify(item, events, data, &tell) : -ENOENT;

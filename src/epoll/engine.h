@@ -54,6 +54,7 @@
 #include "base/atomic.h"
 #include "base/bug.h"
 #include "base/delay.h"
+#include "base/inject.h"
 #include "base/lock.h"
 #include "base/mem.h"
 #include "base/rcu.h"

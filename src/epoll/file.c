@@ -139,7 +139,7 @@ static bool item_wake(struct plx_epitem *item, uint32_t key)
 	bool slept, queued;
 	uint64_t stay;
 
-	if (!(events & ~PLX_EP_FLAGS) || (key && !(key & events)))
+	if (!(events & ~PLX_EP_FLAGS) || (key && !(key & events)) || PLX_INJECTED(lost_event))
 		return false;
 	queued = plx_item_queue(item);
 	stay = queued ? 0 : plx_item_stay(item);

@@ -29,7 +29,7 @@ static uint32_t item_poll(struct plx_epitem *item, uint32_t events)
 
 static bool item_level(uint32_t events)
 {
-	return !(events & (EPOLLET | EPOLLONESHOT));
+	return PLX_INJECTED(double_edge) || !(events & (EPOLLET | EPOLLONESHOT));
 }
 
 /* Stores the event. ONESHOT is disarmed by delivery alone (EP-RDY-15). */

@@ -180,7 +180,7 @@ void plx_ready_splice(struct pollux_ep *ep)
 		__builtin_prefetch(&item->file->word, 1);
 		PLX_INVARIANT(!item->w.linked, "an item is on the ready list once");
 		item->w.linked = 1;
-		plx_list_add(&item->rd, at);
+		plx_list_add(&item->rd, PLX_INJECTED(wrong_order) ? &ep->ready : at);
 		item = next;
 	}
 }
@@ -257,7 +257,7 @@ bool plx_ep_wake_one(struct pollux_ep *ep)
 	uint32_t sleepers = plx_load(&ep->sleepers);
 	uint64_t bell, rung;
 
-	if (plx_likely(!sleepers))
+	if (plx_likely(!sleepers) || PLX_INJECTED(lost_wake))
 		return false;
 	bell = plx_load(&ep->bell);
 	do {

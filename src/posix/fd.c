@@ -76,7 +76,7 @@ static long dup_any(int fd, int cmd, long from)
 		plx_table_leave(locked);
 		return plx_fd_hidden(fd) ? -EBADF : PLX_PASS;
 	}
-	n = plx_sys3(SYS_fcntl, fd, cmd, from);
+	n = plx_sys3(SYS_fcntl, fd, PLX_INJECTED(wrong_flag) ? F_DUPFD_CLOEXEC : cmd, from);
 	if (n >= 0 && plx_table_reserve(n) < 0) {
 		/* A number without an entry would show the doorbell, or the prototype. */
 		plx_sys1(SYS_close, n);

@@ -162,6 +162,8 @@ static int poll_inproc(struct poll_call *c)
 		if (plx_load_acq(&plx_file_efd(w->file)->gone))
 			continue;
 		c->user[i].revents = pollux_file_poll(w->file) & poll_mask(&c->user[i]);
+		if (PLX_INJECTED(wrong_poll))
+			c->user[i].revents ^= POLLIN;
 		if (c->user[i].revents)
 			ready++;
 	}

@@ -246,7 +246,9 @@ static void take_items(struct spill *s, struct pollux_ep *ep, const uint64_t *co
 			bool queued = plx_load(item->mark) & PLX_QUEUED;
 
 			next = l->next;
-			if (picked)
+			if (picked && PLX_INJECTED(forgotten_item))
+				plx_item_remove(item);
+			else if (picked)
 				take_item(s, item, queued ? ++order : 0, counts[picked - 1]);
 		}
 	}

@@ -149,6 +149,13 @@ enum ptr {
 	PTR_COUNT,
 };
 
+/* The functions that a sanitizer puts before libc's look at what they are given. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define BAD_POINTERS false
+#else
+#define BAD_POINTERS true
+#endif
+
 struct step {
 	uint8_t op;
 	uint8_t proc;
@@ -261,7 +268,8 @@ bool model_install_from(struct model *m, int slot, struct obj *o, int lowest);
 bool model_room(struct model *m, int n);
 void model_replace(struct model *m, int number, struct obj *o);
 void model_close(struct model *m, int number);
-bool model_hides_edge(struct model *m, int number);
+/* Closing count numbers from number on would leave an edge that cannot be put back. */
+bool model_hides_edge(struct model *m, int number, int count);
 void model_ref(struct model *m, struct obj *o);
 void model_unref(struct model *m, struct obj *o);
 /* The object becomes the kernel's, for certain or perhaps. */

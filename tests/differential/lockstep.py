@@ -14,6 +14,7 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 import time
 
 SHOW_SECONDS = 10
@@ -31,8 +32,9 @@ class Side:
     """One of the two runs of a range of sequences."""
 
     def __init__(self, argv, env):
+        self.said = tempfile.TemporaryFile()
         self.proc = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL,
-                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                     stdout=subprocess.PIPE, stderr=self.said)
         self.rest = b""
         self.lines = []
         self.error = b""
@@ -65,8 +67,13 @@ class Side:
         if self.proc.poll() is None:
             self.proc.kill()
         self.proc.stdout.close()
-        self.proc.stderr.close()
         self.proc.wait()
+
+    def end(self):
+        """How it ended by itself."""
+        status = self.proc.wait()
+        self.said.seek(0)
+        return "status %d; %s" % (status, self.said.read(2000).decode("utf-8", "replace"))
 
 
 class Tester:
@@ -113,6 +120,8 @@ class Tester:
                     last = time.monotonic()
                 # One has ended or hangs before this sequence was through.
                 elif any(not s.open and not s.lines for s in sides):
+                    self.digests = tuple("ended: " + s.end() if not s.open else "was running"
+                                         for s in sides)
                     return first + done, done
                 elif time.monotonic() - last > self.args.patience:
                     for name, s in zip(("kernel", "Pollux"), sides):

@@ -120,7 +120,7 @@ void log_ret(long r)
 
 void log_fd(int slot, int fd)
 {
-	int e = errno;
+	int e = errno, flags;
 
 	log_hash(fd < 0 ? 0x100000000ull + e : (uint64_t)fd);
 	set_slot(slot, fd);
@@ -128,6 +128,10 @@ void log_fd(int slot, int fd)
 		say("\tassert_errno(%s, %s);\n", run->call, errno_name(e));
 	else
 		say("\ts%d = assert_ok(%s); /* %d */\n", slot, run->call, fd);
+	if (fd >= 0 && (flags = fcntl(fd, F_GETFD)) != 0) {
+		log_hash(flags);
+		say("\tassert_int_equal(fcntl(s%d, F_GETFD), %d);\n", slot, flags);
+	}
 }
 
 void log_value(const char *expr, uint64_t v)

@@ -44,6 +44,8 @@ void model_apply(struct model *m, struct step *s)
 {
 	m->me = &m->procs[s->proc];
 	s->skip = s->any_order = false;
+	if (!BAD_POINTERS)
+		s->ptr = PTR_GOOD;
 	if (!m->me->alive) {
 		s->skip = true;
 		return;
@@ -171,16 +173,21 @@ bool model_install(struct model *m, int slot, struct obj *o)
  * flight: a spill that has to take an event of it off the list cannot put it back, and
  * reports collected edges again instead (a known deviation).
  */
-bool model_hides_edge(struct model *m, int number)
+bool model_hides_edge(struct model *m, int number, int count)
 {
-	int i = number_index(number), here = 0, o;
+	int i = number_index(number), inside = 0, o;
 
 	if (i < 0 || m->me->obj[i] < 0)
 		return false;
 	o = m->me->obj[i];
-	for (int k = 0; k < NUMBERS; k++)
-		here += m->me->obj[k] == o;
-	if (here > 1 || m->objs[o].refs == here)
+	for (int k = 0; k < NUMBERS; k++) {
+		if (m->me->obj[k] != o)
+			continue;
+		if (k < i || k >= i + count)
+			return false;
+		inside++;
+	}
+	if (m->objs[o].refs == inside)
 		return false;
 	for (int e = 0; e < m->nobjs; e++) {
 		struct obj *ep = &m->objs[e];

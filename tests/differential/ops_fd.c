@@ -48,7 +48,7 @@ static bool close_make(struct gen *g, struct step *s)
 
 static void close_apply(struct model *m, struct step *s)
 {
-	s->skip = model_hides_edge(m, model_number(m, s->a));
+	s->skip = model_hides_edge(m, model_number(m, s->a), 1);
 	if (s->skip)
 		return;
 	model_close(m, model_number(m, s->a));
@@ -82,7 +82,7 @@ static void range_apply(struct model *m, struct step *s)
 	/* A bad number is a huge one here. */
 	s->skip = s->a < 0 || first < 0;
 	for (int i = 0; !s->skip && !s->flags && i <= s->n; i++)
-		s->skip = model_hides_edge(m, first + i);
+		s->skip = model_hides_edge(m, first + i, s->n + 1 - i);
 	for (int i = 0; !s->skip && !s->flags && i <= s->n; i++)
 		model_close(m, first + i);
 }
@@ -131,6 +131,10 @@ static void dup_apply(struct model *m, struct step *s)
 	struct obj *o = model_obj(m, s->a);
 	bool from = s->how == DUP_FCNTL_FROM;
 
+	/* Nobody knows whether it has been received. */
+	s->skip = model_number(m, s->a) >= RECEIVED && o;
+	if (s->skip)
+		return;
 	m->me->slot[s->b] = -1;
 	if (o && (!from || (s->n >= 0 && s->n < m->me->limit)))
 		model_install_from(m, s->b, o, from ? s->n : 0);
@@ -194,12 +198,12 @@ static void dup2_apply(struct model *m, struct step *s)
 	bool three = s->how >= 2;
 
 	/* Numbers below the first are not the sequence's. */
-	s->skip = s->n < 0 && to < FIRST_NUMBER && to != -1;
+	s->skip = (s->n < 0 && to < FIRST_NUMBER && to != -1) || (from >= RECEIVED && o);
 	if (s->skip || !o || to < 0 || (three && ((s->flags & O_NONBLOCK) || to == from)) ||
 	    (to < LOW_NUMBERS && to >= m->me->limit) ||
 	    (to >= LOW_NUMBERS && m->me->limit < LOW_NUMBERS))
 		return;
-	s->skip = to != from && model_hides_edge(m, to);
+	s->skip = to != from && model_hides_edge(m, to, 1);
 	if (s->skip)
 		return;
 	if (to != from)
