@@ -116,7 +116,8 @@ void plx_ep_help(struct plx_epitem *item)
 void plx_item_push(struct plx_epitem *item, uint32_t pops)
 {
 	struct pollux_ep *ep = item->ep;
-	struct plx_epitem *head = plx_load(&ep->incoming);
+	/* Acquired for the look at what it hints at; the failing swap acquires as well. */
+	struct plx_epitem *head = plx_load_acq(&ep->incoming);
 
 	PLX_DELAY(push_before_link);
 	do {
