@@ -27,9 +27,11 @@ demo: build-deps
 	@$(MAKE) --no-print-directory all
 	@python3 scripts/demo.py
 
+# The quick form of everything, and its report; make bench QUICK= measures at length.
+bench: QUICK ?= --quick
 bench: build-deps
 	@$(MAKE) --no-print-directory all
-	@$(BUILD)/pollux bench all --native $(BENCH)
+	@$(BUILD)/pollux bench all --native --report=$(BUILD)/bench-report $(QUICK) $(BENCH)
 
 program-deps: deps
 	@sh scripts/install-deps.sh programs
@@ -74,7 +76,7 @@ help:
 	@echo 'make check-long   the long forms of the tests'
 	@echo 'make fuzz         random calls on both sides; SECONDS, SEED, PROFILE'
 	@echo 'make fuzz-aio     the same for Linux AIO'
-	@echo 'make bench        measure against the kernel; BENCH="--quick --json=FILE" adds options'
+	@echo 'make bench        measure, report in build/bench-report; QUICK= at length, BENCH="..." adds'
 	@echo 'make install      DESTDIR and PREFIX are honoured'
 	@echo 'make format       lay out the C files with clang-format'
 	@echo 'make clean        remove the build folders'

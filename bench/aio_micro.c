@@ -11,7 +11,6 @@
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 
-#define EXIT_SKIPPED 77
 #define MAX_DEPTH 32
 #define SETUP_NS 500000000u
 
@@ -39,10 +38,11 @@ static const struct mode modes[] = {
 #define N_MODES (sizeof(modes) / sizeof(modes[0]))
 
 static struct {
+	const char *name;
 	const struct mode *mode;
 	uint64_t events;
 	const char *dir;
-} opt = {.mode = modes};
+} opt = {.name = "pread"};
 
 static long io_setup(unsigned int nr, aio_context_t *ctx)
 {
@@ -105,12 +105,6 @@ static void stamp(void *block, uint64_t offset)
 	word[last] = pattern(offset + last * sizeof(*word));
 }
 
-static void skip(const char *why)
-{
-	printf("skip=%s\n", why);
-	exit(EXIT_SKIPPED);
-}
-
 /* A nameless file of the pattern, in the cache unless it is for direct I/O. */
 static int make_file(void)
 {
@@ -124,7 +118,7 @@ static int make_file(void)
 	fd = mkostemp(path, O_CLOEXEC);
 	if (fd < 0) {
 		if (errno == ENOENT)
-			skip("there is no folder for the file");
+			bench_skip("there is no folder for the file");
 		bench_die("%s: %s", path, strerror(errno));
 	}
 	unlink(path);
@@ -132,7 +126,7 @@ static int make_file(void)
 	if (fstatfs(fd, &fs))
 		bench_die("fstatfs: %s", strerror(errno));
 	if (!opt.mode->direct && fs.f_type != TMPFS_MAGIC)
-		skip("the folder for the file is not on tmpfs");
+		bench_skip("the folder for the file is not on tmpfs");
 	if (posix_memalign(&block, 4096, opt.mode->block))
 		bench_die("out of memory");
 	memset(block, 'p', opt.mode->block);
@@ -147,7 +141,7 @@ static int make_file(void)
 			bench_die("fsync: %s", strerror(errno));
 		flags = fcntl(fd, F_GETFL);
 		if (flags < 0 || fcntl(fd, F_SETFL, flags | O_DIRECT))
-			skip("the disk has no O_DIRECT");
+			bench_skip("the disk has no O_DIRECT");
 	}
 	return fd;
 }
@@ -164,9 +158,7 @@ static void prepare(struct slot *s, int fd, uint64_t *random)
 	uint64_t offset;
 	bool write;
 
-	*random ^= *random << 13;
-	*random ^= *random >> 7;
-	*random ^= *random << 17;
+	(void)bench_random(random);
 	offset = (*random >> 16) % (m->file_size / m->block) * m->block;
 	write = m->writes && (!m->reads || (*random & 1));
 	memset(&s->iocb, 0, sizeof(s->iocb));
@@ -200,7 +192,7 @@ static void transfer(int fd)
 	struct slot slots[MAX_DEPTH], *idle[MAX_DEPTH];
 	struct iocb *batch[MAX_DEPTH];
 	struct io_event ev[MAX_DEPTH];
-	uint64_t random = 88172645463325252u, submitted = 0, done = 0;
+	uint64_t random = BENCH_SEED, submitted = 0, done = 0;
 	unsigned int n_idle = m->depth;
 	aio_context_t ctx;
 
@@ -261,59 +253,30 @@ static void setups(void)
 	opt.events = n;
 }
 
-static void usage(void)
+static void list_modes(void)
 {
-	printf("Usage: aio_micro [OPTION]...\n"
-	       "The cost of Linux AIO through its system calls.\n\n"
-	       "  --mode MODE   what is done (default %s)\n",
-	       modes[0].name);
 	for (size_t i = 0; i < N_MODES; i++)
-		printf("                  %-7s %s\n", modes[i].name, modes[i].what);
-	printf("  --events N    operations or pairs (default depends on the mode)\n"
-	       "  --dir DIR     folder of the file (default /dev/shm; direct: TMPDIR, /var/tmp)\n"
-	       "  --help        this text\n");
+		printf("                %-7s %s\n", modes[i].name, modes[i].what);
 }
 
-static void parse(int argc, char **argv)
-{
-	static const struct option longs[] = {
-		{"mode", required_argument, NULL, 'm'},
-		{"events", required_argument, NULL, 'n'},
-		{"dir", required_argument, NULL, 'd'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
-	};
-	int c;
+static const char about[] = "The cost of Linux AIO through its system calls.";
 
-	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
-		switch (c) {
-		case 'm':
-			opt.mode = NULL;
-			for (size_t i = 0; i < N_MODES; i++)
-				if (!strcmp(optarg, modes[i].name))
-					opt.mode = &modes[i];
-			if (!opt.mode) {
-				fprintf(stderr, "aio_micro: there is no mode '%s'\n", optarg);
-				bench_usage_error();
-			}
-			break;
-		case 'n':
-			opt.events = bench_number(optarg, "--events", 1, UINT32_MAX);
-			break;
-		case 'd':
-			opt.dir = optarg;
-			break;
-		case 'h':
-			usage();
-			exit(0);
-		default:
-			bench_usage_error();
-		}
-	}
-	if (optind != argc) {
-		fprintf(stderr, "aio_micro: unexpected argument '%s'\n", argv[optind]);
-		bench_usage_error();
-	}
+static const struct bench_option options[] = {
+	{"mode", "what is done", .text = &opt.name, .value = "MODE", .list = list_modes},
+	{"events", "operations or pairs; what is usual depends on the mode", .number = &opt.events,
+	 .min = 1, .max = UINT32_MAX},
+	{"dir", "folder of the file (usually /dev/shm; direct: TMPDIR, /var/tmp)", .text = &opt.dir,
+	 .value = "DIR"},
+	{.name = NULL},
+};
+
+static void complete_options(void)
+{
+	for (size_t i = 0; i < N_MODES; i++)
+		if (!strcmp(opt.name, modes[i].name))
+			opt.mode = &modes[i];
+	if (!opt.mode)
+		bench_usage_error("there is no mode '%s'", opt.name);
 	if (!opt.events)
 		opt.events = opt.mode->events;
 	if (!opt.dir && opt.mode->direct)
@@ -328,7 +291,8 @@ int main(int argc, char **argv)
 	double seconds;
 	int fd = -1;
 
-	parse(argc, argv);
+	bench_options(argc, argv, about, options);
+	complete_options();
 	bench_watchdog(BENCH_WATCHDOG_SECONDS);
 	if (opt.mode->block)
 		fd = make_file();

@@ -16,7 +16,6 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
@@ -33,6 +32,8 @@
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "options.h"
 
 #define BENCH_WATCHDOG_SECONDS 110
 
@@ -51,11 +52,14 @@ static inline void bench_die(const char *fmt, ...)
 	_exit(1);
 }
 
-static inline void bench_usage_error(void) __attribute__((noreturn));
-static inline void bench_usage_error(void)
+/* The status that says that this cannot be measured here, and the line that says why. */
+#define BENCH_SKIPPED 77
+
+static inline void bench_skip(const char *why) __attribute__((noreturn));
+static inline void bench_skip(const char *why)
 {
-	fprintf(stderr, "Try '%s --help'.\n", program_invocation_short_name);
-	exit(2);
+	printf("skip=%s\n", why);
+	exit(BENCH_SKIPPED);
 }
 
 static inline uint64_t bench_now(void)
@@ -64,6 +68,78 @@ static inline uint64_t bench_now(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* What reading the clock adds to each time that is taken: where nobody was in between. */
+static inline uint64_t bench_clock_cost(void)
+{
+	uint64_t least = UINT64_MAX;
+
+	for (int k = 0; k < 32; k++) {
+		uint64_t start = bench_now(), took;
+
+		for (int i = 0; i < 31; i++)
+			bench_now();
+		took = (bench_now() - start) / 32;
+		least = took < least ? took : least;
+	}
+	return least;
+}
+
+/* The time since then without the cost of the clock. */
+static inline uint64_t bench_since(uint64_t start, uint64_t clock)
+{
+	uint64_t took = bench_now() - start;
+
+	return took > clock ? took - clock : 0;
+}
+
+/*
+ * The time of an operation that is done many times: the median over groups of a thousand, so
+ * that those do not count in which the machine did something else.
+ */
+#define BENCH_GROUP 1000
+
+struct bench_groups {
+	double *ns;
+	size_t n;
+	uint64_t time;
+	uint64_t operations;
+};
+
+/* So many operations took so long. */
+static inline void bench_groups_add(struct bench_groups *g, uint64_t time, uint64_t operations)
+{
+	g->time += time;
+	g->operations += operations;
+	if (g->operations < BENCH_GROUP)
+		return;
+	if (!(g->n & (g->n - 1)))
+		g->ns = realloc(g->ns, (g->n ? 2 * g->n : 1) * sizeof(*g->ns));
+	if (!g->ns)
+		bench_die("out of memory");
+	g->ns[g->n++] = (double)g->time / (double)g->operations;
+	g->time = g->operations = 0;
+}
+
+static inline int bench_compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Frees the groups. 0 if there is none. */
+static inline double bench_groups_median(struct bench_groups *g)
+{
+	double v = 0;
+
+	if (g->n) {
+		qsort(g->ns, g->n, sizeof(*g->ns), bench_compare);
+		v = g->ns[g->n / 2];
+	}
+	free(g->ns);
+	return v;
 }
 
 /* CPU time of all threads of this process so far, in nanoseconds. */
@@ -80,23 +156,6 @@ static inline double bench_seconds(uint64_t from, uint64_t to)
 	double s = (double)(to - from) / 1e9;
 
 	return s > 0 ? s : 1e-9;
-}
-
-/* A decimal count between min and max; `what` names it in the message. */
-static inline uint64_t bench_number(const char *text, const char *what, uint64_t min, uint64_t max)
-{
-	char *end;
-	unsigned long long v;
-
-	errno = 0;
-	v = strtoull(text, &end, 10);
-	if (errno || end == text || *end || *text == '-' || v < min || v > max) {
-		fprintf(stderr,
-			"%s: %s must be a number from %" PRIu64 " to %" PRIu64 ", not '%s'\n",
-			program_invocation_short_name, what, min, max, text);
-		bench_usage_error();
-	}
-	return v;
 }
 
 static inline void bench_watchdog_fired(int sig)
@@ -120,13 +179,21 @@ static inline void bench_watchdog(unsigned int seconds)
 	alarm(seconds);
 }
 
-/* Prints "preload=X served=Y": whether the drop-in is there and serves this fd. */
-static inline void bench_print_served(int fd)
+/* -1: the drop-in is not there; otherwise whether it serves this fd. */
+static inline int bench_served(int fd)
 {
 	int (*fd_served)(int);
 
 	*(void **)&fd_served = dlsym(RTLD_DEFAULT, "pollux_fd_served");
-	printf("preload=%d served=%d ", fd_served != NULL, fd_served && fd_served(fd) == 1);
+	return fd_served ? fd_served(fd) == 1 : -1;
+}
+
+/* Prints "preload=X served=Y". */
+static inline void bench_print_served(int fd)
+{
+	int served = bench_served(fd);
+
+	printf("preload=%d served=%d ", served >= 0, served == 1);
 }
 
 /* As many descriptors as this user may have; a privileged user may raise the hard limit too. */
@@ -158,6 +225,55 @@ static inline uint64_t bench_raise_nofile(uint64_t want)
 	if (setrlimit(RLIMIT_NOFILE, &rl))
 		bench_die("setrlimit: %s", strerror(errno));
 	return rl.rlim_cur;
+}
+
+/* The first CPUs that this process may use. */
+static inline unsigned int bench_cpus(int *cpus, unsigned int max)
+{
+	cpu_set_t set;
+	unsigned int n = 0;
+
+	if (sched_getaffinity(0, sizeof(set), &set))
+		bench_die("sched_getaffinity: %s", strerror(errno));
+	for (int cpu = 0; cpu < CPU_SETSIZE && n < max; cpu++)
+		if (CPU_ISSET(cpu, &set))
+			cpus[n++] = cpu;
+	return n;
+}
+
+/* The calling thread runs there alone. */
+static inline void bench_pin(int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	if (pthread_setaffinity_np(pthread_self(), sizeof(set), &set))
+		bench_die("cannot be bound to CPU %d", cpu);
+}
+
+#define BENCH_SEED 88172645463325252u
+
+/* The next of a row that is the same in every run. */
+static inline uint64_t bench_random(uint64_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	*state ^= *state << 17;
+	return *state;
+}
+
+/* 0 to n - 1 in an order that has no pattern. */
+static inline void bench_shuffle(unsigned int *order, unsigned int n)
+{
+	uint64_t random = BENCH_SEED;
+
+	for (unsigned int i = 0; i < n; i++) {
+		unsigned int j = (unsigned int)(bench_random(&random) % (i + 1));
+
+		order[i] = order[j];
+		order[j] = i;
+	}
 }
 
 static inline void bench_relax(void)

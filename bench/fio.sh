@@ -130,7 +130,9 @@ times >"$tmp/before"
 start=$(date +%s%N)
 "$@" --loops="$loops" </dev/null >"$tmp/out" 2>"$tmp/log" &
 client=$!
-# Which AIO it runs on is seen once, in the middle: rings of the kernel's have a name.
+# Which AIO it runs on is seen in the middle: rings of the kernel's have a name. Best when all
+# threads are there; on a busy machine the first may have gone before the last comes, so that a
+# quarter of them tells as well, unless more come.
 preload=0
 served=0
 i=0
@@ -138,13 +140,16 @@ while kill -0 "$client" 2>/dev/null && [ $i -lt 600 ]; do
 	i=$((i + 1))
 	sleep 0.1
 	set -- /proc/"$client"/task/*
-	if [ $# -gt "$jobs" ] && cat "/proc/$client/maps" >"$tmp/maps" 2>/dev/null; then
-		if grep -q "/$library" "$tmp/maps"; then
-			preload=1
-			grep -q ' /\[aio\]' "$tmp/maps" || served=1
+	if [ $# -gt $((1 + jobs / 4)) ] && cat "/proc/$client/maps" >"$tmp/maps" 2>/dev/null &&
+		grep -q "/$library" "$tmp/maps"; then
+		preload=1
+		served=1
+		if grep -q ' /\[aio\]' "$tmp/maps"; then
+			served=0
+			break
 		fi
-		break
 	fi
+	if [ $# -gt "$jobs" ]; then break; fi
 done
 wait "$client"
 status=$?

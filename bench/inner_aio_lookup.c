@@ -113,12 +113,12 @@ static const struct algorithm algorithms[] = {
 	{"radix", get_radix, put_old, add_radix, del_radix, make_old},
 	{"table", get_table, put_table, add_table, del_table, make_table},
 };
-#define N_ALGORITHMS (sizeof(algorithms) / sizeof(algorithms[0]))
 
 static struct {
+	unsigned int algorithm;
 	const struct algorithm *how;
 	uint64_t contexts, milliseconds;
-} opt = {.how = &algorithms[2], .contexts = 512, .milliseconds = 100};
+} opt = {.algorithm = 2, .contexts = 512, .milliseconds = 100};
 
 static void **contexts;
 static unsigned long base;
@@ -170,16 +170,6 @@ static void fill(void)
 	expect(n + (1ul << 20), NULL);
 }
 
-static uint64_t random_state = 88172645463325252u;
-
-static uint64_t random_next(void)
-{
-	random_state ^= random_state << 13;
-	random_state ^= random_state >> 7;
-	random_state ^= random_state << 17;
-	return random_state;
-}
-
 /* n lookups, of addresses in turn or of the first one again and again. */
 static void lookups(const unsigned long *at, size_t n, bool again)
 {
@@ -220,68 +210,26 @@ static double measure(const unsigned long *at, size_t n, bool again)
 	return (double)(now - start) / (double)done;
 }
 
-static void usage(void)
-{
-	printf("Usage: inner_aio_lookup [OPTION]...\n"
-	       "The cost of finding an AIO context by its address, and of leaving it.\n\n"
-	       "  --algorithm A      list, radix or table (default table)\n"
-	       "  --contexts N       contexts that there are (default 512)\n"
-	       "  --milliseconds N   time of each of the two measurements (default 100)\n"
-	       "  --help             this text\n");
-}
+static const char about[] = "The cost of finding an AIO context by its address, and of leaving it.";
 
-static void parse(int argc, char **argv)
-{
-	static const struct option longs[] = {
-		{"algorithm", required_argument, NULL, 'a'},
-		{"contexts", required_argument, NULL, 'n'},
-		{"milliseconds", required_argument, NULL, 'm'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
-	};
-	int c;
-
-	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
-		switch (c) {
-		case 'a':
-			opt.how = NULL;
-			for (size_t i = 0; i < N_ALGORITHMS; i++)
-				if (!strcmp(optarg, algorithms[i].name))
-					opt.how = &algorithms[i];
-			if (!opt.how) {
-				fprintf(stderr,
-					"inner_aio_lookup: --algorithm is list, radix or "
-					"table, not '%s'\n",
-					optarg);
-				bench_usage_error();
-			}
-			break;
-		case 'n':
-			opt.contexts = bench_number(optarg, "--contexts", 1, MAX_CONTEXTS);
-			break;
-		case 'm':
-			opt.milliseconds = bench_number(optarg, "--milliseconds", 1, 100000);
-			break;
-		case 'h':
-			usage();
-			exit(0);
-		default:
-			bench_usage_error();
-		}
-	}
-	if (optind != argc) {
-		fprintf(stderr, "inner_aio_lookup: unexpected argument '%s'\n", argv[optind]);
-		bench_usage_error();
-	}
-}
+static const struct bench_option options[] = {
+	{"algorithm", "how", .choice = &opt.algorithm, .value = "list|radix|table"},
+	{"contexts", "contexts that there are", .number = &opt.contexts, .min = 1,
+	 .max = MAX_CONTEXTS},
+	{"milliseconds", "time of each of the two measurements", .number = &opt.milliseconds,
+	 .min = 1, .max = 100000},
+	{.name = NULL},
+};
 
 int main(int argc, char **argv)
 {
 	static unsigned long any[SHUFFLE];
+	uint64_t random = BENCH_SEED;
 	double again_ns, any_ns;
 	void *p;
 
-	parse(argc, argv);
+	bench_options(argc, argv, about, options);
+	opt.how = &algorithms[opt.algorithm];
 	bench_watchdog(BENCH_WATCHDOG_SECONDS);
 	/* The pages behind are those of no context. */
 	p = mmap(NULL, (opt.contexts + (1ul << 20) + 1) * PAGE, PROT_READ | PROT_WRITE,
@@ -293,7 +241,7 @@ int main(int argc, char **argv)
 	fill();
 
 	for (size_t i = 0; i < SHUFFLE; i++)
-		any[i] = address(random_next() % opt.contexts);
+		any[i] = address(bench_random(&random) % opt.contexts);
 	again_ns = measure(any, SHUFFLE, true);
 	any_ns = measure(any, SHUFFLE, false);
 

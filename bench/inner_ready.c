@@ -2,7 +2,9 @@
 /*
  * The ready lists of history/ready.c beside the engine's own: N threads each count up a file
  * of their own and tell, one thread collects and reads, which is the program of the kernel's
- * epoll benchmark (events per millisecond, 2018) without the kernel around it.
+ * epoll benchmark (events per millisecond, 2018) without the kernel around it. Or N items are
+ * queued, and taken off the list again in random order; of the engine that is the whole of
+ * EPOLL_CTL_DEL, since it has no removal without one.
  */
 #include "bench.h"
 
@@ -20,6 +22,7 @@
 static struct {
 	const char *algorithm;
 	unsigned int threads;
+	unsigned int removals;
 	uint64_t events;
 } opt = {.algorithm = "pollux", .threads = 8, .events = 200000};
 
@@ -99,80 +102,112 @@ static uint64_t collect_pollux(uint64_t want)
 	return sum;
 }
 
-static void make_history(void)
+static void make_history(unsigned int n)
 {
 	list = algorithm->make();
-	items = aligned_alloc(64, opt.threads * sizeof(*items));
+	items = aligned_alloc(64, n * sizeof(*items));
 	if (!list || !items)
 		bench_die("out of memory");
-	memset(items, 0, opt.threads * sizeof(*items));
+	memset(items, 0, n * sizeof(*items));
 }
 
-static void make_pollux(void)
+static void add_pollux(unsigned int n)
 {
-	efds = calloc(opt.threads, sizeof(*efds));
-	if (!efds || pollux_ep_new(&ep, NULL, NULL))
-		bench_die("out of memory");
-	for (unsigned int i = 0; i < opt.threads; i++) {
-		struct epoll_event ev = {.events = EPOLLIN};
+	for (unsigned int i = 0; i < n; i++) {
+		struct epoll_event ev = {.events = EPOLLIN, .data = {.ptr = efds[i]}};
 
-		if (pollux_efd_new(&efds[i], 0, 0))
-			bench_die("out of memory");
-		ev.data.ptr = efds[i];
 		if (pollux_ep_ctl(ep, EPOLL_CTL_ADD, pollux_efd_file(efds[i]), 0, &ev))
 			bench_die("pollux_ep_ctl failed");
 	}
 }
 
-static void usage(void)
+static void make_pollux(unsigned int n)
 {
-	printf("Usage: inner_ready [OPTION]...\n"
-	       "Threads count up files of their own and tell, one thread collects and reads.\n\n"
-	       "  --algorithm NAME  spinlock, rwlock, lockfree or pollux (default pollux)\n"
-	       "  --threads N       threads that tell (default 8)\n"
-	       "  --events N        events of each (default 200000)\n"
-	       "  --help            this text\n");
+	efds = calloc(n, sizeof(*efds));
+	if (!efds || pollux_ep_new(&ep, NULL, NULL))
+		bench_die("out of memory");
+	for (unsigned int i = 0; i < n; i++)
+		if (pollux_efd_new(&efds[i], 0, 0))
+			bench_die("out of memory");
+	add_pollux(n);
 }
 
-static void read_options(int argc, char **argv)
+static unsigned int *shuffled(unsigned int n)
 {
-	static const struct option longs[] = {
-		{"algorithm", required_argument, NULL, 'a'},
-		{"threads", required_argument, NULL, 't'},
-		{"events", required_argument, NULL, 'e'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
-	};
-	static const struct ready_algorithm *const all[] = {&ready_spinlock, &ready_rwlock,
-							    &ready_lockfree};
-	int c;
+	unsigned int *order = calloc(n, sizeof(*order));
 
-	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
-		switch (c) {
-		case 'a':
-			opt.algorithm = optarg;
-			break;
-		case 't':
-			opt.threads = bench_number(optarg, "--threads", 1, MAX_THREADS);
-			break;
-		case 'e':
-			opt.events = bench_number(optarg, "--events", 1, 1u << 30);
-			break;
-		case 'h':
-			usage();
-			exit(0);
-		default:
-			bench_usage_error();
-		}
-	}
-	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-		if (!strcmp(all[i]->name, opt.algorithm))
-			algorithm = all[i];
-	if (!algorithm && strcmp(opt.algorithm, "pollux")) {
-		fprintf(stderr, "inner_ready: no algorithm is called '%s'\n", opt.algorithm);
-		bench_usage_error();
-	}
+	if (!order)
+		bench_die("out of memory");
+	bench_shuffle(order, n);
+	return order;
 }
+
+static uint64_t remove_history(const unsigned int *order)
+{
+	uint64_t start;
+
+	for (unsigned int i = 0; i < opt.removals; i++) {
+		items[i].count = 1;
+		algorithm->event(list, &items[i]);
+	}
+	start = bench_now();
+	for (unsigned int i = 0; i < opt.removals; i++)
+		algorithm->remove(list, &items[order[i]]);
+	return bench_now() - start;
+}
+
+static uint64_t remove_pollux(const unsigned int *order)
+{
+	uint64_t start;
+
+	for (unsigned int i = 0; i < opt.removals; i++)
+		if (pollux_efd_write(efds[i], 1, 0))
+			bench_die("a counter is full");
+	start = bench_now();
+	for (unsigned int i = 0; i < opt.removals; i++)
+		if (pollux_ep_ctl(ep, EPOLL_CTL_DEL, pollux_efd_file(efds[order[i]]), 0, NULL))
+			bench_die("a registration is gone");
+	return bench_now() - start;
+}
+
+static int measure_removals(void)
+{
+	unsigned int *order = shuffled(opt.removals);
+	struct ready_item *left;
+	struct epoll_event ev;
+	uint64_t ns;
+
+	if (algorithm) {
+		make_history(opt.removals);
+		ns = remove_history(order);
+		if (algorithm->any(list) || algorithm->collect(list, &left, 1))
+			bench_die("something is left on the list");
+	} else {
+		make_pollux(opt.removals);
+		/* The first removals of a thread make what the others find. */
+		(void)remove_pollux(order);
+		add_pollux(opt.removals);
+		ns = remove_pollux(order);
+		if (pollux_ep_wait(ep, &ev, 1, 0))
+			bench_die("something is left on the list");
+	}
+	printf("program=inner_ready preload=0 native=%d algorithm=%s removals=%u ns=%.2f ok=1\n",
+	       !algorithm, opt.algorithm, opt.removals, (double)ns / opt.removals);
+	free(order);
+	return 0;
+}
+
+static const char about[] =
+	"Threads count up files of their own and tell, one thread collects and reads.";
+
+static const struct bench_option options[] = {
+	{"algorithm", "the ready list", .text = &opt.algorithm, .value = READY_NAMES "|pollux"},
+	{"threads", "threads that tell", .count = &opt.threads, .min = 1, .max = MAX_THREADS},
+	{"events", "events of each", .number = &opt.events, .min = 1, .max = 1u << 30},
+	{"removals", "instead: queue N items and take each off again", .count = &opt.removals,
+	 .min = 1, .max = 1u << 20},
+	{.name = NULL},
+};
 
 int main(int argc, char **argv)
 {
@@ -180,16 +215,19 @@ int main(int argc, char **argv)
 	pthread_t *t;
 	double s;
 
-	read_options(argc, argv);
+	bench_options(argc, argv, about, options);
+	algorithm = ready_algorithm_named(opt.algorithm);
 	bench_watchdog(BENCH_WATCHDOG_SECONDS);
+	if (opt.removals)
+		return measure_removals();
 	want = opt.threads * opt.events;
 	t = calloc(opt.threads, sizeof(*t));
 	if (!t)
 		bench_die("out of memory");
 	if (algorithm)
-		make_history();
+		make_history(opt.threads);
 	else
-		make_pollux();
+		make_pollux(opt.threads);
 	bench_gate_init(&gate, opt.threads);
 	for (unsigned int i = 0; i < opt.threads; i++)
 		t[i] = algorithm ? bench_thread(produce_history, &items[i])

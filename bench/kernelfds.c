@@ -185,51 +185,18 @@ static void connect_group(struct group *g)
 	close(listener);
 }
 
-static void usage(void)
-{
-	printf("Usage: kernelfds [OPTION]...\n"
-	       "TCP echo over loopback; both sides are epoll loops over sockets alone.\n\n"
-	       "  --threads N       pairs of a server and a client thread (default 1)\n"
-	       "  --connections N   connections of each pair (default 32)\n"
-	       "  --events N        requests on each connection (default 4000)\n"
-	       "  --help            this text\n");
-}
+static const char about[] =
+	"TCP echo over loopback; both sides are epoll loops over sockets alone.";
 
-static void parse(int argc, char **argv)
-{
-	static const struct option longs[] = {
-		{"threads", required_argument, NULL, 't'},
-		{"connections", required_argument, NULL, 'c'},
-		{"events", required_argument, NULL, 'n'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
-	};
-	int c;
-
-	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
-		switch (c) {
-		case 't':
-			opt.threads = (unsigned int)bench_number(optarg, "--threads", 1, 1024);
-			break;
-		case 'c':
-			opt.connections =
-				(unsigned int)bench_number(optarg, "--connections", 1, 10000);
-			break;
-		case 'n':
-			opt.events = bench_number(optarg, "--events", 1, UINT32_MAX);
-			break;
-		case 'h':
-			usage();
-			exit(0);
-		default:
-			bench_usage_error();
-		}
-	}
-	if (optind != argc) {
-		fprintf(stderr, "kernelfds: unexpected argument '%s'\n", argv[optind]);
-		bench_usage_error();
-	}
-}
+static const struct bench_option options[] = {
+	{"threads", "pairs of a server and a client thread", .count = &opt.threads, .min = 1,
+	 .max = 1024},
+	{"connections", "connections of each pair", .count = &opt.connections, .min = 1,
+	 .max = 10000},
+	{"events", "requests on each connection", .number = &opt.events, .min = 1,
+	 .max = UINT32_MAX},
+	{.name = NULL},
+};
 
 int main(int argc, char **argv)
 {
@@ -239,7 +206,7 @@ int main(int argc, char **argv)
 	double seconds;
 	int probe;
 
-	parse(argc, argv);
+	bench_options(argc, argv, about, options);
 	bench_watchdog(BENCH_WATCHDOG_SECONDS);
 	bench_raise_nofile(2 * (uint64_t)opt.threads * (opt.connections + 1) + 64);
 	groups = calloc(opt.threads, sizeof(*groups));

@@ -8,7 +8,8 @@
 static struct {
 	unsigned int pairs;
 	uint64_t rounds;
-	bool ack_read;
+	/* Or else epoll_wait. */
+	unsigned int ack_read;
 	bool pin;
 } opt = {.pairs = 1, .rounds = 100000};
 
@@ -20,18 +21,6 @@ struct pair {
 };
 
 static struct bench_gate gate;
-
-static void pin_to(int cpu)
-{
-	cpu_set_t set;
-
-	if (cpu < 0)
-		return;
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	if (sched_setaffinity(0, sizeof(set), &set))
-		bench_die("sched_setaffinity: %s", strerror(errno));
-}
 
 static void write_one(int fd)
 {
@@ -73,7 +62,8 @@ static void *side_a(void *arg)
 	struct pair *p = arg;
 	int ep = opt.ack_read ? -1 : watch(p->b);
 
-	pin_to(p->cpu_a);
+	if (opt.pin)
+		bench_pin(p->cpu_a);
 	bench_gate_enter(&gate);
 	for (uint64_t i = 0; i < opt.rounds; i++) {
 		write_one(p->a);
@@ -89,7 +79,8 @@ static void *side_b(void *arg)
 	struct pair *p = arg;
 	int ep = watch(p->a);
 
-	pin_to(p->cpu_b);
+	if (opt.pin)
+		bench_pin(p->cpu_b);
 	bench_gate_enter(&gate);
 	for (uint64_t i = 0; i < opt.rounds; i++) {
 		await(ep, p->a);
@@ -99,86 +90,30 @@ static void *side_b(void *arg)
 	return NULL;
 }
 
-static void usage(void)
-{
-	printf("Usage: pingpong [OPTION]...\n"
-	       "Pairs of threads that answer each other through two eventfds.\n\n"
-	       "  --threads N        pairs of threads (default 1)\n"
-	       "  --events N         round trips of each pair (default 100000)\n"
-	       "  --ack epoll|read   how the answer is awaited: epoll_wait, then read; or a\n"
-	       "                     blocking read (default epoll)\n"
-	       "  --pin              put the two threads of a pair on different CPUs\n"
-	       "  --help             this text\n");
-}
+static const char about[] = "Pairs of threads that answer each other through two eventfds.";
 
-static void parse(int argc, char **argv)
-{
-	static const struct option longs[] = {
-		{"threads", required_argument, NULL, 't'}, {"events", required_argument, NULL, 'n'},
-		{"ack", required_argument, NULL, 'a'},	   {"pin", no_argument, NULL, 'p'},
-		{"help", no_argument, NULL, 'h'},	   {NULL, 0, NULL, 0},
-	};
-	int c;
-
-	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
-		switch (c) {
-		case 't':
-			opt.pairs = (unsigned int)bench_number(optarg, "--threads", 1, 2048);
-			break;
-		case 'n':
-			opt.rounds = bench_number(optarg, "--events", 1, UINT32_MAX);
-			break;
-		case 'a':
-			if (strcmp(optarg, "epoll") && strcmp(optarg, "read")) {
-				fprintf(stderr, "pingpong: --ack is epoll or read, not '%s'\n",
-					optarg);
-				bench_usage_error();
-			}
-			opt.ack_read = !strcmp(optarg, "read");
-			break;
-		case 'p':
-			opt.pin = true;
-			break;
-		case 'h':
-			usage();
-			exit(0);
-		default:
-			bench_usage_error();
-		}
-	}
-	if (optind != argc) {
-		fprintf(stderr, "pingpong: unexpected argument '%s'\n", argv[optind]);
-		bench_usage_error();
-	}
-}
-
-/* The CPUs this process may use, in order; at least one. */
-static int allowed_cpus(int *cpus, int max)
-{
-	cpu_set_t set;
-	int n = 0;
-
-	if (sched_getaffinity(0, sizeof(set), &set))
-		bench_die("sched_getaffinity: %s", strerror(errno));
-	for (int cpu = 0; cpu < CPU_SETSIZE && n < max; cpu++)
-		if (CPU_ISSET(cpu, &set))
-			cpus[n++] = cpu;
-	return n;
-}
+static const struct bench_option options[] = {
+	{"threads", "pairs of threads", .count = &opt.pairs, .min = 1, .max = 2048},
+	{"events", "round trips of each pair", .number = &opt.rounds, .min = 1, .max = UINT32_MAX},
+	{"ack", "how the answer is awaited: epoll_wait, then read; or a\nblocking read",
+	 .choice = &opt.ack_read, .value = "epoll|read"},
+	{"pin", "put the two threads of a pair on different CPUs", .flag = &opt.pin},
+	{.name = NULL},
+};
 
 int main(int argc, char **argv)
 {
 	static int cpus[CPU_SETSIZE];
-	int n_cpus;
+	unsigned int n_cpus;
 	struct pair *pairs;
 	pthread_t *threads;
 	uint64_t start, end, trips;
 	double seconds;
 
-	parse(argc, argv);
+	bench_options(argc, argv, about, options);
 	bench_watchdog(BENCH_WATCHDOG_SECONDS);
 	bench_raise_nofile(4 * (uint64_t)opt.pairs + 64);
-	n_cpus = allowed_cpus(cpus, CPU_SETSIZE);
+	n_cpus = bench_cpus(cpus, CPU_SETSIZE);
 	if (opt.pin && n_cpus < 2)
 		bench_die("--pin needs two CPUs and this process may use one");
 	pairs = calloc(opt.pairs, sizeof(*pairs));
@@ -191,8 +126,8 @@ int main(int argc, char **argv)
 
 		p->a = bench_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 		p->b = bench_eventfd(0, (opt.ack_read ? 0 : EFD_NONBLOCK) | EFD_CLOEXEC);
-		p->cpu_a = opt.pin ? cpus[2 * i % (unsigned int)n_cpus] : -1;
-		p->cpu_b = opt.pin ? cpus[(2 * i + 1) % (unsigned int)n_cpus] : -1;
+		p->cpu_a = cpus[2 * i % n_cpus];
+		p->cpu_b = cpus[(2 * i + 1) % n_cpus];
 		threads[2 * i] = bench_thread(side_a, p);
 		threads[2 * i + 1] = bench_thread(side_b, p);
 	}

@@ -8,6 +8,9 @@
 #
 #   W   nginx-keepalive   wrk with 50 connections, kept open
 #       nginx-close       wrk with 50 connections, one request each
+#       nginx-once        a worker for each CPU, which closes after one request; wrk with 4
+#                         threads of 64 connections. Also the share of the workers' CPU time
+#                         that went into taking watches away, if perf may be used
 #       redis-get, redis-set   redis-benchmark with 50 connections
 #
 # Prints one line of key=value pairs. Exit status: 0 success, 1 failure, 2 usage error, 77 if a
@@ -22,11 +25,12 @@ pollux=
 library=libpollux-preload.so
 server=
 client=
+profiler=
 tmp=
 
 usage()
 {
-	sed -n '3,14s/^# \{0,1\}//p' "$0"
+	sed -n '3,17s/^# \{0,1\}//p' "$0"
 }
 
 fail()
@@ -85,11 +89,11 @@ need()
 PATH=$PATH:/usr/sbin:/usr/local/sbin
 export PATH
 case $workload in
-nginx-keepalive | nginx-close) need nginx wrk timeout ;;
+nginx-keepalive | nginx-close | nginx-once) need nginx wrk timeout ;;
 redis-get | redis-set) need redis-server redis-cli redis-benchmark timeout ;;
 *)
-	echo "servers.sh: --workload takes nginx-keepalive, nginx-close, redis-get or redis-set," \
-		"not '$workload'" >&2
+	echo "servers.sh: --workload takes nginx-keepalive, nginx-close, nginx-once, redis-get or" \
+		"redis-set, not '$workload'" >&2
 	exit 2
 	;;
 esac
@@ -103,7 +107,7 @@ alive()
 cleanup()
 {
 	trap - EXIT INT TERM HUP
-	for pid in $client $server; do
+	for pid in $profiler $client $server; do
 		kill -TERM "$pid" 2>/dev/null || continue
 		i=0
 		while alive "$pid" && [ $i -lt 40 ]; do
@@ -120,9 +124,14 @@ cleanup()
 	if [ -n "$tmp" ]; then rm -rf "$tmp"; fi
 }
 
-# The children of a process, found in /proc: fields after the last ')' of stat.
+# The children of a process; kernels without a list of them have them in /proc: fields after the
+# last ')' of stat.
 children()
 {
+	if [ -r "/proc/$1/task/$1/children" ]; then
+		tr ' ' '\n' <"/proc/$1/task/$1/children"
+		return
+	fi
 	for stat in /proc/[0-9]*/stat; do
 		line=$(cat "$stat" 2>/dev/null) || continue
 		rest=${line##*) }
@@ -135,14 +144,18 @@ children()
 	done
 }
 
-# User and system time of a process in clock ticks.
+# User and system time of processes in clock ticks.
 ticks()
 {
-	line=$(cat "/proc/$1/stat" 2>/dev/null) || fail "the server has gone"
-	rest=${line##*) }
-	# shellcheck disable=SC2086
-	set -- $rest
-	echo $((${12} + ${13}))
+	sum=0
+	for pid; do
+		line=$(cat "/proc/$pid/stat" 2>/dev/null) || fail "the server has gone"
+		rest=${line##*) }
+		# shellcheck disable=SC2086
+		set -- $rest
+		sum=$((sum + ${12} + ${13}))
+	done
+	echo $sum
 }
 
 free_port()
@@ -161,17 +174,23 @@ chmod 755 "$tmp"
 start_nginx()
 {
 	user=
+	workers=1
+	requests=1000000000
 	if [ "$(id -u)" = 0 ]; then user='user root;'; fi
+	if [ "$workload" = nginx-once ]; then
+		workers=$(getconf _NPROCESSORS_ONLN)
+		requests=1
+	fi
 	cat >"$tmp/nginx.conf" <<CONF
 daemon off;
 $user
-worker_processes 1;
+worker_processes $workers;
 pid $tmp/nginx.pid;
 error_log $tmp/error.log;
 events { use epoll; worker_connections 1024; }
 http {
 	access_log off;
-	keepalive_requests 1000000000;
+	keepalive_requests $requests;
 	client_body_temp_path $tmp/body;
 	proxy_temp_path $tmp/proxy;
 	fastcgi_temp_path $tmp/fastcgi;
@@ -189,10 +208,14 @@ CONF
 	server=$!
 }
 
-# nginx writes its pid file once it listens; the worker follows.
+# nginx writes its pid file once it listens; the workers follow.
 nginx_ready()
 {
-	[ -s "$tmp/nginx.pid" ] && worker=$(children "$server" | head -n 1) && [ -n "$worker" ]
+	[ -s "$tmp/nginx.pid" ] || return 1
+	worker=$(children "$server" | tr '\n' ' ')
+	# shellcheck disable=SC2086
+	set -- $worker
+	[ $# = "$workers" ]
 }
 
 start_redis()
@@ -251,10 +274,59 @@ run_client()
 	return $rc
 }
 
-before=$(ticks "$worker")
+# Samples the workers' stacks until it is told to stop; it may not be permitted.
+start_profiler()
+{
+	command -v perf >/dev/null 2>&1 || return 0
+	perf record -q -e cpu-clock -F 997 -g -o "$tmp/perf.data" -p "$(echo "$worker" |
+		sed 's/ *$//; s/ /,/g')" </dev/null >"$tmp/perf.out" 2>&1 &
+	profiler=$!
+	i=0
+	while alive "$profiler" && [ $i -lt 100 ]; do
+		case $(ls -l "/proc/$profiler/fd" 2>/dev/null) in
+		*perf_event*)
+			# It is attached, and starts in a moment.
+			sleep 0.3
+			return
+			;;
+		esac
+		sleep 0.05
+		i=$((i + 1))
+	done
+}
+
+stop_profiler()
+{
+	if [ -z "$profiler" ]; then return; fi
+	kill -INT "$profiler" 2>/dev/null
+	wait "$profiler" 2>/dev/null
+	profiler=
+}
+
+# Percent of the samples that have one of the functions below in their stacks; nothing if there
+# are no samples or the kernel's functions cannot be named.
+removal_share()
+{
+	[ -s "$tmp/perf.data" ] || return
+	grep -q '[1-9a-f].* eventpoll_release_file$' /proc/kallsyms 2>/dev/null || return
+	perf script -i "$tmp/perf.data" -F ip,sym 2>/dev/null | awk '
+		NF == 0 { if (frames) { n++; hits += hit } frames = hit = 0; next }
+		{ frames++ }
+		/ (eventpoll_release_file|ep_remove|ep_clear_and_put|plx_item_remove|plx_file_remove_watches)/ \
+			{ hit = 1 }
+		END { if (frames) { n++; hits += hit } if (n) printf "%.3f", 100 * hits / n }'
+}
+
+# shellcheck disable=SC2086
+before=$(ticks $worker)
 case $workload in
 nginx-*)
-	set -- wrk -t1 -c50 "-d${seconds}s"
+	if [ "$workload" = nginx-once ]; then
+		set -- wrk -t4 -c256 "-d${seconds}s"
+		start_profiler
+	else
+		set -- wrk -t1 -c50 "-d${seconds}s"
+	fi
 	if [ "$workload" = nginx-close ]; then set -- "$@" -H 'Connection: close'; fi
 	run_client "$@" "http://127.0.0.1:$port/" || fail "wrk ended with status $?"
 	requests=$(sed -n 's/^ *\([0-9]*\) requests in .*/\1/p' "$tmp/client.out")
@@ -270,7 +342,10 @@ redis-*)
 	rate=$(sed -n 's/^"[GS]ET[^"]*","\([0-9.]*\)".*/\1/p' "$tmp/client.out" | head -n 1)
 	;;
 esac
-after=$(ticks "$worker")
+# shellcheck disable=SC2086
+after=$(ticks $worker)
+stop_profiler
+share=$(removal_share)
 case $rate in
 '' | 0 | 0.00) fail "no request was answered" ;;
 esac
@@ -280,4 +355,4 @@ cpu=$(awk -v t=$((after - before)) -v hz="$(getconf CLK_TCK)" -v n="$requests" \
 	'BEGIN { printf "%.3f", t * 1e6 / hz / n }')
 cleanup
 echo "program=$workload preload=$preload served=$served rate=$rate requests=$requests" \
-	"cpu_us_per_request=$cpu ok=1"
+	"cpu_us_per_request=$cpu ${share:+removal_percent=$share }ok=1"

@@ -2,16 +2,21 @@
 /*
  * Many producers, one epoll. Each producer thread writes 1 to its own eventfd
  * (or, with --nocoalesce, to its own 64 eventfds, never to one that still holds
- * an unread write), and one or several threads wait on the epoll and read.
+ * an unread write), and one or several threads wait on the epoll and read. With
+ * --pipe it is a byte written to a pipe.
  */
 #include "bench.h"
+
+#include <fcntl.h>
 
 #define SLOTS_PER_PRODUCER 64
 #define SPINS_BEFORE_YIELD 64
 #define STOP_INDEX UINT64_MAX
+#define PIPE_READ 4096
 
 struct slot {
-	int fd;
+	/* Ends of a pipe, or the same eventfd twice. */
+	int rd, wr;
 	/* What consumers have read from fd; with --nocoalesce also the acknowledgement. */
 	_Atomic uint64_t received;
 } __attribute__((aligned(64)));
@@ -21,9 +26,10 @@ static struct {
 	unsigned int waiters;
 	unsigned int slots_per_producer;
 	uint64_t events;
-	int max_events;
+	unsigned int max_events;
 	bool edge;
 	bool nocoalesce;
+	bool pipe;
 } opt = {.producers = 8, .waiters = 1, .events = 1000000, .max_events = 64};
 
 static struct slot *slots;
@@ -38,25 +44,52 @@ static _Atomic uint64_t n_waits;
 static _Atomic uint64_t n_reads;
 static _Atomic uint64_t n_empty;
 
-static void write_one(int fd)
+static void write_bytes(int fd, size_t size)
 {
 	static const uint64_t one = 1;
 	ssize_t n;
 
 	do
-		n = write(fd, &one, sizeof(one));
+		n = write(fd, &one, size);
 	while (n < 0 && errno == EINTR);
-	if (n != sizeof(one))
-		bench_die("write to an eventfd: %s", n < 0 ? strerror(errno) : "short");
+	if (n != (ssize_t)size)
+		bench_die("write: %s", n < 0 ? strerror(errno) : "short");
+}
+
+static void write_one(const struct slot *slot)
+{
+	write_bytes(slot->wr, opt.pipe ? 1 : sizeof(uint64_t));
+}
+
+/* How many were written, or 0. */
+static uint64_t read_all(const struct slot *slot)
+{
+	char bytes[PIPE_READ];
+	uint64_t value;
+	ssize_t n;
+
+	do
+		n = opt.pipe ? read(slot->rd, bytes, sizeof(bytes))
+			     : read(slot->rd, &value, sizeof(value));
+	while (n < 0 && errno == EINTR);
+	if (n < 0 && errno == EAGAIN)
+		return 0;
+	if (n <= 0 || (!opt.pipe && n != sizeof(value)))
+		bench_die("read: %s", n < 0 ? strerror(errno) : "short");
+	if (opt.pipe)
+		return (uint64_t)n;
+	if (value == 0)
+		bench_die("an eventfd read returned the count 0");
+	return value;
 }
 
 static void *producer_flood(void *arg)
 {
-	int fd = ((struct slot *)arg)->fd;
+	const struct slot *mine = arg;
 
 	bench_gate_enter(&gate);
 	for (uint64_t i = 0; i < opt.events; i++)
-		write_one(fd);
+		write_one(mine);
 	return NULL;
 }
 
@@ -78,7 +111,7 @@ static void *producer_nocoalesce(void *arg)
 			written[k]++;
 			sent++;
 			progress = true;
-			write_one(mine[k].fd);
+			write_one(&mine[k]);
 		}
 		if (progress) {
 			idle = 0;
@@ -92,23 +125,15 @@ static void *producer_nocoalesce(void *arg)
 	return NULL;
 }
 
-/* Reads one eventfd and books what it held; several consumers may meet on the same one. */
+/* Reads one and books what it held; several consumers may meet on the same one. */
 static uint64_t consume(struct slot *slot, bool alone)
 {
-	uint64_t value;
-	ssize_t n;
+	uint64_t value = read_all(slot);
 
-	do
-		n = read(slot->fd, &value, sizeof(value));
-	while (n < 0 && errno == EINTR);
-	if (n < 0 && errno == EAGAIN)
+	if (!value)
 		return 0;
-	if (n != sizeof(value))
-		bench_die("read from an eventfd: %s", n < 0 ? strerror(errno) : "short");
-	if (value == 0)
-		bench_die("an eventfd read returned the count 0");
 	if (opt.nocoalesce && value != 1)
-		bench_die("an eventfd that was written once held %" PRIu64, value);
+		bench_die("what was written once held %" PRIu64, value);
 	if (alone) {
 		uint64_t sum = atomic_load_explicit(&slot->received, memory_order_relaxed);
 
@@ -121,7 +146,7 @@ static uint64_t consume(struct slot *slot, bool alone)
 
 static void *consumer(void *arg)
 {
-	struct epoll_event *evs = calloc((size_t)opt.max_events, sizeof(*evs));
+	struct epoll_event *evs = calloc(opt.max_events, sizeof(*evs));
 	uint64_t waits = 0, reads = 0, empty = 0;
 	bool alone = opt.waiters == 1;
 	bool stop = false;
@@ -132,7 +157,7 @@ static void *consumer(void *arg)
 	if (!alone)
 		bench_gate_enter(&gate);
 	while (!stop) {
-		int n = bench_wait(epoll_fd, evs, opt.max_events, -1);
+		int n = bench_wait(epoll_fd, evs, (int)opt.max_events, -1);
 		uint64_t sum = 0, before;
 
 		waits++;
@@ -158,7 +183,7 @@ static void *consumer(void *arg)
 				  before + sum, target);
 		if (before + sum == target) {
 			atomic_store(&finished_at, bench_now());
-			write_one(stop_fd);
+			write_bytes(stop_fd, sizeof(uint64_t));
 		}
 	}
 	atomic_fetch_add(&n_waits, waits);
@@ -170,7 +195,7 @@ static void *consumer(void *arg)
 
 static void verify(void)
 {
-	uint64_t per_producer, value;
+	uint64_t per_producer;
 
 	if (atomic_load(&total) != target)
 		bench_die("received %" PRIu64 " of %" PRIu64 " events", atomic_load(&total),
@@ -181,8 +206,8 @@ static void verify(void)
 			struct slot *slot = &slots[p * opt.slots_per_producer + k];
 
 			per_producer += atomic_load(&slot->received);
-			if (read(slot->fd, &value, sizeof(value)) != -1 || errno != EAGAIN)
-				bench_die("an eventfd still holds a count after the end");
+			if (read_all(slot))
+				bench_die("something was left after the end");
 		}
 		if (per_producer != opt.events)
 			bench_die("producer %u sent %" PRIu64 " events, %" PRIu64 " arrived", p,
@@ -190,66 +215,38 @@ static void verify(void)
 	}
 }
 
-static void usage(void)
-{
-	printf("Usage: stress-epoll [OPTION]...\n"
-	       "N threads write to eventfds of their own; one thread waits on an epoll and "
-	       "reads.\n\n"
-	       "  --threads N     writing threads (default 8)\n"
-	       "  --events N      writes of each thread (default 1000000)\n"
-	       "  --waiters N     threads that wait on the one epoll (default 1)\n"
-	       "  --nocoalesce    each thread owns 64 eventfds and never writes to one again\n"
-	       "                  before its previous write was read\n"
-	       "  --et            edge-triggered (default: level-triggered)\n"
-	       "  --maxevents N   events per epoll_wait (default 64)\n"
-	       "  --help          this text\n");
-}
+static const char about[] =
+	"N threads write to eventfds of their own; one thread waits on an epoll and reads.";
 
-static void parse(int argc, char **argv)
-{
-	static const struct option longs[] = {
-		{"threads", required_argument, NULL, 't'},
-		{"events", required_argument, NULL, 'n'},
-		{"waiters", required_argument, NULL, 'w'},
-		{"nocoalesce", no_argument, NULL, 'c'},
-		{"et", no_argument, NULL, 'e'},
-		{"maxevents", required_argument, NULL, 'm'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
-	};
-	int c;
+static const struct bench_option options[] = {
+	{"threads", "writing threads", .count = &opt.producers, .min = 1, .max = 4096},
+	{"events", "writes of each thread", .number = &opt.events, .min = 1, .max = UINT32_MAX},
+	{"waiters", "threads that wait on the one epoll", .count = &opt.waiters, .min = 1,
+	 .max = 1024},
+	{"nocoalesce",
+	 "each thread owns 64 eventfds and never writes to one again\n"
+	 "before its previous write was read",
+	 .flag = &opt.nocoalesce},
+	{"pipe", "one byte written to pipes instead", .flag = &opt.pipe},
+	{"et", "edge-triggered instead of level-triggered", .flag = &opt.edge},
+	{"maxevents", "events per epoll_wait", .count = &opt.max_events, .min = 1, .max = 65536},
+	{.name = NULL},
+};
 
-	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
-		switch (c) {
-		case 't':
-			opt.producers = (unsigned int)bench_number(optarg, "--threads", 1, 4096);
-			break;
-		case 'n':
-			opt.events = bench_number(optarg, "--events", 1, UINT32_MAX);
-			break;
-		case 'w':
-			opt.waiters = (unsigned int)bench_number(optarg, "--waiters", 1, 1024);
-			break;
-		case 'c':
-			opt.nocoalesce = true;
-			break;
-		case 'e':
-			opt.edge = true;
-			break;
-		case 'm':
-			opt.max_events = (int)bench_number(optarg, "--maxevents", 1, 65536);
-			break;
-		case 'h':
-			usage();
-			exit(0);
-		default:
-			bench_usage_error();
-		}
+/* A write waits for room, so that every byte counts. */
+static void slot_open(struct slot *slot)
+{
+	int fds[2];
+
+	atomic_init(&slot->received, 0);
+	if (!opt.pipe) {
+		slot->rd = slot->wr = bench_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+		return;
 	}
-	if (optind != argc) {
-		fprintf(stderr, "stress-epoll: unexpected argument '%s'\n", argv[optind]);
-		bench_usage_error();
-	}
+	if (pipe2(fds, O_CLOEXEC) || fcntl(fds[0], F_SETFL, O_NONBLOCK))
+		bench_die("pipe2: %s", strerror(errno));
+	slot->rd = fds[0];
+	slot->wr = fds[1];
 }
 
 int main(int argc, char **argv)
@@ -258,14 +255,16 @@ int main(int argc, char **argv)
 	uint64_t start;
 	double seconds;
 	unsigned int consumers, n = 0;
+	size_t n_fds;
 
-	parse(argc, argv);
+	bench_options(argc, argv, about, options);
 	bench_watchdog(BENCH_WATCHDOG_SECONDS);
 	opt.slots_per_producer = opt.nocoalesce ? SLOTS_PER_PRODUCER : 1;
 	n_slots = (size_t)opt.producers * opt.slots_per_producer;
 	target = opt.producers * opt.events;
-	if (bench_raise_nofile(n_slots + 32) < n_slots + 32)
-		bench_die("%zu eventfds are more than this user may open (ulimit -n)", n_slots);
+	n_fds = n_slots * (opt.pipe ? 2 : 1) + 32;
+	if (bench_raise_nofile(n_fds) < n_fds)
+		bench_die("%zu descriptors are more than this user may open (ulimit -n)", n_fds);
 
 	slots = aligned_alloc(64, n_slots * sizeof(*slots));
 	threads = calloc(opt.producers + opt.waiters, sizeof(*threads));
@@ -275,9 +274,8 @@ int main(int argc, char **argv)
 	stop_fd = bench_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	bench_ctl(epoll_fd, EPOLL_CTL_ADD, stop_fd, EPOLLIN, STOP_INDEX);
 	for (size_t i = 0; i < n_slots; i++) {
-		slots[i].fd = bench_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-		atomic_init(&slots[i].received, 0);
-		bench_ctl(epoll_fd, EPOLL_CTL_ADD, slots[i].fd,
+		slot_open(&slots[i]);
+		bench_ctl(epoll_fd, EPOLL_CTL_ADD, slots[i].rd,
 			  EPOLLIN | (opt.edge ? (uint32_t)EPOLLET : 0), i);
 	}
 
@@ -298,12 +296,14 @@ int main(int argc, char **argv)
 
 	seconds = bench_seconds(start, atomic_load(&finished_at));
 	printf("program=stress-epoll ");
-	bench_print_served(slots[0].fd);
-	printf("threads=%u waiters=%u mode=%s trigger=%s events=%" PRIu64 " seconds=%.6f "
-	       "rate=%.1f waits=%" PRIu64 " reads=%" PRIu64 " empty_reads=%" PRIu64 " ok=1\n",
-	       opt.producers, opt.waiters, opt.nocoalesce ? "nocoalesce" : "flood",
-	       opt.edge ? "et" : "lt", target, seconds, (double)target / seconds,
-	       atomic_load(&n_waits), atomic_load(&n_reads), atomic_load(&n_empty));
+	bench_print_served(slots[0].rd);
+	printf("threads=%u waiters=%u kind=%s mode=%s trigger=%s events=%" PRIu64 " seconds=%.6f "
+	       "rate=%.1f ns_per_event=%.1f waits=%" PRIu64 " reads=%" PRIu64
+	       " empty_reads=%" PRIu64 " ok=1\n",
+	       opt.producers, opt.waiters, opt.pipe ? "pipe" : "eventfd",
+	       opt.nocoalesce ? "nocoalesce" : "flood", opt.edge ? "et" : "lt", target, seconds,
+	       (double)target / seconds, seconds * 1e9 / (double)target, atomic_load(&n_waits),
+	       atomic_load(&n_reads), atomic_load(&n_empty));
 	free(threads);
 	free(slots);
 	return 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a watch costs as the set grows: time of ADD and DEL, and memory. One
+ * What a watch costs as the set grows: time of ADD, DEL and an event, and memory. One
  * epoll holds all watches where the descriptor limit allows it; otherwise every
  * descriptor is watched by several epolls.
  */
@@ -116,6 +116,20 @@ static void check_watch(uint64_t w, bool expected)
 		bench_die("read from an eventfd: %s", strerror(errno));
 }
 
+/* Writes to the descriptor of watch w, waits, and reads: what an event costs in the full set. */
+static void event(uint64_t w)
+{
+	struct epoll_event ev[2];
+	uint64_t value = 1;
+
+	if (write(watch_fd(w), &value, sizeof(value)) != sizeof(value))
+		bench_die("write to an eventfd: %s", strerror(errno));
+	if (bench_wait(watch_epoll(w), ev, 2, 0) < 1)
+		bench_die("no event where one was expected");
+	if (read(watch_fd(w), &value, sizeof(value)) != sizeof(value))
+		bench_die("read from an eventfd: %s", strerror(errno));
+}
+
 static void make_fds(uint64_t limit)
 {
 	n_fds = opt.watches;
@@ -137,58 +151,25 @@ static void make_fds(uint64_t limit)
 		epolls[i] = bench_epoll();
 }
 
-static void usage(void)
-{
-	printf("Usage: watches [OPTION]...\n"
-	       "Builds a set of watches, then measures ADD and DEL in it, and its memory.\n\n"
-	       "  --watches N   size of the set (default 1000)\n"
-	       "  --samples N   ADDs and DELs measured in the full set (default 100000)\n"
-	       "  --dup         all descriptors are duplicates of one eventfd\n"
-	       "  --help        this text\n");
-}
+static const char about[] =
+	"Builds a set of watches, then measures ADD, DEL and events in it, and its memory.";
 
-static void parse(int argc, char **argv)
-{
-	static const struct option longs[] = {
-		{"watches", required_argument, NULL, 'w'},
-		{"samples", required_argument, NULL, 's'},
-		{"dup", no_argument, NULL, 'd'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
-	};
-	int c;
-
-	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
-		switch (c) {
-		case 'w':
-			opt.watches = bench_number(optarg, "--watches", 1, 100000000);
-			break;
-		case 's':
-			opt.samples = bench_number(optarg, "--samples", 1, 100000000);
-			break;
-		case 'd':
-			opt.dup = true;
-			break;
-		case 'h':
-			usage();
-			exit(0);
-		default:
-			bench_usage_error();
-		}
-	}
-	if (optind != argc) {
-		fprintf(stderr, "watches: unexpected argument '%s'\n", argv[optind]);
-		bench_usage_error();
-	}
-}
+static const struct bench_option options[] = {
+	{"watches", "size of the set", .number = &opt.watches, .min = 1, .max = 100000000},
+	{"samples", "ADDs, DELs and events measured in the full set", .number = &opt.samples,
+	 .min = 1, .max = 100000000},
+	{"dup", "all descriptors are duplicates of one eventfd", .flag = &opt.dup},
+	{.name = NULL},
+};
 
 int main(int argc, char **argv)
 {
 	struct memory bare, objects, full;
-	uint64_t t0, t1, t2, in_add = 0, in_del = 0, done = 0, batch, stride, limit;
+	struct bench_groups in_add = {0}, in_del = {0}, in_event = {0};
+	uint64_t t0, t1, done = 0, batch, stride, limit, clock;
 	double grow_ns, shrink_ns;
 
-	parse(argc, argv);
+	bench_options(argc, argv, about, options);
 	bench_watchdog(BENCH_WATCHDOG_SECONDS);
 	limit = bench_raise_nofile(opt.watches + SPARE_FDS + 1);
 	if (limit < 2 * SPARE_FDS)
@@ -220,24 +201,30 @@ int main(int argc, char **argv)
 	 * ADD and DEL inside the full set: batches of watches spread over all of it are
 	 * taken out and put back, so that the size stays what it is.
 	 */
-	batch = opt.watches < 1000 ? opt.watches : 1000;
+	batch = opt.watches < BENCH_GROUP ? opt.watches : BENCH_GROUP;
 	stride = opt.watches / batch;
+	clock = bench_clock_cost();
 	while (done < opt.samples) {
 		/* Another offset each time, so that the watches of one batch are not cached. */
-		uint64_t offset = done / batch % stride;
+		uint64_t offset = done / batch % stride, took;
 
 		t0 = bench_now();
 		for (uint64_t i = 0; i < batch; i++)
 			del(i * stride + offset);
-		t1 = bench_now();
+		took = bench_since(t0, clock);
 		if (done == 0)
-			check_watch(offset, opt.dup);
-		in_del += t1 - t0;
-		t1 = bench_now();
+			check_watch(offset, opt.dup && batch < opt.watches);
+		bench_groups_add(&in_del, took, batch);
+		t0 = bench_now();
 		for (uint64_t i = 0; i < batch; i++)
 			add(i * stride + offset);
-		t2 = bench_now();
-		in_add += t2 - t1;
+		bench_groups_add(&in_add, bench_since(t0, clock), batch);
+		/* Other watches than those that were just added. */
+		offset = (offset + stride / 2) % stride;
+		t0 = bench_now();
+		for (uint64_t i = 0; i < batch && !opt.dup; i++)
+			event(i * stride + offset);
+		bench_groups_add(&in_event, bench_since(t0, clock), batch);
 		done += batch;
 	}
 	for (uint64_t w = 0; w < opt.watches; w += stride)
@@ -254,9 +241,9 @@ int main(int argc, char **argv)
 	printf("program=watches ");
 	bench_print_served(fds[0]);
 	printf("watches=%" PRIu64 " descriptors=%" PRIu64 " epolls=%" PRIu64 " dup=%d "
-	       "add_ns=%.1f del_ns=%.1f grow_add_ns=%.1f shrink_del_ns=%.1f ",
-	       opt.watches, n_fds, n_epolls, opt.dup, (double)in_add / (double)done,
-	       (double)in_del / (double)done, grow_ns, shrink_ns);
+	       "add_ns=%.1f del_ns=%.1f event_ns=%.1f grow_add_ns=%.1f shrink_del_ns=%.1f ",
+	       opt.watches, n_fds, n_epolls, opt.dup, bench_groups_median(&in_add),
+	       bench_groups_median(&in_del), bench_groups_median(&in_event), grow_ns, shrink_ns);
 	if (opt.watches >= MIN_FOR_BYTES) {
 		int64_t rss = full.rss - objects.rss, slab = full.slab - objects.slab;
 

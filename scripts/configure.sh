@@ -5,7 +5,8 @@
 #
 # Makes BUILDDIR ready for ninja and does nothing when it already is. Meson reads the source lists
 # only when it configures, so it runs again whenever a file has come or gone, or when the options,
-# the compiler (CC) or the place of installation (PREFIX) differ from those of the last time.
+# the compiler (CC), the place of installation (PREFIX) or the libraries that are there differ from
+# those of the last time: who runs `make demo` first has no library for tests yet.
 set -eu
 
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -17,6 +18,12 @@ stamp=$build/.configured
 wanted=$(
 	printf 'compiler %s\n' "${CC-default}"
 	printf 'option %s\n' "$@"
+	for library in liburcu-bp liburing cmocka; do
+		printf 'library %s %s\n' "$library" "$(pkg-config --modversion "$library" 2>/dev/null)"
+	done
+	if echo '#include <libaio.h>' | ${CC:-cc} -E - >/dev/null 2>&1; then
+		echo 'header libaio.h'
+	fi
 	sh "$top/scripts/list-sources.sh" tree "$top"
 )
 

@@ -37,6 +37,7 @@ javac default-jdk-headless
 memcached memcached
 nginx nginx-light
 node nodejs
+qemu-img qemu-utils
 redis-server redis-server
 stress-ng stress-ng
 wrk wrk

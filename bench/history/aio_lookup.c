@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/atomic.h"
+#include "base/delay.h"
 #include "base/lock.h"
 #include "base/rcu.h"
 
@@ -20,6 +21,7 @@ void old_put(struct old_context *c)
 /* In a read section. */
 static struct old_context *enter(struct old_context *c)
 {
+	PLX_DELAY(old_context_found);
 	if (c && plx_unlikely(plx_xadd(&c->state, CALL) & DEAD)) {
 		old_put(c);
 		c = NULL;

@@ -89,7 +89,7 @@ int pollux_ep_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_
  */
 void pollux_ep_set_max_watches(long max);
 
-/* Registrations that exist now, over all epolls. */
+/* Registrations that exist now, over all epolls. Waits for a grace period. */
 long pollux_ep_watches(void);
 
 /*

@@ -39,6 +39,7 @@ extern "C" {
 
 struct pollux_file;
 struct plx_watch;
+struct plx_index;
 
 /*
  * Operations of a kind of file.
@@ -68,6 +69,7 @@ struct pollux_file {
 	uint32_t lock;
 	uint32_t flags;
 	uint32_t kind;
+	struct plx_index *index;
 };
 
 /*

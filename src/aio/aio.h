@@ -12,13 +12,12 @@
  * program's own iocb: the kernel's checks, its errors and its events are then the
  * program's. The twin is made when it is first needed, also for the first sleep: threads
  * sleep in the kernel's io_pgetevents on the twin, so that signals, masks and time-outs
- * are the kernel's (getevents.c).
+ * are the kernel's (wait.c).
  *
  * Events of the twin are taken from its ring by user-space reaping, which the ABI permits
- * to one consumer at a time: under kioctx.lock, and only while nobody sleeps in the kernel
- * on it. While requests are with the twin nobody can tell the program's own reaper of a
- * completion, and the ring's magic says so: readers that see another magic than the ABI's
- * have to make the call.
+ * to one consumer at a time: under kioctx.lock, and never by a call. While requests are with the
+ * twin nobody can tell the program's own reaper of a completion, and the ring's magic says so:
+ * readers that see another magic than the ABI's have to make the call.
  *
  * The third engine is there for operators who ask for it: it hands plain reads and writes
  * to a thread of this process (async.c). Each of them is a call inside the context, which
@@ -28,7 +27,7 @@
  *   user_id             written under root.lock and kioctx.lock (mremap)
  *   state               atomic; see below
  *   tail, head's moves  kioctx.lock (the program may move head, too)
- *   sleepers, bell      kioctx.lock
+ *   waiters, bell       kioctx.lock
  *   twin, twin_*        made under kioctx.twin_lock, constant until destroy
  *   twin_pending        kioctx.lock
  *   root.table          RCU; written under root.lock
@@ -85,10 +84,13 @@ struct plx_kioctx {
 	uint32_t nr;
 	uint32_t tail;
 	plx_lock_t lock;
-	/* Threads that sleep in the kernel on the twin. */
-	uint32_t sleepers;
-	/* The marker event that wakes one of them is on its way. */
+	/* Atomic: it is being handed over to the kernel. */
+	uint32_t moving;
+	/* Atomic: it has been; what is left keeps the slot. */
+	uint32_t given;
+	/* The bell is in the twin, or about to be. */
 	uint32_t bell;
+	struct plx_aio_waiter *waiters;
 	/* With the kernel: accepted by the twin and not taken from it. */
 	uint32_t twin_pending;
 	/* 0 until the twin is needed. */
@@ -99,8 +101,15 @@ struct plx_kioctx {
 	/* What the program asked for. */
 	uint32_t nr_events;
 	uint32_t id;
+	/* Of the process that made it; see plx_aio_inherited. */
+	uint32_t birth;
 	size_t size;
 };
+
+static inline bool plx_aio_dead(const struct plx_kioctx *k)
+{
+	return plx_load(&k->state) & PLX_AIO_DEAD;
+}
 
 /* --- contexts (table.c, context.c) ----------------------------------------------------- */
 
@@ -118,11 +127,21 @@ void plx_aio_put(struct plx_kioctx *k, uint32_t slots);
  */
 bool plx_aio_header(aio_context_t ctx, uint64_t *header);
 struct plx_kioctx *plx_aio_peek(aio_context_t ctx, uint64_t header);
+/* In an RCU section: the context with the id in the header, wherever its ring is. */
+struct plx_kioctx *plx_aio_slot(uint64_t header);
 
 /* Puts k into the table; sets its id. 0, -EAGAIN (limit) or -ENOMEM. */
 int plx_aio_table_add(struct plx_kioctx *k, uint64_t limit);
 /* Takes it out, once: true for the caller who did. k stays readable for a grace period. */
 bool plx_aio_table_del(struct plx_kioctx *k);
+/* Whether all slots below have contexts that were handed over. */
+bool plx_aio_table_given_below(uint32_t id);
+/* Takes one out that was handed over, and releases it; k is looked at only if slot id has it. */
+void plx_aio_table_give(struct plx_kioctx *k, uint32_t id);
+/* Its ring goes; the address is the kernel's by now. */
+void plx_aio_context_given(struct plx_kioctx *k);
+/* k is what the child of a fork has of a context of its parent: nothing of it may be touched. */
+bool plx_aio_inherited(const struct plx_kioctx *k);
 /* Its ring has moved to another address. */
 void plx_aio_table_moved(struct plx_kioctx *k, unsigned long user_id);
 
@@ -160,32 +179,79 @@ extern struct iocb plx_aio_bell;
 
 /* Makes sure that there is a twin: 0, -EINVAL (destroyed meanwhile) or what io_setup said. */
 int plx_aio_twin_make(struct plx_kioctx *k);
-/*
- * kioctx.lock held. Moves the twin's events to the ring, as far as there is room. Nothing
- * if somebody sleeps in the kernel: then the events are his.
- */
+/* kioctx.lock held. Moves the twin's events to the ring, as far as there is room. */
 void plx_aio_twin_drain(struct plx_kioctx *k);
 /*
  * kioctx.lock held. Takes up to n of the twin's events to the program's array, past our
  * ring; returns how many, or -EFAULT. Those in our ring are older.
  */
 long plx_aio_twin_take(struct plx_kioctx *k, struct io_event *user, long n);
-/*
- * kioctx.lock held. n events that a system call took out of the twin. Returns how many of
- * them the program has got, bells left out, or -EFAULT: then they are in our ring.
- */
-#define PLX_AIO_BATCH 64
-long plx_aio_twin_sort(struct plx_kioctx *k, struct io_event *user, const struct io_event *ev,
-		       long n);
 /* Submits n iocbs of the program; returns what the kernel returned. */
 long plx_aio_twin_submit(struct plx_kioctx *k, long n, struct iocb **user);
-/* kioctx.lock not held: wakes one sleeper, if there are any and none has been rung for. */
+/* kioctx.lock not held: what plx_aio_due has promised. */
 void plx_aio_ring_bell(struct plx_kioctx *k);
+
+/* --- contexts that become the kernel's (handover.c) ------------------------------------------- */
+
+/*
+ * The caller is inside, and speaks for one slot. True: the context is the kernel's, under the same
+ * address, and the caller is not inside it any more.
+ */
+bool plx_aio_hand_over(struct plx_kioctx *k);
+/* io_destroy of one that was; PLX_PASS if it is none. */
+long plx_aio_destroy_given(aio_context_t ctx);
+/* A file or a block device that is open for direct I/O. */
+bool plx_aio_is_direct(int fd);
+/* k is DEAD: returns when it is not about to be handed over any more. */
+void plx_aio_moved(const struct plx_kioctx *k);
+
+/* --- taking and waiting (getevents.c, wait.c) ------------------------------------------------ */
+
+/* What a call was asked for. */
+struct plx_aio_want {
+	long min, nr;
+	struct io_event *user;
+	/* In nanoseconds; negative: without limit (AIO-GET-05). */
+	int64_t timeout;
+	/* io_pgetevents: the mask for the call, or none. */
+	bool pget;
+	bool masked;
+	uint64_t mask;
+};
+
+/* kioctx.lock held. Up to n events to the program, or -EFAULT and none of them is taken. */
+long plx_aio_take(struct plx_kioctx *k, struct io_event *user, long n);
+/*
+ * Takes what there is, and waits if that is too little. *slept: it has been in the kernel.
+ * *k: NULL if the context was destroyed by a handler that interrupted the wait; the
+ * caller's call inside it has been ended then.
+ */
+long plx_aio_wait(struct plx_kioctx **k, const struct plx_aio_want *w, bool *slept);
+/*
+ * Handlers of signals that the mask lets in run, as at the end of the kernel's call; true
+ * if one did. Sleeps for up to ns.
+ */
+bool plx_aio_let_signals_in(const struct plx_aio_want *w, int64_t ns);
+/*
+ * kioctx.lock held, and about to be given up. True: somebody waits for what is in our ring, and
+ * the caller has to ring the bell.
+ */
+bool plx_aio_due(struct plx_kioctx *k);
+/* Ends what calls further up on this stack, frame being one's own, have left by a jump. */
+void plx_aio_wait_check(void *frame);
+/* This thread, which is about to destroy k, ends its own waits for it. */
+void plx_aio_wait_forsake(struct plx_kioctx *k);
+/* Makes the key by which ends of threads are heard of; see plx_retire_init. */
+void plx_aio_wait_init(void);
 
 /* --- submission (submit.c) ------------------------------------------------------------------ */
 
-/* The event of a request that the kernel does not know. The caller holds its slot and a call. */
-void plx_aio_complete(struct plx_kioctx *k, const struct io_event *ev);
+/*
+ * The event of a request that the kernel does not know; the caller holds its slot and a call.
+ * True if plx_aio_ring_bell is to be called: after the eventfd of the request has been told, as
+ * in the kernel.
+ */
+bool plx_aio_post(struct plx_kioctx *k, const struct io_event *ev);
 /* A regular file of a file system that we know, or a block device. */
 bool plx_aio_known_file(int fd);
 /* The in-process eventfd that a completion is to be told to, with a reference, or NULL. */

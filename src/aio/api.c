@@ -36,7 +36,15 @@ int pollux_io_destroy(aio_context_t ctx)
 
 int pollux_io_submit(aio_context_t ctx, long nr, struct iocb **iocbs)
 {
-	API_RETURN(plx_aio_submit(ctx, nr, iocbs), plx_sys3(SYS_io_submit, ctx, nr, iocbs));
+	long r = plx_aio_submit(ctx, nr, iocbs), visible;
+
+	if (r == PLX_PASS) {
+		visible = plx_px_escape_iocbs(nr, (void *const *)iocbs);
+		r = plx_sys3(SYS_io_submit, ctx, visible, iocbs);
+		if (r == 0 && visible == 0 && nr > 0)
+			r = -EBADF;
+	}
+	return api_result(r);
 }
 
 int pollux_io_getevents(aio_context_t ctx, long min_nr, long nr, struct io_event *events,

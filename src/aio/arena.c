@@ -166,6 +166,7 @@ struct plx_aio_ring *plx_aio_ring_map(size_t size, unsigned long *user)
 
 void plx_aio_ring_unmap(struct plx_aio_ring *ring, size_t size, unsigned long user)
 {
-	plx_sys2(SYS_munmap, user, size);
+	if (user)
+		plx_sys2(SYS_munmap, user, size);
 	pages_put(ring, size);
 }

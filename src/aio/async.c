@@ -23,11 +23,15 @@
  * engines: bad addresses and vectors, files that are not open for it, what RLIMIT_FSIZE
  * forbids (SIGXFSZ is for the submitter), and writes that append (the workers keep no order).
  *
+ * The thread ends when it has had nothing to do for a while, and comes back on need. It must
+ * not be the last one: a process whose threads have all ended has ended (AIO-PROC-01), and
+ * this one, which takes no signal, would keep it.
+ *
  * In the child of a fork nothing of this exists: what leads here is wiped, the rest is not
  * in its memory, and its copies of the two descriptors are closed.
  *
- *   root.engine, refused   written under root.lock
- *   free, fresh, queue     async.lock; so is accepts
+ *   root.engine, refused   written under root.lock, which starting and ending hold
+ *   free, fresh, queue     async.lock; so are accepts, open and stop
  *   kick_due               atomic: the queue was empty and the bell has not been rung
  *   inflight               atomic: slots taken whose request has not been answered
  *   life                   atomic: STARTING, SERVING or ENDED
@@ -49,7 +53,9 @@ enum plx_aio_mode plx_aio_mode = PLX_AIO_AUTO;
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include "base/clock.h"
 #include "base/delay.h"
+#include "base/inside.h"
 #include "base/mem.h"
 #include "base/rcu.h"
 #include "base/sys.h"
@@ -63,6 +69,7 @@ enum plx_aio_mode plx_aio_mode = PLX_AIO_AUTO;
 /* More that are blocked at a time hold up the others. */
 #define WORKERS 64
 #define STACK (256 * 1024)
+#define IDLE_NS 1000000000ll
 /* How often a request is tried again that came back for no reason of its own. */
 #define TRIES 64
 
@@ -96,7 +103,10 @@ enum life {
 struct plx_async {
 	struct io_uring ring;
 	plx_lock_t lock;
+	/* Requests may come; the bell may be rung. */
 	bool accepts;
+	bool open;
+	bool stop;
 	uint32_t nslots;
 	/* Slots from here on were never used. */
 	uint32_t fresh;
@@ -107,7 +117,8 @@ struct plx_async {
 	uint32_t inflight;
 	uint32_t drainers;
 	uint32_t life;
-	uint32_t stop;
+	/* Why it has no ring, once it has ended. */
+	int error;
 	/* The service thread's. */
 	bool bell_armed;
 	uint64_t bell_value;
@@ -117,9 +128,12 @@ struct plx_async {
 /* On a page that is wiped in the child of a fork. */
 struct root {
 	plx_lock_t lock;
-	/* The service thread could not be had, or has had to go. */
+	/* It cannot be had, or has had to go for good. */
 	uint32_t refused;
+	/* While there is a thread. */
 	struct plx_async *engine;
+	/* What the next one will use. */
+	struct plx_async *memory;
 };
 
 static struct root *root;
@@ -156,21 +170,24 @@ static enum life life_after(struct plx_async *a, enum life was)
 
 /* --- slots and the queue ------------------------------------------------------------------ */
 
-static struct request *slot_take(struct plx_async *a)
+/* False if this engine is about to end: look for another. *out: NULL if it is full. */
+static bool slot_take(struct plx_async *a, struct request **out)
 {
-	struct request *r = NULL;
+	bool accepts;
 
+	*out = NULL;
 	plx_lock(&a->lock, PLX_RANK_AIO_ASYNC);
-	if (a->accepts && a->free) {
-		r = a->free;
-		a->free = r->next;
-	} else if (a->accepts && a->fresh < a->nslots) {
-		r = &a->slot[a->fresh++];
+	accepts = a->accepts;
+	if (accepts && a->free) {
+		*out = a->free;
+		a->free = (*out)->next;
+	} else if (accepts && a->fresh < a->nslots) {
+		*out = &a->slot[a->fresh++];
 	}
-	if (r)
+	if (*out)
 		plx_xadd(&a->inflight, 1);
 	plx_unlock(&a->lock, PLX_RANK_AIO_ASYNC);
-	return r;
+	return accepts;
 }
 
 static void slot_put(struct plx_async *a, struct request *r)
@@ -215,11 +232,14 @@ static void ring_bell(struct plx_async *a)
 {
 	const uint64_t one = 1;
 
-	(void)a;
-	/* The numbers may move away (plx_fd_evict), but not within an RCU section. */
+	/* With the lock: the number is closed by the end of the thread. */
+	plx_lock(&a->lock, PLX_RANK_AIO_ASYNC);
+	/* It may move away, too (plx_fd_evict), but not within an RCU section. */
 	plx_rcu_read_lock();
-	plx_sys3(SYS_write, plx_load(&bell_fd), &one, sizeof(one));
+	if (a->open)
+		plx_sys3(SYS_write, plx_load(&bell_fd), &one, sizeof(one));
 	plx_rcu_read_unlock();
+	plx_unlock(&a->lock, PLX_RANK_AIO_ASYNC);
 }
 
 /* Puts a file, or none (-1), into the ring's table, for the slot of r. */
@@ -245,19 +265,26 @@ static void finish(struct plx_async *a, struct request *r, long res)
 	struct pollux_eventfd *e = r->resfd;
 	struct plx_kioctx *k = r->k;
 	struct io_event ev = r->ev;
+	bool due;
 
 	ev.res = res;
-	/* First: once the event is there, its file is not held any more. */
+	/*
+	 * First: once the event is there, we do not hold its file any more. The kernel's worker
+	 * may for a moment, as the kernel's AIO does, which tells of the event before it puts
+	 * the file.
+	 */
 	file_set(a, r, -1);
 	plx_free(r->iov);
 	slot_put(a, r);
 	PLX_DELAY(aio_async_done);
-	plx_aio_complete(k, &ev);
+	due = plx_aio_post(k, &ev);
 	if (e) {
 		plx_eventfd_tell(e);
 		plx_eventfd_unpin(e);
 		pollux_file_put(&e->file);
 	}
+	if (due)
+		plx_aio_ring_bell(k);
 	plx_aio_put(k, 1);
 	answered(a);
 }
@@ -313,23 +340,85 @@ static void collect(struct plx_async *a)
 	}
 }
 
+/*
+ * Sends what is in the ring and waits for something to come; 0, or -ETIME if nothing has, for
+ * so long that the thread may not be needed. Always bounded: what is on its way now may be
+ * taken back by its submitter, of which nobody is told.
+ */
+static int wait_once(struct plx_async *a)
+{
+	struct __kernel_timespec idle = {.tv_sec = IDLE_NS / PLX_NSEC,
+					 .tv_nsec = IDLE_NS % PLX_NSEC};
+	struct io_uring_cqe *cqe;
+	int r = io_uring_submit_and_wait_timeout(&a->ring, &cqe, 1, &idle, NULL);
+
+	return r < 0 ? r : 0;
+}
+
+/* root.lock held. If nothing is on its way nobody finds the engine any more. */
+static bool close_if_idle(struct root *r, struct plx_async *a)
+{
+	bool idle;
+
+	plx_lock(&a->lock, PLX_RANK_AIO_ASYNC);
+	idle = !plx_load(&a->inflight);
+	if (idle) {
+		plx_store_rel(&r->engine, NULL);
+		a->accepts = a->open = false;
+	}
+	plx_unlock(&a->lock, PLX_RANK_AIO_ASYNC);
+	return idle;
+}
+
+/* root.lock held. io_uring_queue_exit closes a number of its own. */
+static void ring_close(struct plx_async *a)
+{
+	a->ring.ring_fd = plx_sys3(SYS_fcntl, plx_load(&ring_fd), F_DUPFD_CLOEXEC, 0);
+	plx_fd_unhide(&ring_fd);
+	io_uring_queue_exit(&a->ring);
+	plx_fd_unhide(&bell_fd);
+}
+
+/*
+ * The thread ends, if nothing has come meanwhile. All under root.lock: the next one has the
+ * same memory and the same two variables.
+ */
+static bool leave(struct plx_async *a)
+{
+	struct root *r = plx_load_acq(&root);
+	bool left;
+
+	PLX_DELAY(aio_async_leave);
+	plx_lock(&r->lock, PLX_RANK_AIO_START);
+	left = close_if_idle(r, a);
+	if (left) {
+		ring_close(a);
+		life_set(a, ENDED);
+	}
+	plx_unlock(&r->lock, PLX_RANK_AIO_START);
+	return left;
+}
+
+/* Until it has had nothing to do for a while, or is told to stop. */
 static void serve(struct plx_async *a)
 {
 	struct request *list = NULL;
+	bool wanted = true;
 	int r;
 
-	while (!plx_load_acq(&a->stop)) {
+	while (wanted) {
 		arm_bell(a);
 		if (!list)
 			list = queue_take(a);
 		list = fill_ring(a, list);
 		/* It sleeps when everything has been sent and the bell would wake it. */
-		r = list || !a->bell_armed ? io_uring_submit(&a->ring)
-					   : io_uring_submit_and_wait(&a->ring, 1);
+		r = list || !a->bell_armed ? io_uring_submit(&a->ring) : wait_once(a);
 		collect(a);
 		plx_retire_flush_if_full();
+		if (r == -ETIME || plx_load(&a->stop))
+			wanted = !leave(a);
 		/* No memory for requests at the moment. */
-		if (r < 0 && r != -EINTR)
+		else if (r < 0 && r != -EINTR)
 			plx_sys0(SYS_sched_yield);
 	}
 }
@@ -348,7 +437,7 @@ static int register_files(struct plx_async *a, int bell)
 	for (uint32_t i = 0; i < BELL_SLOT + 1 + a->nslots; i++)
 		files[i] = i == BELL_SLOT ? bell : -1;
 	err = a->nslots < SLOTS_MIN
-		      ? -EMFILE
+		      ? -EPERM
 		      : io_uring_register_files(&a->ring, files, BELL_SLOT + 1 + a->nslots);
 	plx_limit_restore(&was);
 	return err;
@@ -419,29 +508,26 @@ static int ring_open(struct plx_async *a)
 	return err;
 }
 
-/* io_uring_queue_exit closes a number of its own. */
-static void ring_close(struct plx_async *a)
-{
-	a->ring.ring_fd = plx_sys3(SYS_fcntl, plx_load(&ring_fd), F_DUPFD_CLOEXEC, 0);
-	plx_fd_unhide(&ring_fd);
-	io_uring_queue_exit(&a->ring);
-	plx_fd_unhide(&bell_fd);
-}
-
 static void *service_main(void *arg)
 {
+	/* All its life: it has every signal blocked. */
+	PLX_INSIDE();
 	struct plx_async *a = arg;
+	int err;
 
 	pthread_setname_np(pthread_self(), "pollux-aio");
-	if (ring_open(a) >= 0) {
-		life_set(a, SERVING);
-		serve(a);
-		ring_close(a);
+	err = ring_open(a);
+	if (err < 0) {
+		a->error = err;
+		life_set(a, ENDED);
+		return NULL;
 	}
-	life_set(a, ENDED);
+	life_set(a, SERVING);
+	serve(a);
 	return NULL;
 }
 
+/* The thread is made with all signals blocked: it touches no memory of the program. */
 static int thread_new(struct plx_async *a)
 {
 	pthread_attr_t attr;
@@ -449,7 +535,6 @@ static int thread_new(struct plx_async *a)
 	sigset_t mask, old;
 	int err;
 
-	/* It touches no memory of the program. */
 	sigfillset(&mask);
 	pthread_sigmask(SIG_SETMASK, &mask, &old);
 	pthread_attr_init(&attr);
@@ -465,10 +550,11 @@ static int thread_new(struct plx_async *a)
 	}
 	pthread_attr_destroy(&attr);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	return err;
+	return -err;
 }
 
-static struct plx_async *engine_new(void)
+/* Kept for the rest of the process: a late look at it must find it. */
+static struct plx_async *memory_new(void)
 {
 	struct plx_async *a;
 	long p;
@@ -479,12 +565,42 @@ static struct plx_async *engine_new(void)
 		return NULL;
 	a = (struct plx_async *)p;
 	a->queue_end = &a->queue;
-	a->accepts = true;
-	if (plx_sys3(SYS_madvise, a, sizeof(*a), MADV_DONTFORK) < 0 || thread_new(a) ||
-	    life_after(a, STARTING) != SERVING) {
+	if (plx_sys3(SYS_madvise, a, sizeof(*a), MADV_DONTFORK) < 0) {
 		plx_sys2(SYS_munmap, a, sizeof(*a));
 		return NULL;
 	}
+	return a;
+}
+
+/* What may be otherwise the next time. */
+static bool passes(int err)
+{
+	return err == -EMFILE || err == -ENFILE || err == -ENOMEM || err == -EAGAIN;
+}
+
+/* root.lock held; there is no thread. */
+static struct plx_async *engine_new(struct root *r)
+{
+	struct plx_async *a = r->memory;
+	int err;
+
+	if (!a)
+		a = r->memory = memory_new();
+	if (!a)
+		return NULL;
+	a->error = 0;
+	a->bell_armed = false;
+	plx_store(&a->life, STARTING);
+	err = thread_new(a);
+	if (!err && life_after(a, STARTING) == ENDED)
+		err = a->error;
+	if (err) {
+		plx_store(&r->refused, !passes(err));
+		return NULL;
+	}
+	plx_lock(&a->lock, PLX_RANK_AIO_ASYNC);
+	a->accepts = a->open = true;
+	plx_unlock(&a->lock, PLX_RANK_AIO_ASYNC);
 	return a;
 }
 
@@ -509,11 +625,8 @@ static struct plx_async *engine_get(void)
 	plx_lock(&r->lock, PLX_RANK_AIO_START);
 	a = r->engine;
 	if (!a && !r->refused) {
-		a = engine_new();
-		if (a)
-			plx_store_rel(&r->engine, a);
-		else
-			plx_store(&r->refused, 1);
+		a = engine_new(r);
+		plx_store_rel(&r->engine, a);
 	}
 	plx_unlock(&r->lock, PLX_RANK_AIO_START);
 	return a;
@@ -628,9 +741,14 @@ static void resfd_drop(struct pollux_eventfd *e)
 static bool hand_over(struct plx_kioctx *k, const struct iocb *cb, struct iocb *user,
 		      const struct want *w, struct pollux_eventfd *e)
 {
-	struct plx_async *a = engine_get();
-	struct request *r = a ? slot_take(a) : NULL;
+	struct plx_async *a;
+	struct request *r;
 
+	do {
+		a = engine_get();
+		if (!a)
+			return false;
+	} while (!slot_take(a, &r));
 	if (!r)
 		return false;
 	if (plx_store_user32(plx_aio_key(user), 0) || !file_set(a, r, (int)cb->aio_fildes)) {
@@ -690,7 +808,7 @@ static void drain(struct plx_async *a)
 	plx_xadd(&a->drainers, -1);
 }
 
-void plx_aio_async_drain(void)
+PLX_CHILD_CODE void plx_aio_async_drain(void)
 {
 	struct plx_async *a = engine_now();
 
@@ -700,6 +818,7 @@ void plx_aio_async_drain(void)
 
 void plx_aio_async_stop(void)
 {
+	PLX_INSIDE();
 	struct root *r = plx_load_acq(&root);
 	struct plx_async *a;
 
@@ -708,14 +827,16 @@ void plx_aio_async_stop(void)
 	plx_lock(&r->lock, PLX_RANK_AIO_START);
 	plx_store(&r->refused, 1);
 	a = r->engine;
+	if (a) {
+		plx_lock(&a->lock, PLX_RANK_AIO_ASYNC);
+		a->accepts = false;
+		plx_store(&a->stop, true);
+		plx_unlock(&a->lock, PLX_RANK_AIO_ASYNC);
+	}
 	plx_unlock(&r->lock, PLX_RANK_AIO_START);
 	if (!a)
 		return;
-	plx_lock(&a->lock, PLX_RANK_AIO_ASYNC);
-	a->accepts = false;
-	plx_unlock(&a->lock, PLX_RANK_AIO_ASYNC);
 	drain(a);
-	plx_store_rel(&a->stop, 1);
 	ring_bell(a);
 	life_after(a, SERVING);
 }
@@ -732,7 +853,7 @@ void plx_aio_async_kick(void)
 {
 }
 
-void plx_aio_async_drain(void)
+PLX_CHILD_CODE void plx_aio_async_drain(void)
 {
 }
 

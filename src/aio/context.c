@@ -136,6 +136,11 @@ static void release(struct plx_kioctx *k)
 	plx_retire_flush_if_full();
 }
 
+void plx_aio_context_given(struct plx_kioctx *k)
+{
+	plx_aio_ring_unmap(k->ring, k->size, 0);
+}
+
 /* The ring's size follows AIO-RING-02, so that programs see the number that they know. */
 static struct plx_kioctx *context_new(uint32_t nr_events, uint32_t asked)
 {
@@ -168,12 +173,18 @@ static struct plx_kioctx *context_new(uint32_t nr_events, uint32_t asked)
 
 static void destroy(struct plx_kioctx *k)
 {
+	bool ring;
+
 	PLX_DELAY(aio_destroy_dead);
 	/*
-	 * Sleepers leave one after the other, the last bell being rung by the last but one.
-	 * The lock is also for those in take_at_once, who are not counted.
+	 * Waiters hear the bell together, or one makes sure that the next does. The lock is also
+	 * for those in take_at_once, who are not counted.
 	 */
-	plx_aio_ring_bell(k);
+	plx_lock(&k->lock, PLX_RANK_AIO);
+	ring = plx_aio_due(k);
+	plx_unlock(&k->lock, PLX_RANK_AIO);
+	if (ring)
+		plx_aio_ring_bell(k);
 	PLX_DELAY(aio_destroy_wait);
 	wait_for_calls(k);
 	/* Not before: the kernel may give the address of the twin to the next one. */
@@ -193,6 +204,8 @@ long plx_aio_setup(unsigned int nr_events, aio_context_t *user)
 	aio_context_t id;
 	int err;
 
+	if (!plx_px_begin())
+		return PLX_PASS;
 	if (plx_load_user64(&id, user))
 		return -EFAULT;
 	if (id || !nr_events)
@@ -233,11 +246,12 @@ long plx_aio_destroy(aio_context_t ctx)
 	struct plx_kioctx *k = plx_aio_get(ctx, 0);
 
 	if (!k)
-		return PLX_PASS;
+		return plx_aio_destroy_given(ctx);
 	if (!plx_aio_table_del(k)) {
 		plx_aio_put(k, 0);
 		return -EINVAL;
 	}
+	plx_aio_wait_forsake(k);
 	destroy(k);
 	return 0;
 }

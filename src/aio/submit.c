@@ -40,7 +40,7 @@ enum engine {
 /* Per number: how often INLINE (1 to 64) or TWIN (129 to 192) may be believed; 0: ask. */
 #define CHECK_AGAIN 64
 #define BELIEVE_TWIN 128
-uint8_t plx_aio_believed[PLX_AIO_FDS];
+PLX_LARGE uint8_t plx_aio_believed[PLX_AIO_FDS];
 
 /*
  * File systems whose buffered reads and writes the kernel's AIO does within io_submit, by
@@ -147,6 +147,10 @@ static long do_it(const struct iocb *cb)
 	default:
 		nr = SYS_pwritev;
 	}
+	if (PLX_INJECTED(wrong_errno))
+		return -EIO;
+	if (cb->aio_lio_opcode == IOCB_CMD_PWRITE && PLX_INJECTED(wrong_data))
+		return (long)cb->aio_nbytes;
 	return plx_sys4(nr, cb->aio_fildes, cb->aio_buf, cb->aio_nbytes, cb->aio_offset);
 }
 
@@ -187,25 +191,24 @@ static void resfd_tell(struct pollux_eventfd *e, const struct iocb *cb)
 	const uint64_t one = 1;
 
 	if (plx_efd_signal(e) == -ESTALE) {
-		plx_spill_wait(e);
+		plx_spill_wait(&e->file);
 		plx_sys3(SYS_write, cb->aio_resfd, &one, sizeof(one));
 	}
 	pollux_file_put(&e->file);
 }
 
-void plx_aio_complete(struct plx_kioctx *k, const struct io_event *ev)
+bool plx_aio_post(struct plx_kioctx *k, const struct io_event *ev)
 {
-	bool sleepers;
+	bool due;
 
 	plx_lock(&k->lock, PLX_RANK_AIO);
 	/* What the kernel has completed came earlier (AIO-CQ-01). */
 	if (k->twin_pending)
 		plx_aio_twin_drain(k);
 	plx_ring_post(k, ev);
-	sleepers = k->sleepers;
+	due = plx_aio_due(k);
 	plx_unlock(&k->lock, PLX_RANK_AIO);
-	if (plx_unlikely(sleepers))
-		plx_aio_ring_bell(k);
+	return due;
 }
 
 /* 1: done. 0: not for this engine, nothing has happened. Else the error of io_submit. */
@@ -213,6 +216,7 @@ static int try_inline(struct plx_kioctx *k, const struct iocb *cb, struct iocb *
 {
 	struct io_event ev = {.data = cb->aio_data, .obj = (uint64_t)(uintptr_t)user};
 	struct pollux_eventfd *e = NULL;
+	bool due;
 
 	if (!plain(cb) || engine_of(cb->aio_fildes) != INLINE)
 		return 0;
@@ -236,9 +240,12 @@ static int try_inline(struct plx_kioctx *k, const struct iocb *cb, struct iocb *
 			pollux_file_put(&e->file);
 		return 0;
 	}
-	plx_aio_complete(k, &ev);
+	due = plx_aio_post(k, &ev);
+	plx_stat(PLX_STAT_AIO_INLINE);
 	if (e)
 		resfd_tell(e, cb);
+	if (plx_unlikely(due))
+		plx_aio_ring_bell(k);
 	return 1;
 }
 
@@ -307,14 +314,19 @@ static long submit_to_twin(struct plx_kioctx *k, struct iocb **user, long i, lon
 	err = plx_aio_twin_make(k);
 	if (err)
 		return err;
-	return plx_aio_twin_submit(k, n, user + i);
+	n = plx_aio_twin_submit(k, n, user + i);
+	if (plx_unlikely(plx_load(&plx_stats_wanted)) && n > 0)
+		plx_stat_add(PLX_STAT_AIO_KERNEL, n);
+	return n;
 }
 
 /* As try_inline. What the other engines do may take its time: so nobody waits for us. */
 static int try_async(struct plx_kioctx *k, const struct iocb *cb, struct iocb *user)
 {
-	if (plain(cb) && plx_aio_async_submit(k, cb, user))
+	if (plain(cb) && plx_aio_async_submit(k, cb, user)) {
+		plx_stat(PLX_STAT_AIO_ASYNC);
 		return 1;
+	}
 	plx_aio_async_kick();
 	return 0;
 }
@@ -349,6 +361,16 @@ static long submit(struct plx_kioctx *k, struct iocb **user, long nr)
 	return done ? done : r;
 }
 
+/* What a context is used for first says what it is used for. */
+static bool for_direct_io(const struct plx_kioctx *k, struct iocb **user, long nr)
+{
+	struct iocb cb, *at;
+
+	return plx_unlikely(!plx_load(&k->tail) && !plx_load(&k->twin)) && nr > 0 &&
+	       plx_aio_mode == PLX_AIO_AUTO && fetch(user, 0, &at, &cb) == 0 && plain(&cb) &&
+	       plx_aio_is_direct((int)cb.aio_fildes);
+}
+
 long plx_aio_submit(aio_context_t ctx, long nr, struct iocb **user)
 {
 	PLX_INSIDE();
@@ -360,6 +382,8 @@ long plx_aio_submit(aio_context_t ctx, long nr, struct iocb **user)
 	/* One slot is the call's own while it is inside. */
 	k = plx_aio_get(ctx, 1);
 	if (!k)
+		return PLX_PASS;
+	if (for_direct_io(k, user, nr) && plx_aio_hand_over(k))
 		return PLX_PASS;
 	if (nr > k->nr)
 		nr = k->nr;

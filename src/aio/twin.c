@@ -5,17 +5,18 @@
  * The program's iocbs are submitted to it as they are, so the events that come out of it
  * are the program's to the last bit, whatever the request was.
  *
- * Its ring is read in user space under kioctx.lock, unless somebody sleeps in the kernel
- * on it: a sleeper takes events itself, and two consumers would take the same ones. A
- * sleeper announces itself under the lock before it sleeps and leaves under it
- * (getevents.c), and events that it takes are its own, so nothing is in the hands of a
- * third party while somebody looks for it.
+ * Its ring is read in user space under kioctx.lock, and nobody takes anything from it by a call:
+ * who sleeps on it sleeps in a call that cannot store events (wait.c). So nothing is ever
+ * in the hands of a third party while somebody looks for it, and what has come to the twin
+ * can be put into our ring before what comes later (AIO-CQ-01).
  *
- * The bell: an event of ours in the twin that wakes a sleeper because something has
- * come to our own ring. It is a poll of an eventfd that is always writable, so it
- * completes within io_submit. One at a time; a sleeper that takes it clears the flag, and
- * rings again when it leaves events behind and others sleep. The twin has one slot more
- * than requests are ever given to it, so that there is always room for the bell.
+ * The bell: an event of ours in the twin that wakes those who sleep on it because something has
+ * come to our own ring. It is a read of no bytes, which completes within io_submit. It is no
+ * poll, if that can be avoided: a poll takes the lock that the completion of other polls tries,
+ * and one that finds it taken looks at its file again later, when what it was to tell of may
+ * be gone. One at a time; whoever removes it clears the flag (wait.c has the rule when it is
+ * rung). The twin has one slot more than requests are ever given to it, so that there is
+ * always room for the bell.
  */
 #include <errno.h>
 #include <poll.h>
@@ -30,7 +31,8 @@
 #include "posix/posix.h"
 #include "posix/uaccess.h"
 
-struct iocb plx_aio_bell = {.aio_lio_opcode = IOCB_CMD_POLL, .aio_buf = POLLOUT};
+/* The same for a poll, whose mask it has as its buffer. */
+struct iocb plx_aio_bell = {.aio_lio_opcode = IOCB_CMD_PREAD, .aio_buf = POLLOUT};
 
 int plx_aio_twin_make(struct plx_kioctx *k)
 {
@@ -87,7 +89,7 @@ static void pending_sub(struct plx_kioctx *k, uint32_t n)
 		set_magic(k);
 }
 
-void plx_aio_twin_done(struct plx_kioctx *k, uint32_t n)
+static void twin_done(struct plx_kioctx *k, uint32_t n)
 {
 	if (!n)
 		return;
@@ -105,7 +107,7 @@ void plx_aio_twin_drain(struct plx_kioctx *k)
 	struct plx_aio_ring *t = (struct plx_aio_ring *)plx_load_acq(&k->twin);
 	uint32_t head, tail, done = 0;
 
-	if (!t || k->sleepers)
+	if (!t)
 		return;
 	head = t->head;
 	/* The kernel's release: an event is complete before its tail. */
@@ -126,41 +128,7 @@ void plx_aio_twin_drain(struct plx_kioctx *k)
 		head = twin_next(k, head);
 	}
 	plx_store_rel(&t->head, head);
-	plx_aio_twin_done(k, done);
-}
-
-long plx_aio_twin_sort(struct plx_kioctx *k, struct io_event *user, const struct io_event *ev,
-		       long n)
-{
-	long got = 0, own = 0;
-	int err = 0;
-
-	for (long i = 0; i < n; i++) {
-		if (ev[i].obj == PLX_AIO_BELL) {
-			k->bell = 0;
-			continue;
-		}
-		own++;
-		if (!err)
-			err = plx_copy_out(user + got++, &ev[i], sizeof(ev[i]));
-	}
-	for (long i = 0; err && i < n; i++)
-		if (ev[i].obj != PLX_AIO_BELL)
-			plx_ring_post(k, &ev[i]);
-	plx_aio_twin_done(k, own);
-	return err ? err : got;
-}
-
-/* Through the kernel, which keeps this thread and the sleepers apart. */
-static long take_beside_sleepers(struct plx_kioctx *k, struct io_event *user, long n)
-{
-	struct timespec none = {0};
-	struct io_event ev[PLX_AIO_BATCH];
-	long r;
-
-	r = plx_sys6(SYS_io_getevents, k->twin, 0, n < PLX_AIO_BATCH ? n : PLX_AIO_BATCH, (long)ev,
-		     (long)&none, 0);
-	return r > 0 ? plx_aio_twin_sort(k, user, ev, r) : 0;
+	twin_done(k, done);
 }
 
 long plx_aio_twin_take(struct plx_kioctx *k, struct io_event *user, long n)
@@ -176,8 +144,6 @@ long plx_aio_twin_take(struct plx_kioctx *k, struct io_event *user, long n)
 	tail = plx_load_acq(&t->tail);
 	if (head == tail)
 		return 0;
-	if (k->sleepers)
-		return take_beside_sleepers(k, user, n);
 	while (head != tail && got < n) {
 		const struct io_event *ev = &t->events[head];
 
@@ -192,7 +158,7 @@ long plx_aio_twin_take(struct plx_kioctx *k, struct io_event *user, long n)
 	if (bell)
 		k->bell = 0;
 	plx_store_rel(&t->head, head);
-	plx_aio_twin_done(k, got);
+	twin_done(k, got);
 	return got;
 }
 
@@ -217,6 +183,7 @@ static long claim(struct plx_kioctx *k, long n)
 long plx_aio_twin_submit(struct plx_kioctx *k, long n, struct iocb **user)
 {
 	long room, r;
+	bool ring;
 
 	plx_lock(&k->lock, PLX_RANK_AIO);
 	room = (long)k->twin_limit - k->twin_pending;
@@ -224,6 +191,7 @@ long plx_aio_twin_submit(struct plx_kioctx *k, long n, struct iocb **user)
 		plx_aio_twin_drain(k);
 		room = (long)k->twin_limit - k->twin_pending;
 	}
+	ring = plx_aio_due(k);
 	if (n > room)
 		n = room;
 	if (n > 0)
@@ -232,49 +200,57 @@ long plx_aio_twin_submit(struct plx_kioctx *k, long n, struct iocb **user)
 	if (n > 0)
 		pending_add(k, n);
 	plx_unlock(&k->lock, PLX_RANK_AIO);
+	if (ring)
+		plx_aio_ring_bell(k);
 	if (n <= 0)
 		return -EAGAIN;
 	PLX_DELAY(aio_kernel_submit);
 	r = plx_sys3(SYS_io_submit, k->twin, n, user);
 	plx_lock(&k->lock, PLX_RANK_AIO);
 	if (r < n)
-		plx_aio_twin_done(k, r < 0 ? n : n - r);
-	/* What was completed at once is in the ring when io_submit returns (AIO-SUBMIT-11). */
-	plx_aio_twin_drain(k);
+		twin_done(k, r < 0 ? n : n - r);
+	/*
+	 * What was completed at once is in the ring when io_submit returns (AIO-SUBMIT-11); who
+	 * waits has been told of it by the kernel, and finds it with the twin as well.
+	 */
+	if (!k->waiters)
+		plx_aio_twin_drain(k);
 	plx_unlock(&k->lock, PLX_RANK_AIO);
 	return r;
 }
 
-/* The program has closed the prototype behind our back: an eventfd for this once. */
-static long ring_by_another(unsigned long twin)
+static long ring(unsigned long twin, int fd)
 {
 	struct iocb *bell = &plx_aio_bell;
-	int fd = plx_kernel_eventfd(EFD_CLOEXEC | EFD_NONBLOCK);
-	long r;
 
 	plx_store(&bell->aio_fildes, fd);
-	r = plx_sys3(SYS_io_submit, twin, 1, &bell);
+	return plx_sys3(SYS_io_submit, twin, 1, &bell);
+}
+
+/*
+ * The program has closed the prototype behind our back: an eventfd for this once. Or this kernel
+ * is older than 5.8, whose eventfds AIO can only poll.
+ */
+static long ring_by_another(unsigned long twin)
+{
+	int fd = plx_kernel_eventfd(EFD_CLOEXEC | EFD_NONBLOCK);
+	long r = ring(twin, fd);
+
+	if (r == -EINVAL) {
+		plx_store(&plx_aio_bell.aio_lio_opcode, IOCB_CMD_POLL);
+		r = ring(twin, fd);
+	}
 	plx_sys1(SYS_close, fd);
 	return r;
 }
 
 void plx_aio_ring_bell(struct plx_kioctx *k)
 {
-	struct iocb *bell = &plx_aio_bell;
-	bool ring;
 	long r;
 
-	plx_lock(&k->lock, PLX_RANK_AIO);
-	ring = k->sleepers && !k->bell;
-	if (ring)
-		k->bell = 1;
-	plx_unlock(&k->lock, PLX_RANK_AIO);
-	if (!ring)
-		return;
 	/* The number may move away (plx_fd_evict), but not within an RCU section. */
 	plx_rcu_read_lock();
-	plx_store(&bell->aio_fildes, plx_eventfd_prototype());
-	r = plx_sys3(SYS_io_submit, k->twin, 1, &bell);
+	r = ring(k->twin, plx_eventfd_prototype());
 	plx_rcu_read_unlock();
 	if (plx_unlikely(r == -EBADF || r == -EINVAL))
 		r = ring_by_another(k->twin);

@@ -12,25 +12,29 @@
 #define NAME(x) TEXT(x)
 #define ONE_IN 100
 
+static char chosen[64];
+static uint32_t one_in;
+
+/* At the start: programs replace their environment, or write their titles over it. */
+__attribute__((constructor(101))) static void choose(void)
+{
+	const char *name =
+		strcmp(NAME(PLX_INJECT), "any") ? NAME(PLX_INJECT) : getenv("POLLUX_INJECT");
+	const char *colon = name ? strchr(name, ':') : NULL;
+
+	if (!name || strlen(name) >= sizeof(chosen))
+		return;
+	strcpy(chosen, name);
+	one_in = colon ? (uint32_t)strtoul(colon + 1, NULL, 10) : ONE_IN;
+}
+
 bool plx_inject(const char *fault)
 {
 	static uint32_t calls;
-	static uint32_t one_in;
-	static const char *chosen;
-	const char *name = plx_load_acq(&chosen);
 	size_t n = strlen(fault);
 
-	if (!name) {
-		const char *colon;
-
-		name = strcmp(NAME(PLX_INJECT), "any") ? NAME(PLX_INJECT) : getenv("POLLUX_INJECT");
-		name = name ? name : "";
-		colon = strchr(name, ':');
-		plx_store(&one_in, colon ? (uint32_t)strtoul(colon + 1, NULL, 10) : ONE_IN);
-		plx_store_rel(&chosen, name);
-	}
-	if (strncmp(name, fault, n) || (name[n] && name[n] != ':') || !plx_load(&one_in))
+	if (!one_in || strncmp(chosen, fault, n) || (chosen[n] && chosen[n] != ':'))
 		return false;
-	return plx_xadd(&calls, 1) % plx_load(&one_in) == plx_load(&one_in) - 1;
+	return plx_xadd(&calls, 1) % one_in == one_in - 1;
 }
 #endif

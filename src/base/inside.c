@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/inside.h"
 
+#include "base/lock.h"
+
 __thread struct plx_inside plx_inside;
 bool (*plx_signal_deliver)(void);
 
@@ -17,7 +19,7 @@ void plx_signals_block(struct plx_masked *m)
 	pthread_sigmask(SIG_SETMASK, &all, &m->old);
 }
 
-void plx_signals_unblock(const struct plx_masked *m)
+PLX_CHILD_CODE void plx_signals_unblock(const struct plx_masked *m)
 {
 	if (m->blocked)
 		pthread_sigmask(SIG_SETMASK, &m->old, NULL);

@@ -36,6 +36,8 @@
 struct plx_inside {
 	uint32_t depth;
 	uint32_t waits;
+	/* Handlers of the program that the thread has begun to run, as far as they are seen. */
+	uint32_t handlers;
 };
 
 extern __thread struct plx_inside plx_inside;

@@ -13,6 +13,7 @@
  *   PLX_RANK_TOPOLOGY  the one global mutex      shape of nested epolls while one is added
  *   PLX_RANK_EP        eventpoll.mtx             ordered ready list, items, harvest
  *   PLX_RANK_FILE      file.lock                 the file's list of watches, its primary flag
+ *   PLX_RANK_WATCHES   credits_lock              which threads hold credits, taking them back
  *   PLX_RANK_AIO_START service thread of AIO     starting and ending it
  *   PLX_RANK_AIO_TABLE root of AIO contexts      which contexts there are
  *   PLX_RANK_AIO_ARENA arena.lock                pages of rings that no context has
@@ -21,9 +22,13 @@
  *   PLX_RANK_AIO_ASYNC its slots and its queue   requests on their way to it
  *   PLX_RANK_GHOST     plx_front.ghost_lock      events that a spill made itself
  *   PLX_RANK_LIMIT     soft limit of descriptors, while it is raised
+ *   PLX_RANK_GRACE     gp_lock                   the numbers of grace periods; held over one
  *   PLX_RANK_RETIRE    orphaned retire batches   batches left behind by threads that ended
  *   PLX_RANK_SLAB      depot of the slab         free objects that no thread keeps
  *   PLX_RANK_MEM       all other memory
+ *
+ * Outside of this order stands the lock of a pipe, plx_lock_leaf: nothing is taken under
+ * it, its holder has signals blocked, and a handler may take it on top of any other lock.
  */
 #ifndef PLX_BASE_LOCK_H
 #define PLX_BASE_LOCK_H
@@ -36,6 +41,7 @@ enum plx_rank {
 	PLX_RANK_TOPOLOGY,
 	PLX_RANK_EP,
 	PLX_RANK_FILE,
+	PLX_RANK_WATCHES,
 	PLX_RANK_AIO_START,
 	PLX_RANK_AIO_TABLE,
 	PLX_RANK_AIO_ARENA,
@@ -44,6 +50,7 @@ enum plx_rank {
 	PLX_RANK_AIO_ASYNC,
 	PLX_RANK_GHOST,
 	PLX_RANK_LIMIT,
+	PLX_RANK_GRACE,
 	PLX_RANK_RETIRE,
 	PLX_RANK_SLAB,
 	PLX_RANK_MEM,
@@ -51,6 +58,18 @@ enum plx_rank {
 
 /* 0 free, 1 held, 2 held and somebody may sleep. */
 typedef uint32_t plx_lock_t;
+
+/*
+ * What every fork writes lies together: each page that is written must be copied, on
+ * both sides. A line of its own for each, because others than forks use them, too.
+ */
+#define PLX_FORK_PAGE __attribute__((section("plx_fork"), aligned(64)))
+/* The same for what each start of a program writes, which is a fault for each page. */
+#define PLX_START_PAGE __attribute__((section("plx_start_page")))
+/* What each child of a fork runs, in one place: it has none of the code mapped yet. */
+#define PLX_CHILD_CODE __attribute__((section(".text.hot.plx_child")))
+/* Large tables, of which little is written: they are put behind all that is small (meson.build). */
+#define PLX_LARGE __attribute__((section(".bss.plx_large")))
 
 void plx_lock_slow(plx_lock_t *l);
 void plx_lock_wake(plx_lock_t *l);
@@ -69,23 +88,52 @@ void plx_lockdep_none(void);
 #define plx_lockdep_none() ((void)0)
 #endif
 
+static inline void plx_lock_leaf(plx_lock_t *l)
+{
+	uint32_t free = 0;
+
+	if (plx_unlikely(!__atomic_compare_exchange_n(l, &free, 1, false, __ATOMIC_ACQUIRE,
+						      __ATOMIC_RELAXED)))
+		plx_lock_slow(l);
+}
+
+static inline void plx_unlock_leaf(plx_lock_t *l)
+{
+	if (plx_unlikely(__atomic_exchange_n(l, 0, __ATOMIC_RELEASE) == 2))
+		plx_lock_wake(l);
+}
+
+/* In the child of a fork: whoever held it is not there. A page that is not written stays shared. */
+static inline void plx_lock_reset(plx_lock_t *l)
+{
+	if (plx_load(l))
+		plx_store(l, 0);
+}
+
 static inline void plx_lock(plx_lock_t *l, enum plx_rank rank)
+{
+	(void)rank;
+	plx_lockdep_acquire(l, rank);
+	plx_lock_leaf(l);
+}
+
+/* False if somebody has it. */
+static inline bool plx_trylock(plx_lock_t *l, enum plx_rank rank)
 {
 	uint32_t free = 0;
 
 	(void)rank;
+	if (!__atomic_compare_exchange_n(l, &free, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+		return false;
 	plx_lockdep_acquire(l, rank);
-	if (plx_unlikely(!__atomic_compare_exchange_n(l, &free, 1, false, __ATOMIC_ACQUIRE,
-						      __ATOMIC_RELAXED)))
-		plx_lock_slow(l);
+	return true;
 }
 
 static inline void plx_unlock(plx_lock_t *l, enum plx_rank rank)
 {
 	(void)rank;
 	plx_lockdep_release(l, rank);
-	if (plx_unlikely(__atomic_exchange_n(l, 0, __ATOMIC_RELEASE) == 2))
-		plx_lock_wake(l);
+	plx_unlock_leaf(l);
 }
 
 #endif

@@ -17,22 +17,43 @@
 #endif
 
 #if MEM_OF_LIBC
+/* The allocator of a sanitizer is not made whole in the child of a fork; this keeps us out. */
+static plx_lock_t mem_lock;
+
 void *plx_mem_get(size_t size)
 {
-	return size < PTRDIFF_MAX ? aligned_alloc(64, (size + 63) & ~(size_t)63) : NULL;
+	void *p;
+
+	if (size >= PTRDIFF_MAX)
+		return NULL;
+	plx_lock(&mem_lock, PLX_RANK_MEM);
+	p = aligned_alloc(64, (size + 63) & ~(size_t)63);
+	plx_unlock(&mem_lock, PLX_RANK_MEM);
+	return p;
+}
+
+void *plx_mem_get_zero(size_t size)
+{
+	void *p = plx_mem_get(size);
+
+	return p ? memset(p, 0, size) : NULL;
 }
 
 void plx_mem_put(void *p)
 {
+	plx_lock(&mem_lock, PLX_RANK_MEM);
 	free(p);
+	plx_unlock(&mem_lock, PLX_RANK_MEM);
 }
 
 void plx_mem_before_fork(void)
 {
+	plx_lock(&mem_lock, PLX_RANK_MEM);
 }
 
-void plx_mem_after_fork(void)
+PLX_CHILD_CODE void plx_mem_after_fork(void)
 {
+	plx_unlock(&mem_lock, PLX_RANK_MEM);
 }
 #else
 /*
@@ -43,6 +64,7 @@ void plx_mem_after_fork(void)
 #define BLOCK 65536
 #define HEAD 64
 #define ARENA (16 * BLOCK)
+#define FIRST_ARENA (8 * BLOCK)
 
 static const uint32_t classes[] = {64, 128, 192, 256, 384, 512, 1024, 2048, 4096, 8192, 32704};
 #define CLASSES (sizeof(classes) / sizeof(classes[0]))
@@ -57,10 +79,20 @@ struct free_object {
 	struct free_object *next;
 };
 
-static plx_lock_t mem_lock;
+/*
+ * What each fork has to copy is little: one object is cut off a block at a time, so that pages
+ * without objects are not touched, and the first blocks lie beside the library's variables, where
+ * they are no mapping of their own.
+ */
+static PLX_FORK_PAGE plx_lock_t mem_lock;
 static struct free_object *free_objects[CLASSES];
+/* What was never used of the class's youngest block. */
+static struct {
+	char *at, *end;
+} uncut[CLASSES];
 /* Blocks that were never used. */
 static char *arena, *arena_end;
+static PLX_LARGE char first_arena[FIRST_ARENA + BLOCK];
 
 /* length bytes (a multiple of BLOCK), aligned to BLOCK; NULL if there are none. */
 static void *map_blocks(size_t length)
@@ -80,27 +112,48 @@ static void *map_blocks(size_t length)
 	return (void *)start;
 }
 
-/* mem_lock held: a fresh block, cut up. */
-static bool mem_grow(uint32_t class)
+/* mem_lock held. */
+static bool arena_new(void)
+{
+	static bool first_is_used;
+
+	if (first_is_used) {
+		arena = map_blocks(ARENA);
+		arena_end = arena ? arena + ARENA : NULL;
+	} else {
+		arena = first_arena + (-(uintptr_t)first_arena & (BLOCK - 1));
+		arena_end = arena + FIRST_ARENA;
+		first_is_used = true;
+	}
+	return arena;
+}
+
+/* mem_lock held: a fresh block for the class. */
+static bool block_new(uint32_t class)
 {
 	struct block *b;
 
-	if (arena == arena_end) {
-		arena = map_blocks(ARENA);
-		arena_end = arena ? arena + ARENA : NULL;
-		if (!arena)
-			return false;
-	}
+	if (arena == arena_end && !arena_new())
+		return false;
 	b = (struct block *)arena;
 	arena += BLOCK;
 	b->class = class;
-	for (uint32_t at = HEAD; at + classes[class] <= BLOCK; at += classes[class]) {
-		struct free_object *f = (struct free_object *)((char *)b + at);
-
-		f->next = free_objects[class];
-		free_objects[class] = f;
-	}
+	uncut[class].at = (char *)b + HEAD;
+	uncut[class].end = (char *)b + BLOCK;
 	return true;
+}
+
+/* mem_lock held: an object that was never used, so that it is zero. */
+static void *mem_cut(uint32_t class)
+{
+	size_t size = classes[class];
+	char *p;
+
+	if (uncut[class].at + size > uncut[class].end && !block_new(class))
+		return NULL;
+	p = uncut[class].at;
+	uncut[class].at += size;
+	return p;
 }
 
 static void *mem_get_large(size_t size)
@@ -115,23 +168,43 @@ static void *mem_get_large(size_t size)
 	return (char *)b + HEAD;
 }
 
-void *plx_mem_get(size_t size)
+/* *used: it may be other than zero. */
+static void *mem_get(size_t size, bool *used)
 {
 	struct free_object *f;
 	uint32_t class = 0;
+	void *p;
 
 	while (class < CLASSES && classes[class] < size)
 		class ++;
+	*used = false;
 	if (class == CLASSES)
 		return mem_get_large(size);
 	plx_lock(&mem_lock, PLX_RANK_MEM);
 	f = free_objects[class];
-	if (!f && mem_grow(class))
-		f = free_objects[class];
-	if (f)
+	if (f) {
 		free_objects[class] = f->next;
+		*used = true;
+	}
+	p = f ? f : mem_cut(class);
 	plx_unlock(&mem_lock, PLX_RANK_MEM);
-	return f;
+	return p;
+}
+
+void *plx_mem_get(size_t size)
+{
+	bool used;
+
+	return mem_get(size, &used);
+}
+
+void *plx_mem_get_zero(size_t size)
+{
+	bool used;
+	void *p = mem_get(size, &used);
+
+	/* A page that is not written need not be copied by a fork. */
+	return p && used ? memset(p, 0, size) : p;
 }
 
 void plx_mem_put(void *p)
@@ -156,18 +229,11 @@ void plx_mem_before_fork(void)
 	plx_lock(&mem_lock, PLX_RANK_MEM);
 }
 
-void plx_mem_after_fork(void)
+PLX_CHILD_CODE void plx_mem_after_fork(void)
 {
 	plx_unlock(&mem_lock, PLX_RANK_MEM);
 }
 #endif
-
-static void *mem_zalloc(size_t size)
-{
-	void *p = plx_mem_get(size);
-
-	return p ? memset(p, 0, size) : NULL;
-}
 
 #if PLX_FAULTS
 static long fail_after = -1;
@@ -187,7 +253,7 @@ static bool mem_fault(void)
 
 void *plx_zalloc(size_t size)
 {
-	void *p = mem_fault() ? NULL : mem_zalloc(size);
+	void *p = mem_fault() ? NULL : plx_mem_get_zero(size);
 
 	if (p)
 		__atomic_fetch_add(&live, 1, __ATOMIC_RELAXED);
@@ -218,7 +284,7 @@ long plx_mem_calls(void)
 #else
 void *plx_zalloc(size_t size)
 {
-	return mem_zalloc(size);
+	return plx_mem_get_zero(size);
 }
 
 void plx_free(void *p)

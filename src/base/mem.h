@@ -16,8 +16,9 @@
 void *plx_zalloc(size_t size);
 void plx_free(void *p);
 
-/* The same without zeroes, and not counted below: for notes that may be done without. */
+/* The same, not counted below: for notes that may be done without; get is without zeroes. */
 void *plx_mem_get(size_t size);
+void *plx_mem_get_zero(size_t size);
 void plx_mem_put(void *p);
 
 /* Around fork: the lock is held, so that the child finds the memory whole. */

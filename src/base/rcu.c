@@ -10,17 +10,42 @@
 #include "base/mem.h"
 #include "base/slab.h"
 
-#define RETIRE_BATCH 128
+/* A batch is as large as a class of memory has it (mem.c). */
+#define RETIRE_BATCH 126
 #define ORPHANS_MAX 32
 
 /*
- * A grace period takes a microsecond, or ten milliseconds if a reader is preempted:
- * liburcu sleeps then. A thread whose grace periods are slow gathers more objects for
- * each, up to about a megabyte of notes.
+ * Grace periods are numbered, and whoever needs one may use one that another thread has made.
+ *
+ *   gp_begun   the number of the last one begun; moves before it begins
+ *   gp_ended   the number of the last one ended
+ *
+ * Both move under gp_lock alone. A batch that is full is closed: a full barrier, then it notes
+ * gp_begun. It is released when gp_ended is greater than the note.
+ *
+ * Argument. Let n be the grace period whose end was seen. Its number was stored after the
+ * note was taken, or the note would not be smaller. So what was stored before the note (the
+ * objects' removal from all that leads to them) was visible before n began: there is a full
+ * barrier between the removal and the note, and one between the store of the number and the
+ * look at the readers, which liburcu begins with. A reader that n has not waited for began
+ * after that and cannot find the objects; one that it has waited for is gone, and its
+ * accesses are before the store of gp_ended that was seen.
+ *
+ * A grace period takes a microsecond alone, several while the process runs on other CPUs,
+ * which are interrupted for it, and ten milliseconds and more if a reader is preempted: liburcu
+ * sleeps then. While one thread does, the others go on; only who has a whole lot of
+ * objects, about a megabyte of notes, waits for it. A thread makes one when it has gathered so
+ * many objects that the waiting is a small part of its time; no more, since what waits is not in
+ * the cache when it is used again.
  */
 #define RETIRE_BATCHES_MAX 512
 #define SLOW_NS 500000
-#define FAST_NS 50000
+#define SHARE_MOST 16
+#define SHARE_LEAST 128
+
+static plx_lock_t gp_lock;
+static uint64_t gp_begun __attribute__((aligned(64)));
+static uint64_t gp_ended;
 
 struct retire_entry {
 	void *obj;
@@ -28,10 +53,10 @@ struct retire_entry {
 };
 
 struct retire_batch {
+	/* The next younger one. */
 	struct retire_batch *next;
+	uint64_t after;
 	uint32_t n;
-	/* Batches in this chain, this one included. */
-	uint32_t chain;
 	struct retire_entry e[RETIRE_BATCH];
 };
 
@@ -39,25 +64,51 @@ struct retire_batch {
 char plx_rcu_token_reader, plx_rcu_token_writer;
 #endif
 
-static __thread struct retire_batch *batch;
-static __thread uint32_t flush_at = 16;
-static pthread_key_t retire_key;
-static pthread_once_t retire_once = PTHREAD_ONCE_INIT;
+static __thread struct {
+	struct retire_batch *oldest;
+	/* The youngest is the one that is filled. */
+	struct retire_batch *batch;
+	uint32_t batches;
+	/* So many make it worth a grace period. */
+	uint32_t enough;
+	/* The end of the thread will be heard of. */
+	bool keyed;
+	/* One that is free, so that the next need not be fetched from where all threads do. */
+	struct retire_batch *kept;
+	int64_t flushed_at;
+} mine = {.enough = 4};
+
+static PLX_START_PAGE pthread_key_t retire_key;
+static PLX_START_PAGE pthread_once_t retire_once = PTHREAD_ONCE_INIT;
 
 /* Batches of threads that ended, under orphan_lock. */
 static plx_lock_t orphan_lock;
 static struct retire_batch *orphans;
 static uint32_t norphans;
 
+/* All that the thread has, the oldest first. */
+static struct retire_batch *retire_take_all(void)
+{
+	struct retire_batch *b = mine.oldest;
+
+	mine.oldest = mine.batch = NULL;
+	mine.batches = 0;
+	return b;
+}
+
 static void retire_thread_exit(void *p)
 {
 	PLX_INSIDE();
-	struct retire_batch *b = p, *last = b;
+	struct retire_batch *last = mine.batch;
+	struct retire_batch *b = retire_take_all();
 	uint32_t n;
 
-	batch = NULL;
-	while (last->next)
-		last = last->next;
+	(void)p;
+	plx_mem_put(mine.kept);
+	mine.kept = NULL;
+	mine.keyed = false;
+	if (!b)
+		return;
 	plx_lock(&orphan_lock, PLX_RANK_RETIRE);
 	last->next = orphans;
 	plx_store(&orphans, b);
@@ -90,27 +141,69 @@ void plx_rcu_synchronize(void)
 #endif
 }
 
+/* gp_lock held. */
+static void gp_run(void)
+{
+	uint64_t n = gp_begun + 1;
+
+	plx_store(&gp_begun, n);
+	plx_mb();
+	plx_rcu_synchronize();
+	plx_store_rel(&gp_ended, n);
+}
+
+/* What is removed by now is noted to wait for a grace period that has not begun. */
+static uint64_t gp_note(void)
+{
+#if PLX_TSAN
+	__tsan_release(&plx_rcu_token_writer);
+#endif
+	plx_mb();
+	return plx_load(&gp_begun);
+}
+
+static bool gp_over(uint64_t after)
+{
+	return plx_load_acq(&gp_ended) > after;
+}
+
+/* The lock is free most of the time; who finds it taken is spared a grace period. */
+static void gp_wait(uint64_t after)
+{
+	plx_lock(&gp_lock, PLX_RANK_GRACE);
+	if (!gp_over(after))
+		gp_run();
+	plx_unlock(&gp_lock, PLX_RANK_GRACE);
+}
+
 static struct retire_batch *retire_batch_new(void)
 {
-	struct retire_batch *b = plx_mem_get(sizeof(*b));
+	struct retire_batch *b;
 
+	if (plx_unlikely(!mine.keyed)) {
+		plx_retire_init();
+		if (pthread_setspecific(retire_key, &mine))
+			return NULL;
+		mine.keyed = true;
+	}
+	b = mine.kept ? mine.kept : plx_mem_get(sizeof(*b));
+	mine.kept = NULL;
 	if (!b)
 		return NULL;
 	b->n = 0;
-	b->next = batch;
-	b->chain = batch ? batch->chain + 1 : 1;
-	plx_retire_init();
-	if (pthread_setspecific(retire_key, b)) {
-		plx_mem_put(b);
-		return NULL;
-	}
-	batch = b;
+	b->next = NULL;
+	if (mine.batch)
+		mine.batch->next = b;
+	else
+		mine.oldest = b;
+	mine.batch = b;
+	mine.batches++;
 	return b;
 }
 
-void plx_retire(void *obj, void (*fn)(void *obj))
+PLX_CHILD_CODE void plx_retire(void *obj, void (*fn)(void *obj))
 {
-	struct retire_batch *b = batch;
+	struct retire_batch *b = mine.batch;
 
 	if (plx_unlikely(!b || b->n == RETIRE_BATCH)) {
 		b = retire_batch_new();
@@ -120,12 +213,13 @@ void plx_retire(void *obj, void (*fn)(void *obj))
 	}
 	b->e[b->n].obj = obj;
 	b->e[b->n].fn = fn;
-	b->n++;
+	if (++b->n == RETIRE_BATCH)
+		b->after = gp_note();
 }
 
 bool plx_retire_full(void)
 {
-	return batch && batch->n == RETIRE_BATCH && batch->chain >= flush_at;
+	return mine.batch && mine.batch->n == RETIRE_BATCH;
 }
 
 static void retire_run(struct retire_batch *b)
@@ -135,7 +229,10 @@ static void retire_run(struct retire_batch *b)
 
 		for (uint32_t i = 0; i < b->n; i++)
 			b->e[i].fn(b->e[i].obj);
-		plx_mem_put(b);
+		if (!mine.kept && mine.keyed)
+			mine.kept = b;
+		else
+			plx_mem_put(b);
 		b = next;
 	}
 }
@@ -154,40 +251,86 @@ static struct retire_batch *orphans_take(void)
 	return list;
 }
 
-void plx_retire_flush(void)
+/* A grace period took so long, and so long the thread had done without one. */
+static void enough_adapt(int64_t took, int64_t since)
 {
-	struct retire_batch *mine = batch;
-	struct retire_batch *left = orphans_take();
-	int64_t start, took;
+	if (took > SLOW_NS)
+		mine.enough *= 4;
+	else if (took * SHARE_MOST > since)
+		mine.enough *= 2;
+	else if (took * SHARE_LEAST < since)
+		mine.enough /= 2;
+	if (mine.enough > RETIRE_BATCHES_MAX)
+		mine.enough = RETIRE_BATCHES_MAX;
+	if (!mine.enough)
+		mine.enough = 1;
+}
+
+/* Releases the closed batches that need wait no more. */
+static void retire_run_over(void)
+{
+	struct retire_batch *b;
+
+	while ((b = mine.oldest) && b->n == RETIRE_BATCH && gp_over(b->after)) {
+		mine.oldest = b->next;
+		if (!mine.oldest)
+			mine.batch = NULL;
+		mine.batches--;
+		b->next = NULL;
+		retire_run(b);
+	}
+}
+
+void plx_retire_full_flush(void)
+{
+	uint64_t after = mine.batch->after;
+	struct retire_batch *left;
+	int64_t start, now;
 
 	plx_lockdep_none();
-	if (!mine && !left)
+	retire_run_over();
+	if (mine.batches < mine.enough)
 		return;
-	/* What the callbacks retire goes to a fresh batch. */
-	if (mine) {
-		batch = NULL;
-		pthread_setspecific(retire_key, NULL);
-	}
 	start = plx_now_ns();
-	plx_rcu_synchronize();
-	took = plx_now_ns() - start;
-	if (took > SLOW_NS && flush_at < RETIRE_BATCHES_MAX)
-		flush_at *= 4;
-	else if (took < FAST_NS && flush_at > 1)
-		flush_at /= 2;
-	retire_run(mine);
+	if (mine.batches >= RETIRE_BATCHES_MAX)
+		plx_lock(&gp_lock, PLX_RANK_GRACE);
+	else if (!plx_trylock(&gp_lock, PLX_RANK_GRACE))
+		return;
+	left = orphans_take();
+	if (left || !gp_over(after))
+		gp_run();
+	plx_unlock(&gp_lock, PLX_RANK_GRACE);
+	now = plx_now_ns();
+	enough_adapt(now - start, start - mine.flushed_at);
+	mine.flushed_at = now;
+	retire_run_over();
+	retire_run(left);
+}
+
+void plx_retire_flush(void)
+{
+	struct retire_batch *left = orphans_take();
+	struct retire_batch *b = retire_take_all();
+
+	plx_lockdep_none();
+	if (!b && !left)
+		return;
+	gp_wait(gp_note());
+	/* What the callbacks retire goes to a fresh batch. */
+	retire_run(b);
 	retire_run(left);
 }
 
 void plx_retire_drain(void)
 {
-	while (batch || plx_load(&orphans))
+	while (mine.batch || plx_load(&orphans))
 		plx_retire_flush();
 }
 
-void plx_retire_after_fork_child(void)
+PLX_CHILD_CODE void plx_retire_after_fork_child(void)
 {
-	orphan_lock = 0;
+	plx_lock_reset(&orphan_lock);
+	plx_lock_reset(&gp_lock);
 }
 
 void plx_rcu_before_fork(void)
@@ -210,7 +353,7 @@ void plx_rcu_after_fork_parent(void)
 	plx_slab_after_fork();
 }
 
-void plx_rcu_after_fork_child(void)
+PLX_CHILD_CODE void plx_rcu_after_fork_child(void)
 {
 	urcu_bp_after_fork_child();
 	plx_mem_after_fork();

@@ -3,11 +3,10 @@
  * RCU over liburcu's bulletproof flavour: readers need no registration and cost
  * about a nanosecond where the kernel offers membarrier.
  *
- * Retired objects wait in a batch of the retiring thread; a full batch is
- * released after one grace period for all of it. plx_retire only stores; the
- * waiting is done by plx_retire_flush_if_full, which callers place where no
- * lock is held and no reader section is open. No thread of our own is ever
- * needed.
+ * Retired objects wait in batches of the retiring thread, which are released after a
+ * grace period for all of them, made by this thread or by another. plx_retire only stores;
+ * the rest is done by plx_retire_flush_if_full, which callers place where no lock is held
+ * and no reader section is open. No thread of our own is ever needed.
  */
 #ifndef PLX_BASE_RCU_H
 #define PLX_BASE_RCU_H
@@ -58,6 +57,16 @@ static inline void plx_rcu_read_unlock(void)
 	urcu_bp_read_unlock();
 }
 
+/* Whether the calling thread has been in a section before: then entering one calls nothing. */
+static inline bool plx_rcu_known(void)
+{
+#if defined(_LGPL_SOURCE)
+	return URCU_TLS(urcu_bp_reader) != NULL;
+#else
+	return true;
+#endif
+}
+
 /* Waits until every reader section that is open now has ended. */
 void plx_rcu_synchronize(void);
 
@@ -70,16 +79,18 @@ void plx_retire_init(void);
 /* Calls fn(obj) after a grace period; may be called inside a reader section. */
 void plx_retire(void *obj, void (*fn)(void *obj));
 
-/* True when the calling thread's batch is full enough to be released. */
+/* True when a batch of the calling thread is full. */
 bool plx_retire_full(void);
+/* Then: releases what can be, after a grace period if that is worth it. */
+void plx_retire_full_flush(void);
 
-/* Waits for a grace period and releases the calling thread's batch. */
+/* Waits for a grace period and releases all that the calling thread has retired. */
 void plx_retire_flush(void);
 
 static inline void plx_retire_flush_if_full(void)
 {
 	if (plx_unlikely(plx_retire_full()))
-		plx_retire_flush();
+		plx_retire_full_flush();
 }
 
 /* Releases everything of the calling thread and of ended threads (tests). */

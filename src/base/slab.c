@@ -7,7 +7,9 @@
 
 #include "base/inside.h"
 #include "base/lock.h"
+#include "base/atomic.h"
 #include "base/mem.h"
+#include "base/sys.h"
 
 #if defined(__SANITIZE_ADDRESS__) || PLX_TSAN || PLX_FAULTS
 #define SLAB_OFF 1
@@ -36,131 +38,249 @@ void plx_slab_before_fork(void)
 {
 }
 
-void plx_slab_after_fork(void)
+PLX_CHILD_CODE void plx_slab_after_fork(void)
 {
 }
 #else
-#define MAGAZINE 64
+#define PACK 64
 #define CHUNK (256 * 1024)
+/* Beside the library's variables: no mapping of its own, which a fork would have to copy. */
+#define FIRST_CHUNK (64 * 1024)
 
+/*
+ * A set that is larger than what the TLB reaches misses it at every step, and on a virtual
+ * machine such a miss costs as much as one of the cache. From here on chunks are huge pages;
+ * one that is partly used does not count for much by then.
+ */
+#define HUGE_FROM (32ul << 20)
+#define HUGE_CHUNK (2ul << 20)
+
+/*
+ * Free objects come in packs, chained through their own memory, so that the depot gives
+ * and takes a pack by changing one pointer. The first object of a pack in the depot knows
+ * the next pack and how many there are in its own.
+ */
 struct free_object {
 	struct free_object *next;
+	struct free_object *next_pack;
+	uint32_t n;
 };
 
-/* depot_lock: what no thread has in its magazine. */
-static plx_lock_t depot_lock;
+/* depot_lock: what no thread keeps, and memory that was never used. */
+static PLX_FORK_PAGE plx_lock_t depot_lock;
 static struct free_object *depot;
+static PLX_LARGE char first_chunk[FIRST_CHUNK] __attribute__((aligned(4096)));
+static char *fresh, *fresh_end;
 
+/*
+ * What a thread keeps: a pack that it takes from and gives to, and a full one, so that a
+ * thread that goes to and fro over the edge of a pack does not meet the others each time.
+ * n is full at first: then the first free finds its way to cache_start, too.
+ */
 static __thread struct {
+	struct free_object *first;
+	struct free_object *spare;
 	uint32_t n;
-	void *obj[MAGAZINE];
-} * magazine;
-static pthread_key_t magazine_key;
-static pthread_once_t magazine_once = PTHREAD_ONCE_INIT;
+	bool started;
+} cache = {.n = PACK};
+static PLX_START_PAGE pthread_key_t cache_key;
+static PLX_START_PAGE pthread_once_t cache_once = PTHREAD_ONCE_INIT;
 
-static void depot_put(void **obj, uint32_t n)
+static void depot_put(struct free_object *first, uint32_t n)
 {
+	if (!first)
+		return;
+	first->n = n;
 	plx_lock(&depot_lock, PLX_RANK_SLAB);
-	for (uint32_t i = 0; i < n; i++) {
-		struct free_object *f = obj[i];
-
-		f->next = depot;
-		depot = f;
-	}
+	first->next_pack = depot;
+	depot = first;
 	plx_unlock(&depot_lock, PLX_RANK_SLAB);
 }
 
-static void magazine_exit(void *p)
+static void cache_exit(void *p)
 {
 	PLX_INSIDE();
-	magazine = p;
-	depot_put(magazine->obj, magazine->n);
-	plx_mem_put(magazine);
-	magazine = NULL;
+
+	(void)p;
+	depot_put(cache.first, cache.n);
+	depot_put(cache.spare, PACK);
+	cache.first = cache.spare = NULL;
+	cache.n = PACK;
+	cache.started = false;
 }
 
-static void magazine_init(void)
+static void cache_init(void)
 {
-	pthread_key_create(&magazine_key, magazine_exit);
+	pthread_key_create(&cache_key, cache_exit);
 }
 
 void plx_slab_init(void)
 {
-	pthread_once(&magazine_once, magazine_init);
+	pthread_once(&cache_once, cache_init);
 }
 
-static bool magazine_new(void)
+/* From now on the end of the thread gives back what it keeps. */
+static bool cache_start(void)
 {
+	if (plx_likely(cache.started))
+		return true;
 	plx_slab_init();
-	magazine = plx_mem_get(sizeof(*magazine));
-	if (!magazine)
+	if (pthread_setspecific(cache_key, &cache))
 		return false;
-	magazine->n = 0;
-	pthread_setspecific(magazine_key, magazine);
+	cache.n = 0;
+	cache.started = true;
 	return true;
 }
 
-/* depot_lock held: a fresh chunk, cut up. */
-static bool depot_grow(void)
+static char *map_pages(size_t size)
 {
-	char *chunk = mmap(NULL, CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	long p = plx_sys6(SYS_mmap, 0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			  -1, 0);
 
-	if (chunk == MAP_FAILED)
-		return false;
-	for (size_t at = CHUNK; at > 0; at -= PLX_SLAB_OBJECT) {
-		struct free_object *f = (struct free_object *)(chunk + at - PLX_SLAB_OBJECT);
-
-		f->next = depot;
-		depot = f;
-	}
-	return true;
+	return p < 0 && p > -4096 ? NULL : (char *)p;
 }
 
-static void *depot_get(void)
+static void unmap_pages(char *start, char *end)
+{
+	if (start != end)
+		plx_sys2(SYS_munmap, start, end - start);
+}
+
+/* Aligned to its size. */
+static char *map_huge(void)
+{
+	char *p = map_pages(2 * HUGE_CHUNK), *start;
+
+	if (!p)
+		return NULL;
+	start = (char *)(((uintptr_t)p + HUGE_CHUNK - 1) & ~(HUGE_CHUNK - 1));
+	unmap_pages(p, start);
+	unmap_pages(start + HUGE_CHUNK, p + 2 * HUGE_CHUNK);
+	/* A kernel without huge pages says no, and that is all. */
+	plx_sys3(SYS_madvise, start, HUGE_CHUNK, MADV_HUGEPAGE);
+	return start;
+}
+
+/* depot_lock held. */
+static void fresh_chunk(void)
+{
+	static size_t taken;
+	size_t size = HUGE_CHUNK;
+
+	fresh = taken < HUGE_FROM ? NULL : map_huge();
+	if (!taken) {
+		size = FIRST_CHUNK;
+		fresh = first_chunk;
+	} else if (!fresh) {
+		size = CHUNK;
+		fresh = map_pages(size);
+	}
+	fresh_end = fresh ? fresh + size : NULL;
+	taken += fresh ? size : 0;
+}
+
+/* A pack of objects that were never used, out of [at, at + PACK objects). */
+static struct free_object *pack_make(char *at)
+{
+	struct free_object *next = NULL;
+
+	for (int i = PACK - 1; i >= 0; i--) {
+		struct free_object *f = (struct free_object *)(at + i * PLX_SLAB_OBJECT);
+
+		f->next = next;
+		next = f;
+	}
+	next->n = PACK;
+	return next;
+}
+
+static struct free_object *depot_get(void)
 {
 	struct free_object *f;
+	char *at = NULL;
 
 	plx_lock(&depot_lock, PLX_RANK_SLAB);
-	if (!depot && !depot_grow()) {
-		plx_unlock(&depot_lock, PLX_RANK_SLAB);
-		return NULL;
-	}
 	f = depot;
-	depot = f->next;
-	while (magazine && depot && magazine->n < MAGAZINE / 2) {
-		magazine->obj[magazine->n++] = depot;
-		depot = depot->next;
+	if (f) {
+		depot = f->next_pack;
+	} else {
+		if (fresh == fresh_end)
+			fresh_chunk();
+		at = fresh;
+		if (at)
+			fresh += PACK * PLX_SLAB_OBJECT;
 	}
 	plx_unlock(&depot_lock, PLX_RANK_SLAB);
+	return at ? pack_make(at) : f;
+}
+
+/* The cache is empty. */
+static __attribute__((noinline)) struct free_object *cache_refill(void)
+{
+	struct free_object *f = cache.spare;
+	uint32_t n = PACK;
+
+	if (f) {
+		cache.spare = NULL;
+	} else {
+		f = depot_get();
+		if (!f)
+			return NULL;
+		n = f->n;
+	}
+	if (!cache_start()) {
+		depot_put(f->next, n - 1);
+		return f;
+	}
+	cache.first = f->next;
+	cache.n = n - 1;
 	return f;
+}
+
+/* The pack in use is full. */
+static __attribute__((noinline)) void cache_full(struct free_object *f)
+{
+	if (!cache.started) {
+		f->next = NULL;
+		if (!cache_start()) {
+			depot_put(f, 1);
+			return;
+		}
+	} else {
+		depot_put(cache.spare, PACK);
+		cache.spare = cache.first;
+		f->next = NULL;
+	}
+	cache.first = f;
+	cache.n = 1;
 }
 
 void *plx_slab_alloc(void)
 {
-	void *p;
+	struct free_object *f = cache.first;
 
-	if (plx_likely(magazine && magazine->n))
-		p = magazine->obj[--magazine->n];
-	else if (magazine || magazine_new())
-		p = depot_get();
-	else
-		p = NULL;
-	return p ? memset(p, 0, PLX_SLAB_OBJECT) : NULL;
+	if (plx_likely(f != NULL)) {
+		cache.first = f->next;
+		cache.n--;
+	} else {
+		f = cache_refill();
+	}
+	return f ? memset(f, 0, PLX_SLAB_OBJECT) : NULL;
 }
 
 void plx_slab_free(void *p)
 {
-	if (plx_unlikely(!p))
+	struct free_object *f = p;
+
+	if (plx_unlikely(!f))
 		return;
-	if (plx_unlikely(!magazine) && !magazine_new()) {
-		depot_put(&p, 1);
+	if (plx_unlikely(cache.n == PACK)) {
+		cache_full(f);
 		return;
 	}
-	if (plx_unlikely(magazine->n == MAGAZINE)) {
-		magazine->n /= 2;
-		depot_put(magazine->obj + magazine->n, MAGAZINE / 2);
-	}
-	magazine->obj[magazine->n++] = p;
+	f->next = cache.first;
+	cache.first = f;
+	cache.n++;
 }
 
 void plx_slab_before_fork(void)
@@ -168,7 +288,7 @@ void plx_slab_before_fork(void)
 	plx_lock(&depot_lock, PLX_RANK_SLAB);
 }
 
-void plx_slab_after_fork(void)
+PLX_CHILD_CODE void plx_slab_after_fork(void)
 {
 	plx_unlock(&depot_lock, PLX_RANK_SLAB);
 }

@@ -4,8 +4,8 @@
  *
  * Items and eventfds are written by producers on one CPU and by consumers on another;
  * two of them in one cache line cost more than everything else together. These
- * objects are aligned to their size, without a header, and come from magazines of the
- * calling thread. Memory once taken stays with the process and is used again.
+ * objects are aligned to their size, without a header, and come from what the calling
+ * thread keeps. Memory once taken stays with the process and is used again.
  *
  * Sanitizer builds and fault injection use the C library instead, which knows what
  * has been freed.

@@ -15,10 +15,30 @@
 #define SPIN_ROUNDS_PER_LOOK 16
 #define SPIN_MAX_LOG 6
 
+/* Where nobody else is ready to run a yield takes less than half a microsecond. */
+#define YIELD_TRIES 3
+/* Those who answer run for microseconds: what took so long went to somebody who computes. */
+#define YIELD_LONG_NS 50000
+/* What an event may take, long yields included: as long as with sleeps, but within these. */
+#define YIELD_EVENT_NS 10000
+#define YIELD_EVENT_MAX_NS 500000
+/* Longer ones come from a stop of the whole process; pauses are not to last for ever. */
+#define YIELD_MOST_NS 100000000
+#define YIELD_PAUSE_LOG 2
+#define YIELD_PAUSE_LOG_MAX 9
+
 int plx_spin_enabled = 1;
+__thread struct plx_yields plx_read_yields;
 
 static uint32_t spinners;
 static int32_t spin_cpus;
+
+static __thread struct {
+	/* 1: its scheduling policy suits yields, -1: it does not, 0: not asked yet. */
+	int8_t suits;
+	/* How long the last yield took, if it was long and something had come meanwhile. */
+	int64_t late;
+} me;
 
 /* Of the process: the calling thread alone may be bound to one. */
 static int32_t spin_count_cpus(void)
@@ -32,42 +52,176 @@ static int32_t spin_count_cpus(void)
 	return n;
 }
 
-/* The low byte of *state is the exponent, above it stand the sleeps still to skip. */
 void plx_spin_note_waker(int32_t *waker_cpu)
 {
 	plx_store(waker_cpu, sched_getcpu() + 1);
 }
 
-bool plx_spin(uint32_t *state, const int32_t *waker_cpu, bool (*done)(void *arg), void *arg)
+/*
+ * A yield of a thread with a deadline ends its whole period, and one of a real-time thread
+ * lets nobody run but its equals.
+ */
+static bool yield_suits(void)
 {
-	uint32_t s = plx_load(state);
-	uint32_t log = s & 255;
-	int32_t cpus = plx_load(&spin_cpus);
+	if (plx_unlikely(!me.suits)) {
+		int policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;
+
+		me.suits = policy == SCHED_OTHER || policy == SCHED_BATCH || policy == SCHED_IDLE
+				   ? 1
+				   : -1;
+	}
+	return me.suits > 0;
+}
+
+/*
+ * A sleeper is woken before those who compute have used up their time; a thread that has
+ * yielded runs after them. But if the CPU is taken from all of us now and then, sleeps are
+ * late as well. What counts is what an event takes in the end. If with long yields that is
+ * more than it was with sleeps, a pause follows, in which it is measured with sleeps again;
+ * each is twice as many times the loss as the one before, 4 to 512. The measure shrinks
+ * slowly, so that it is renewed now and then while there are long yields.
+ *
+ * Several threads may wait for the same object and come here at once. Each field is written
+ * whole, and what two threads make of them is a pause of one or the other length. A loss
+ * that two have had together counts once.
+ */
+static void yield_was_long(struct plx_yields *y, int64_t took, int64_t now)
+{
+	int64_t bound = plx_load(&y->event_ns);
+	int64_t since = plx_load(&y->since);
+	uint32_t pauses = plx_load(&y->pauses);
+
+	me.suits = 0;
+	if (now - took < since)
+		return;
+	if (took > YIELD_MOST_NS)
+		took = YIELD_MOST_NS;
+	if (!bound)
+		bound = YIELD_EVENT_NS;
+	if (now - since <= bound * plx_load(&y->events)) {
+		plx_store(&y->event_ns, bound - bound / 64);
+		plx_store(&y->pauses, 0);
+	} else {
+		plx_store(&y->paused, 1);
+		plx_store(&y->pause_end, now + (took << (YIELD_PAUSE_LOG + pauses)));
+		if (pauses < YIELD_PAUSE_LOG_MAX - YIELD_PAUSE_LOG)
+			plx_store(&y->pauses, pauses + 1);
+	}
+	plx_store(&y->since, now);
+	plx_store(&y->events, 0);
+}
+
+static void yield_resume(struct plx_yields *y, int64_t now)
+{
+	uint32_t events = plx_load(&y->events);
+
+	if (plx_load(&y->paused) && events) {
+		int64_t ns = (now - plx_load(&y->since)) / events;
+
+		if (ns < YIELD_EVENT_NS)
+			ns = YIELD_EVENT_NS;
+		if (ns > YIELD_EVENT_MAX_NS)
+			ns = YIELD_EVENT_MAX_NS;
+		plx_store(&y->event_ns, ns);
+	}
+	plx_store(&y->paused, 0);
+	plx_store(&y->since, now);
+	plx_store(&y->events, 0);
+}
+
+void plx_spin_brought(struct plx_yields *y, int events)
+{
+	int64_t late = me.late;
+
+	if (events > 0)
+		plx_store(&y->events, plx_load(&y->events) + events);
+	if (plx_likely(!late))
+		return;
+	me.late = 0;
+	yield_was_long(y, late, plx_now_ns());
+}
+
+static bool spin_yield(struct plx_yields *y, bool (*done)(void *arg), void *arg)
+{
+	int64_t last = plx_now_ns();
 	bool hit = false;
 
+	for (int i = 0; i < YIELD_TRIES && !hit; i++) {
+		int64_t now;
+
+		sched_yield();
+		hit = done(arg);
+		now = plx_now_ns();
+		if (plx_unlikely(now - last > YIELD_LONG_NS)) {
+			if (hit)
+				me.late = now - last;
+			else
+				yield_was_long(y, now - last, now);
+			return hit;
+		}
+		last = now;
+	}
+	return hit;
+}
+
+static bool spin_busy(int64_t ns, bool (*done)(void *arg), void *arg)
+{
+	int64_t end = plx_now_ns() + ns;
+
+	do {
+		for (int i = 0; i < SPIN_ROUNDS_PER_LOOK; i++) {
+			plx_cpu_relax();
+			if (done(arg))
+				return true;
+		}
+	} while (plx_now_ns() < end);
+	return false;
+}
+
+/* The low byte of *state is the exponent, above it stand the sleeps still to skip. */
+enum plx_spin_how plx_spin_how(struct plx_yields *y, uint32_t *state, const int32_t *waker_cpu)
+{
+	uint32_t s = plx_load(state);
+	int32_t cpus = plx_load(&spin_cpus);
+
 	if (!plx_spin_enabled)
-		return false;
+		return PLX_SPIN_NOT;
 	if (s >> 8) {
 		plx_store(state, s - 256);
-		return false;
+		return PLX_SPIN_NOT;
+	}
+	if (plx_load(waker_cpu) == sched_getcpu() + 1) {
+		int64_t now = plx_now_ns();
+
+		if (now < plx_load(&y->pause_end) || !yield_suits())
+			return PLX_SPIN_NOT;
+		if (plx_unlikely(plx_load(&y->paused) || !plx_load(&y->since)))
+			yield_resume(y, now);
+		return PLX_SPIN_YIELD;
 	}
 	if (!cpus)
 		cpus = spin_count_cpus();
-	if (plx_load(waker_cpu) == sched_getcpu() + 1)
-		return false;
-	if (cpus > 1 && (int32_t)plx_xadd(&spinners, 1) < cpus) {
-		int64_t end = plx_now_ns() + (log < SPIN_MAX_LOG ? SPIN_NS : SPIN_PROBE_NS);
+	if (cpus < 2)
+		return PLX_SPIN_NOT;
+	if ((int32_t)plx_xadd(&spinners, 1) < cpus)
+		return PLX_SPIN_BUSY;
+	plx_xadd(&spinners, (uint32_t)-1);
+	return PLX_SPIN_NOT;
+}
 
-		do {
-			for (int i = 0; i < SPIN_ROUNDS_PER_LOOK && !hit; i++) {
-				plx_cpu_relax();
-				hit = done(arg);
-			}
-		} while (!hit && plx_now_ns() < end);
-		log = hit ? 0 : log < SPIN_MAX_LOG ? log + 1 : log;
-		plx_store(state, log | (((1u << log) - 1) << 8));
-	}
-	if (cpus > 1)
+bool plx_spin_until(enum plx_spin_how how, struct plx_yields *y, uint32_t *state,
+		    bool (*done)(void *arg), void *arg)
+{
+	uint32_t log = plx_load(state) & 255;
+	bool hit;
+
+	if (how == PLX_SPIN_YIELD) {
+		hit = spin_yield(y, done, arg);
+	} else {
+		hit = spin_busy(log < SPIN_MAX_LOG ? SPIN_NS : SPIN_PROBE_NS, done, arg);
 		plx_xadd(&spinners, (uint32_t)-1);
+	}
+	log = hit ? 0 : log < SPIN_MAX_LOG ? log + 1 : log;
+	plx_store(state, log | (((1u << log) - 1) << 8));
 	return hit;
 }

@@ -1,25 +1,80 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A short spin before a sleep.
+ * A moment before a sleep, in which what is waited for may come.
  *
  * Spinning pays only while the thread that is waited for runs on another CPU. That
  * is not knowable, but whether it paid lately is: after each failure the next
  * sleeps go without a spin, twice as many each time, up to 63 and then a longer try. No more
  * threads of the process spin at a time than there are CPUs.
+ *
+ * If the waker shared the CPU with the waiter, the waiter yields instead. Whoever is
+ * to answer runs then, and finds nobody whom it would have to wake: a turn of the run queue
+ * takes the place of two system calls, a wake and a sleep. Since both are ready to run all the
+ * time, the scheduler moves one of them as soon as there is a free CPU, which it does not do
+ * with two that sleep in turn.
+ *
+ * The danger of a yield is that the CPU goes to somebody who computes and keeps it for
+ * milliseconds, where a sleeper's wake would have interrupted him. Such yields are noticed by
+ * the time they take, and a pause follows if with them an event takes longer than it did while
+ * the waiters slept (spin.c). What is not noticed is at most 50 microseconds late.
+ *
+ * A thread that spins or yields is not announced as a sleeper, so producers need not ring for
+ * it, and it looks again after its announcement. What it does where others sleep meanwhile is
+ * argued in epoll/ready.c.
  */
 #ifndef PLX_BASE_SPIN_H
 #define PLX_BASE_SPIN_H
 
 #include "base/atomic.h"
 
+/* What yields cost and bring; all fields are atomic and approximate. */
+struct plx_yields {
+	/* Nobody yields before this time. */
+	int64_t pause_end;
+	/* The last long yield, or the end of the last pause; events since then. */
+	int64_t since;
+	/* What an event took with sleeps, as measured in the last pause. */
+	int64_t event_ns;
+	uint32_t events;
+	/* Pauses in a row. */
+	uint16_t pauses;
+	uint16_t paused;
+};
+
+/* Of the calling thread's blocking reads, for objects that have no room for their own. */
+extern __thread struct plx_yields plx_read_yields;
+
+/* What a waiter does before it sleeps. */
+enum plx_spin_how {
+	/* Sleep at once. */
+	PLX_SPIN_NOT,
+	PLX_SPIN_YIELD,
+	PLX_SPIN_BUSY,
+};
+
 /* 0 switches spinning off (POLLUX_SPIN=0). */
 extern int plx_spin_enabled;
 
 /*
- * state and waker_cpu belong to the object that is waited for, 0 at first; several
+ * plx_spin in two steps, for who has to tell others of it: whether and how to spin, which is
+ * followed by plx_spin_until unless it is PLX_SPIN_NOT.
+ *
+ * y, state and waker_cpu belong to the object that is waited for, 0 at first; several
  * threads may share them. Returns whether done(arg) became true.
  */
-bool plx_spin(uint32_t *state, const int32_t *waker_cpu, bool (*done)(void *arg), void *arg);
+enum plx_spin_how plx_spin_how(struct plx_yields *y, uint32_t *state, const int32_t *waker_cpu);
+bool plx_spin_until(enum plx_spin_how how, struct plx_yields *y, uint32_t *state,
+		    bool (*done)(void *arg), void *arg);
+static inline bool plx_spin(struct plx_yields *y, uint32_t *state, const int32_t *waker_cpu,
+			    bool (*done)(void *arg), void *arg)
+{
+	enum plx_spin_how how = plx_spin_how(y, state, waker_cpu);
+
+	return how != PLX_SPIN_NOT && plx_spin_until(how, y, state, done, arg);
+}
+
+/* How many events the calling thread has found at the end of a wait, spun or slept. */
+void plx_spin_brought(struct plx_yields *y, int events);
 
 /*
  * Whoever wakes a sleeper says from which CPU. If that is the waiter's own, the two

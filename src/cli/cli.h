@@ -131,6 +131,20 @@ struct machine {
 };
 
 void machine_describe(struct machine *m);
+
+/* CPU time in seconds: of the whole machine, and of this process and its children. */
+struct cpu_time {
+	double total, busy, stolen, ours;
+};
+
+/* Until now. All zero if the kernel does not tell. */
+void machine_cpu_time(struct cpu_time *t);
+/* Adds what passed between two calls of that. */
+void cpu_time_add(struct cpu_time *sum, const struct cpu_time *from, const struct cpu_time *to);
+void cpu_time_sum(struct cpu_time *sum, const struct cpu_time *t);
+/* The shares of the machine that went to other programs and to the host; NAN if unknown. */
+double cpu_time_others(const struct cpu_time *t);
+double cpu_time_stolen(const struct cpu_time *t);
 /* The first line of a small file such as those under /proc/sys; false if it cannot be read. */
 bool machine_read_line(const char *path, char *line, size_t size);
 

@@ -103,8 +103,9 @@ static void look_at_system(void)
 	    "The drop-in takes the place of its functions in dynamically linked programs.",
 	    "glibc %s", gnu_get_libc_version());
 	add("CPUs", m.cpus > 1 ? STATE_OK : STATE_NOTE,
-	    m.cpus > 1 ? "A waiter spins for a moment before it sleeps (POLLUX_SPIN=0: never)."
-		       : "On one CPU spinning is of no use: a waiter sleeps at once.",
+	    m.cpus > 1 ? "A waiter spins or yields for a moment before it sleeps (POLLUX_SPIN=0: "
+			 "never)."
+		       : "A waiter yields for a moment before it sleeps (POLLUX_SPIN=0: never).",
 	    "%d usable by this process (%s)", m.cpus, m.cpu);
 }
 
@@ -176,7 +177,7 @@ static void look_at_calls(void)
 	if (rc >= 0)
 		close((int)rc);
 
-	rc = ep < 0 ? -1 : syscall(SYS_epoll_pwait2, ep, &ev, 1, &zero, NULL, 8);
+	rc = ep < 0 ? -1 : syscall(SYS_epoll_pwait2, ep, &ev, 1, &zero, NULL, 8L);
 	add("epoll_pwait2", rc == 0 ? STATE_OK : STATE_NOTE,
 	    rc == 0 ? "Waits that involve the kernel keep timeouts in nanoseconds."
 		    : "Waits that involve the kernel have timeouts in milliseconds.",

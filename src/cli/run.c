@@ -11,12 +11,17 @@ static const char help_text[] =
 	"Usage: pollux run [OPTION]... [--] PROGRAM [ARGUMENT]...\n"
 	"Run PROGRAM with Pollux in place of the kernel's eventfd, epoll and AIO.\n"
 	"\n"
-	"  --no-adopt=KIND   leave objects of KIND to the kernel: eventfd, epoll, aio or all;\n"
-	"                    may be given several times, or a list: --no-adopt=eventfd,epoll\n"
+	"  --no-adopt=KIND   leave objects of KIND to the kernel: eventfd, epoll, aio, pipe or\n"
+	"                    all; may be given several times, or a list: --no-adopt=eventfd,epoll\n"
+	"  --adopt=KIND      serve objects of KIND, which is not done otherwise: watched-pipe\n"
+	"                    (pipes that are added to an epoll before anything else is done with\n"
+	"                    them) or pipe (all pipes)\n"
 	"  --aio=MODE        how Linux AIO is done: auto (the default), async (reads and writes "
 	"of\n"
 	"                    files never keep their submitter) or off (as --no-adopt=aio)\n"
 	"  --aio-max-nr=none set no limit on the events of AIO contexts\n"
+	"  --load=WHICH      what PROGRAM starts is loaded with the drop-in: needed (the default:\n"
+	"                    not programs that have no use for it, such as cat) or all\n"
 	"  --stats           print statistics to standard error when the program ends\n"
 	"  --no-spin         sleep at once, without a short spin before\n"
 	"  --force           if the drop-in cannot get into PROGRAM, run PROGRAM without it\n"
@@ -31,27 +36,31 @@ static const char help_text[] =
 	"POLLUX_PRELOAD names the drop-in library to use instead of the one that belongs to\n"
 	"this command.\n";
 
-static bool known_kind(const char *kind, size_t len)
-{
-	static const char *const kinds[] = {"eventfd", "epoll", "aio", "all"};
+static const char *const no_adopt_kinds[] = {"eventfd", "epoll", "aio", "pipe", "all", NULL};
+static const char *const adopt_kinds[] = {"pipe", "watched-pipe", NULL};
 
-	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-		if (strlen(kinds[i]) == len && !memcmp(kinds[i], kind, len))
+static bool known_kind(const char *const *kinds, const char *kind, size_t len)
+{
+	for (; *kinds; kinds++)
+		if (strlen(*kinds) == len && !memcmp(*kinds, kind, len))
 			return true;
 	return false;
 }
 
 /* Appends to a list in the environment; false on an unknown kind. */
-static bool add_kinds(const char *list)
+static bool add_kinds(const char *variable, const char *const *kinds, const char *option,
+		      const char *list)
 {
-	const char *old = getenv("POLLUX_NO_ADOPT");
+	const char *old = getenv(variable);
 	char *all;
 
 	for (const char *kind = list;; kind++) {
 		size_t len = strcspn(kind, ",");
 
-		if (!known_kind(kind, len)) {
-			cli_error("run: --no-adopt takes eventfd, epoll, aio or all, not '%.*s'",
+		if (!known_kind(kinds, kind, len)) {
+			cli_error("run: %s takes %s, not '%.*s'", option,
+				  kinds == adopt_kinds ? "pipe or watched-pipe"
+						       : "eventfd, epoll, aio, pipe or all",
 				  (int)len, kind);
 			return false;
 		}
@@ -60,7 +69,7 @@ static bool add_kinds(const char *list)
 			break;
 	}
 	all = cli_format("%s%s%s", old ? old : "", old && *old ? "," : "", list);
-	setenv("POLLUX_NO_ADOPT", all, 1);
+	setenv(variable, all, 1);
 	free(all);
 	return true;
 }
@@ -132,6 +141,8 @@ int cmd_run(int argc, char **argv)
 		OPT_NO_ADOPT = 256,
 		OPT_AIO,
 		OPT_AIO_MAX_NR,
+		OPT_ADOPT,
+		OPT_LOAD,
 		OPT_STATS,
 		OPT_NO_SPIN,
 		OPT_FORCE,
@@ -141,6 +152,8 @@ int cmd_run(int argc, char **argv)
 		{"no-adopt", required_argument, NULL, OPT_NO_ADOPT},
 		{"aio", required_argument, NULL, OPT_AIO},
 		{"aio-max-nr", required_argument, NULL, OPT_AIO_MAX_NR},
+		{"adopt", required_argument, NULL, OPT_ADOPT},
+		{"load", required_argument, NULL, OPT_LOAD},
 		{"stats", no_argument, NULL, OPT_STATS},
 		{"no-spin", no_argument, NULL, OPT_NO_SPIN},
 		{"force", no_argument, NULL, OPT_FORCE},
@@ -149,6 +162,7 @@ int cmd_run(int argc, char **argv)
 	};
 	static const char *const modes[] = {"auto", "async", "off", NULL};
 	static const char *const limits[] = {"none", NULL};
+	static const char *const loads[] = {"needed", "all", NULL};
 	char preload[PATH_MAX];
 	struct program program;
 	bool force = false;
@@ -160,7 +174,11 @@ int cmd_run(int argc, char **argv)
 	while ((c = getopt_long(argc, argv, "+:", longs, NULL)) != -1) {
 		switch (c) {
 		case OPT_NO_ADOPT:
-			if (!add_kinds(optarg))
+			if (!add_kinds("POLLUX_NO_ADOPT", no_adopt_kinds, "--no-adopt", optarg))
+				return cli_try_help("run", RUN_REFUSED);
+			break;
+		case OPT_ADOPT:
+			if (!add_kinds("POLLUX_ADOPT", adopt_kinds, "--adopt", optarg))
 				return cli_try_help("run", RUN_REFUSED);
 			break;
 		case OPT_AIO:
@@ -169,6 +187,10 @@ int cmd_run(int argc, char **argv)
 			break;
 		case OPT_AIO_MAX_NR:
 			if (!set_word("aio-max-nr", "POLLUX_AIO_MAX_NR", limits, optarg))
+				return cli_try_help("run", RUN_REFUSED);
+			break;
+		case OPT_LOAD:
+			if (!set_word("load", "POLLUX_LOAD", loads, optarg))
 				return cli_try_help("run", RUN_REFUSED);
 			break;
 		case OPT_STATS:

@@ -4,9 +4,6 @@
  */
 #include "epoll/engine.h"
 
-static long max_watches = -1;
-static long watches;
-
 static const struct pollux_file_ops ep_file_ops = {
 	.poll = plx_ep_poll,
 	.release = plx_ep_release,
@@ -34,51 +31,31 @@ struct pollux_file *pollux_ep_file(struct pollux_ep *ep)
 	return &ep->file;
 }
 
-void pollux_ep_set_max_watches(long max)
-{
-	plx_store(&max_watches, max);
-}
-
-long pollux_ep_watches(void)
-{
-	return plx_load(&watches);
-}
-
 void pollux_quiesce(void)
 {
 	plx_retire_drain();
 }
 
-static bool watches_charge(void)
-{
-	long max = plx_load(&max_watches);
-
-	if (plx_xadd(&watches, 1) < max || max < 0)
-		return true;
-	plx_watches_uncharge(1);
-	return false;
-}
-
-void plx_watches_uncharge(long n)
-{
-	plx_xadd(&watches, -n);
-}
-
 /*
- * An object has few watches, whatever the number of items in the epoll, so the
+ * An object mostly has few watches, whatever the number of items in the epoll, so the
  * file's own list is the index: a lookup costs the same in an epoll of ten items
- * and of a million. Reading the list without file.lock is safe for items of this
- * ep: only holders of ep.mtx link and unlink those, and RCU covers the others.
+ * and of a million. An object that has many gets a table (index.c). Reading the list without
+ * file.lock is safe for items of this ep: only holders of ep.mtx link and unlink those, and RCU
+ * covers the others.
  */
 struct plx_epitem *plx_item_find(struct pollux_ep *ep, struct pollux_file *f, int key)
 {
 	struct plx_epitem *found = NULL;
+	unsigned int steps = 0;
 
 	plx_lockdep_held(&ep->mtx);
+	if (plx_unlikely(plx_load(&f->index)) && plx_index_find(f, ep, key, &found))
+		return found;
 	plx_rcu_read_lock();
 	for (struct plx_watch *w = plx_load_acq(&f->watches); w; w = plx_load_acq(&w->next)) {
 		struct plx_epitem *item = plx_watch_item(w);
 
+		steps++;
 		if (plx_watch_is_item(w) && item->ep == ep && item->key == key &&
 		    !plx_load(&w->dead)) {
 			found = item;
@@ -86,13 +63,17 @@ struct plx_epitem *plx_item_find(struct pollux_ep *ep, struct pollux_file *f, in
 		}
 	}
 	plx_rcu_read_unlock();
+	if (plx_unlikely(steps > PLX_INDEX_FROM_LARGE) &&
+	    (steps > PLX_INDEX_FROM || ep->nitems >= PLX_INDEX_LARGE))
+		plx_index_make(f);
 	return found;
 }
 
 /* After an item was queued by ctl: one waiter, and the pollers of the epoll. */
 static void ctl_tell(struct pollux_ep *ep)
 {
-	plx_mb();
+	/* The release of ep.mtx was one, but for the processor. */
+	plx_mb_after_rmw();
 	plx_ep_wake_one(ep);
 	if (plx_load(&ep->file.watches)) {
 		plx_rcu_read_lock();
@@ -116,9 +97,6 @@ static struct plx_epitem *item_new(struct pollux_ep *ep, struct pollux_file *f, 
 	item->data = data;
 	item->pushed = (uint32_t)-1;
 	item->seen = ep->harvests;
-	item->mark = plx_or(&f->flags, PLX_FILE_HAS_PRIMARY) & PLX_FILE_HAS_PRIMARY
-			     ? &item->own_mark
-			     : &f->word;
 	return item;
 }
 
@@ -128,26 +106,25 @@ static int ep_insert(struct pollux_ep *ep, struct pollux_file *f, int key, uint3
 {
 	struct plx_epitem *item;
 
-	if (!watches_charge())
+	if (!plx_watches_charge())
 		return -ENOSPC;
 	item = item_new(ep, f, key, events, data);
 	if (!item) {
-		plx_watches_uncharge(1);
+		plx_watches_uncharge();
 		return -ENOMEM;
 	}
 	plx_list_add_tail(&item->all, &ep->items);
 	ep->nitems++;
-	plx_ep_get(ep);
-	plx_watch_link(f, &item->w);
+	plx_item_link(f, item);
 	if (paths && plx_topology_paths(f) < 0) {
 		plx_item_remove(item);
 		return -EINVAL;
 	}
 	/* Linked first, sampled second: a change that races with ADD is not lost. */
 	PLX_DELAY(add_before_sample);
-	plx_mb();
+	plx_mb_after_rmw();
 	if (f->ops->poll(f) & events)
-		*tell = plx_item_queue(item);
+		*tell = plx_item_queue_locked(item);
 	return 0;
 }
 
@@ -161,7 +138,7 @@ static int ep_modify(struct plx_epitem *item, uint32_t events, uint64_t data, bo
 	plx_mb();
 	PLX_DELAY(mod_before_sample);
 	if (item->file->ops->poll(item->file) & events)
-		*tell = plx_item_queue(item);
+		*tell = plx_item_queue_locked(item);
 	return 0;
 }
 
@@ -178,6 +155,9 @@ static int ctl_add(struct pollux_ep *ep, struct pollux_file *f, int key, uint32_
 	bool full = is_ep;
 	int r = 0;
 
+	/* The table answers without the list, but the new item will be in front of it. */
+	if (plx_unlikely(plx_load(&f->index)))
+		__builtin_prefetch(plx_load(&f->watches), 1);
 	if (!full) {
 		plx_lock(&ep->mtx, PLX_RANK_EP);
 		full = plx_load(&ep->file.watches) ||

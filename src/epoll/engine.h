@@ -10,13 +10,14 @@
  * Which lock protects which field
  *
  *   pollux_file.word       atomic; layout below
- *   pollux_file.watches    changed under file.lock, read under RCU
+ *   pollux_file.watches    changed under file.lock, by the last close without; read under RCU
  *   pollux_file.refs       atomic; 0 is final
- *   pollux_file.flags      file.lock
+ *   pollux_file.flags      set under file.lock, cleared by the remover of the primary item
+ *   pollux_file.index      file.lock; anybody may ask whether there is one
  *   plx_watch.next         changed under file.lock, read under RCU
  *   plx_watch.pprev        file.lock
  *   plx_watch.events       changed under ep.mtx, read by wakers without it
- *   plx_epitem.mark        set before the item is linked, constant
+ *   plx_epitem.mark        set as the item is linked, constant
  *   plx_epitem.pops        written under ep.mtx, read by wakers
  *   plx_epitem.pushed      written by the producer that queued the item
  *   plx_epitem.next        belongs to the producer that set QUEUED, then, from the
@@ -25,11 +26,13 @@
  *   pollux_ep.incoming     atomic; any producer pushes, the holder of ep.mtx takes all
  *   pollux_ep.help         atomic; like incoming
  *   pollux_ep.sleepers     atomic, waiters announce themselves
+ *   pollux_ep.recent       written by producers as they please, never followed
  *   pollux_ep.bell         atomic; see ready.c
  *   pollux_ep.collected_at atomic; when a ring was collected last
  *   pollux_ep.has_ready    written under ep.mtx, read by anybody: `ready` may hold something
- *   pollux_ep.ready, items ep.mtx
- *   pollux_ep.refs         atomic: one for the open file, one for each item
+ *   pollux_ep.ready, items, closed  ep.mtx
+ *   pollux_ep.refs         atomic: one for the open file and all items together, one for
+ *                          each item that was ever put into the help slot; 0 is final
  *
  * The ranks of the locks are in base/lock.h.
  *
@@ -55,10 +58,12 @@
 #include "base/bug.h"
 #include "base/delay.h"
 #include "base/inject.h"
+#include "base/stats.h"
 #include "base/lock.h"
 #include "base/mem.h"
 #include "base/rcu.h"
 #include "base/slab.h"
+#include "base/spin.h"
 
 #define PLX_EPOCH_ONE (1ull << 39)
 #define PLX_QUEUED (1ull << 38)
@@ -74,6 +79,8 @@ enum plx_file_kind {
 	PLX_KIND_OTHER,
 	PLX_KIND_EPOLL,
 	PLX_KIND_EVENTFD,
+	PLX_KIND_PIPE_READ,
+	PLX_KIND_PIPE_WRITE,
 	PLX_KIND_HIDDEN,
 };
 
@@ -92,7 +99,7 @@ enum plx_watch_place {
 	PLX_WATCH_EXCLUSIVE,
 	/* A poll(2) sleeper: in front, newest first. */
 	PLX_WATCH_POLLER,
-	/* A thread blocked in read or write: at the end, but called with everybody. */
+	/* A thread blocked in read or write: at the end, in line with the exclusive ones. */
 	PLX_WATCH_TAIL,
 };
 
@@ -104,9 +111,10 @@ struct plx_watch {
 	struct plx_watch *next;
 	struct plx_watch **pprev;
 	union {
-		/* Of an item: the one pushed two before it, only ever prefetched. */
+		/* Of an item: one pushed some time before it, only ever prefetched. */
 		struct plx_epitem *hint;
-		void (*call)(struct plx_watch *w, uint32_t key);
+		/* True: this counts as the success that ends a wake (EP-EXC-09). */
+		bool (*call)(struct plx_watch *w, uint32_t key);
 	};
 	uint32_t events;
 	uint8_t place;
@@ -146,18 +154,24 @@ _Static_assert(sizeof(struct plx_epitem) == PLX_SLAB_OBJECT, "an item fills two 
 #define PLX_HELP_EVER 1
 #define PLX_HELP_WANTED 2
 
+/* How far ahead of the collection lines are asked for. */
+#define PLX_RECENT 4
+
 struct pollux_ep {
 	struct pollux_file file;
+	const struct pollux_host_ops *host;
+	void *host_arg;
 	/* Written by producers. */
 	struct plx_epitem *incoming __attribute__((aligned(64)));
 	struct plx_epitem *help;
 	uint64_t bell;
-	int64_t collected_at;
 	uint32_t sleepers;
-	const struct pollux_host_ops *host;
-	void *host_arg;
+	/* What was pushed lately; only ever prefetched. */
+	uint32_t pushes;
+	struct plx_epitem *recent[PLX_RECENT];
 	/* Written by consumers. */
 	plx_lock_t mtx __attribute__((aligned(64)));
+	int64_t collected_at;
 	uint32_t refs;
 	struct plx_list ready;
 	struct plx_list items;
@@ -165,8 +179,10 @@ struct pollux_ep {
 	uint32_t ends;
 	uint32_t harvests;
 	uint32_t nitems;
+	uint32_t closed;
 	uint32_t spin_state;
 	int32_t waker_cpu;
+	struct plx_yields yields;
 	int visit_depth;
 	uint64_t visit_gen;
 	/* The layer above: freed with the epoll, by owner_free. */
@@ -178,10 +194,14 @@ struct pollux_ep {
 
 /* pollux_file_put for a caller that holds locks: leaves the waiting for grace periods. */
 void plx_file_put_locked(struct pollux_file *f);
-/* Adds w to f's list, at its place. */
+/* Adds w to f's list, at its place. Ends with a read-modify-write. */
 void plx_watch_link(struct pollux_file *f, struct plx_watch *w);
+/* The same for an item; decides which mark it has. */
+void plx_item_link(struct pollux_file *f, struct plx_epitem *item);
 /* Takes w off. After a grace period no waker can still be calling it. */
 void plx_watch_unlink(struct pollux_file *f, struct plx_watch *w);
+/* Takes an item off; producers have to be told by a change of EPOCH in its mark. */
+void plx_item_unlink(struct plx_epitem *item);
 /* Invalidates what producers may have concluded about f: EPOCH moves, QUIET goes. */
 void plx_file_bump(struct pollux_file *f);
 /* pollux_file_wake after a read-modify-write, which orders what follows on x86. */
@@ -199,6 +219,27 @@ static inline bool plx_file_dying(struct pollux_file *f)
 	return plx_load(&f->refs) == 0;
 }
 
+/* --- index.c: a table beside the list of a file with many watches --------------------- */
+
+/*
+ * A lookup that walked past so many makes an index. In a large epoll, whose items are in
+ * nobody's cache, so that each of them is waited for, it is made sooner.
+ */
+#define PLX_INDEX_FROM 16
+#define PLX_INDEX_FROM_LARGE 3
+#define PLX_INDEX_LARGE 4096
+
+/* Makes it, if there is memory. */
+void plx_index_make(struct pollux_file *f);
+/* file.lock held, f has an index: the item has been linked, or unlinked. */
+void plx_index_add(struct pollux_file *f, struct plx_epitem *item);
+void plx_index_remove(struct pollux_file *f, const struct plx_epitem *item);
+/* file.lock held, or the last reference has gone. */
+void plx_index_drop(struct pollux_file *f);
+/* ep.mtx held: false if there is no index; else *found is the item, or NULL. */
+bool plx_index_find(struct pollux_file *f, struct pollux_ep *ep, int key,
+		    struct plx_epitem **found);
+
 /* --- ready.c: the ready list ------------------------------------------------------- */
 
 /*
@@ -206,6 +247,8 @@ static inline bool plx_file_dying(struct pollux_file *f)
  * any context, under RCU or with ep.mtx held.
  */
 bool plx_item_queue(struct plx_epitem *item);
+/* The same for the holder of ep.mtx, who needs no push. */
+bool plx_item_queue_locked(struct plx_epitem *item);
 /* Pushes an item whose QUEUED bit the caller has set; pops as read before that. */
 void plx_item_push(struct plx_epitem *item, uint32_t pops);
 /* ep.mtx held: what producers have pushed goes to the tail of the ordered list. */
@@ -225,8 +268,10 @@ void plx_item_unmark(struct plx_epitem *item);
 bool plx_item_remark(struct plx_epitem *item);
 /* True if producers, too, have left nothing on the list. Any context. */
 bool plx_ready_empty(struct pollux_ep *ep);
-/* Wakes one sleeper that no ring is on its way to; false if there is none. A full
- * barrier first is the caller's. */
+/*
+ * Wakes one sleeper that no ring is on its way to; false if there is none. In a busy epoll
+ * the one who is on the way already may have to do. A full barrier first is the caller's.
+ */
 bool plx_ep_wake_one(struct pollux_ep *ep);
 /* The half of the bell that a host may sleep on. */
 static inline uint32_t *plx_bell_word(struct pollux_ep *ep)
@@ -236,6 +281,13 @@ static inline uint32_t *plx_bell_word(struct pollux_ep *ep)
 }
 /* A ring has arrived, or its sleeper is up anyway; a harvest must follow. */
 void plx_bell_collect(struct pollux_ep *ep);
+
+/*
+ * Around a spin of a waiter while others sleep: it counts as woken. came: it has found
+ * something. A harvest or an announcement must follow.
+ */
+void plx_ep_stand_in(struct pollux_ep *ep);
+void plx_ep_stand_down(struct pollux_ep *ep, bool came);
 
 /* --- harvest.c ----------------------------------------------------------------------- */
 
@@ -272,9 +324,23 @@ void plx_item_remove(struct plx_epitem *item);
 void plx_file_remove_watches(struct pollux_file *f);
 /* release operation of an epoll's file. */
 void plx_ep_release(struct pollux_file *f);
-void plx_ep_get(struct pollux_ep *ep);
+/* False if the last reference has gone; the memory must be known to be valid. */
+bool plx_ep_tryget(struct pollux_ep *ep);
 void plx_ep_put(struct pollux_ep *ep);
-void plx_watches_uncharge(long n);
+
+/* --- watches.c ----------------------------------------------------------------------- */
+
+/* One watch more: false if the limit is reached. */
+bool plx_watches_charge(void);
+/* One less. */
+void plx_watches_uncharge(void);
+/* See plx_retire_init. */
+void plx_watches_init(void);
+/* Who can tell the limit of watches, which is asked once: with the first watch, or before. */
+extern long (*plx_watches_limit)(void);
+void plx_watches_learn(void);
+/* The child of a fork: another thread may have held the lock. */
+void plx_watches_after_fork_child(void);
 
 /* --- topology.c ---------------------------------------------------------------------- */
 

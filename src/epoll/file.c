@@ -44,7 +44,7 @@ static void file_free(void *p)
 	f->ops->free(f);
 }
 
-void plx_file_put_locked(struct pollux_file *f)
+PLX_CHILD_CODE void plx_file_put_locked(struct pollux_file *f)
 {
 	const struct pollux_file_ops *ops = f->ops;
 	uint32_t old = plx_xadd(&f->refs, (uint32_t)-1);
@@ -61,7 +61,7 @@ void plx_file_put_locked(struct pollux_file *f)
 		plx_retire(f, file_free);
 }
 
-void pollux_file_put(struct pollux_file *f)
+PLX_CHILD_CODE void pollux_file_put(struct pollux_file *f)
 {
 	plx_file_put_locked(f);
 	plx_retire_flush_if_full();
@@ -97,11 +97,26 @@ static void ep_unquiet(struct pollux_ep *ep)
 	plx_unlock(&ep->mtx, PLX_RANK_EP);
 }
 
-void plx_watch_link(struct pollux_file *f, struct plx_watch *w)
+/*
+ * Nothing that a producer has concluded is made wrong by the first watch of a list: where it
+ * has seen no watch it sets neither QUEUED nor QUIET, and a former first one moved EPOCH
+ * when it left.
+ */
+static void watch_link(struct pollux_file *f, struct plx_watch *w, struct plx_epitem *item)
 {
 	struct plx_watch **at = &f->watches;
+	bool alone;
 
 	plx_lock(&f->lock, PLX_RANK_FILE);
+	alone = !*at;
+	if (item) {
+		/* Acquired: the former primary item has given the mark back. */
+		item->mark = &item->own_mark;
+		if (!(plx_load_acq(&f->flags) & PLX_FILE_HAS_PRIMARY)) {
+			plx_store(&f->flags, PLX_FILE_HAS_PRIMARY);
+			item->mark = &f->word;
+		}
+	}
 	if (w->place == PLX_WATCH_EXCLUSIVE || w->place == PLX_WATCH_TAIL)
 		while (*at)
 			at = &(*at)->next;
@@ -110,22 +125,56 @@ void plx_watch_link(struct pollux_file *f, struct plx_watch *w)
 	if (w->next)
 		w->next->pprev = &w->next;
 	plx_store_rel(at, w);
+	if (item && plx_unlikely(f->index))
+		plx_index_add(f, item);
 	plx_unlock(&f->lock, PLX_RANK_FILE);
-	plx_file_bump(f);
+	if (!alone)
+		plx_file_bump(f);
 	if (plx_unlikely(f->kind == PLX_KIND_EPOLL))
 		ep_unquiet(plx_file_ep(f));
 }
 
-void plx_watch_unlink(struct pollux_file *f, struct plx_watch *w)
+void plx_watch_link(struct pollux_file *f, struct plx_watch *w)
 {
-	plx_lock(&f->lock, PLX_RANK_FILE);
+	watch_link(f, w, NULL);
+}
+
+void plx_item_link(struct pollux_file *f, struct plx_epitem *item)
+{
+	watch_link(f, &item->w, item);
+}
+
+static void watch_take(struct plx_watch *w)
+{
 	/* w->next stays: a waker that stands on w walks on from it. */
 	plx_store_rel(w->pprev, w->next);
 	if (w->next)
 		w->next->pprev = w->pprev;
 	w->pprev = NULL;
+}
+
+void plx_watch_unlink(struct pollux_file *f, struct plx_watch *w)
+{
+	plx_lock(&f->lock, PLX_RANK_FILE);
+	watch_take(w);
 	plx_unlock(&f->lock, PLX_RANK_FILE);
 	plx_file_bump(f);
+}
+
+void plx_item_unlink(struct plx_epitem *item)
+{
+	struct pollux_file *f = item->file;
+
+	/* Nobody else changes the list of a dying file: that takes a reference. */
+	if (plx_file_dying(f)) {
+		watch_take(&item->w);
+		return;
+	}
+	plx_lock(&f->lock, PLX_RANK_FILE);
+	watch_take(&item->w);
+	if (plx_unlikely(f->index))
+		plx_index_remove(f, item);
+	plx_unlock(&f->lock, PLX_RANK_FILE);
 }
 
 /*
@@ -142,6 +191,8 @@ static bool item_wake(struct plx_epitem *item, uint32_t key)
 	if (!(events & ~PLX_EP_FLAGS) || (key && !(key & events)) || PLX_INJECTED(lost_event))
 		return false;
 	queued = plx_item_queue(item);
+	if (!queued)
+		plx_stat(PLX_STAT_STAYED);
 	stay = queued ? 0 : plx_item_stay(item);
 	/* The push was a read-modify-write; an item found queued was pushed before. */
 	plx_mb_after_rmw();
@@ -167,10 +218,11 @@ static bool item_wake(struct plx_epitem *item, uint32_t key)
 void plx_file_wake_rcu(struct pollux_file *f, uint32_t key, bool all)
 {
 	for (struct plx_watch *w = plx_load_acq(&f->watches); w; w = plx_load_acq(&w->next)) {
-		if (!plx_watch_is_item(w))
-			w->call(w, key);
-		else if (item_wake(plx_watch_item(w), key) && w->place == PLX_WATCH_EXCLUSIVE &&
-			 !all)
+		bool success = plx_watch_is_item(w) ? item_wake(plx_watch_item(w), key) &&
+							      w->place == PLX_WATCH_EXCLUSIVE
+						    : w->call(w, key);
+
+		if (success && !all)
 			break;
 	}
 }

@@ -7,6 +7,7 @@
  *   item_push        owner of QUEUED        RCU or ep.mtx   yes
  *   ep_help          any producer           RCU or ep.mtx   yes, wait-free
  *   ep_wake_one      anybody                valid ep        yes
+ *   ep_stand_in/down waiter that spins      valid ep        yes
  *   ready_splice     consumer               ep.mtx          waits for nobody
  *   item_unmark      consumer               ep.mtx          yes
  *
@@ -56,6 +57,13 @@
  *    of the kernel's epoll, and the others sleep on. A harvest that leaves something
  *    rings for the next. The upper bits of the bell count collections, so that a late
  *    "complete" cannot be taken for one of a later ring.
+ * 7. A waiter that spins or yields while others sleep stands in for a ring: it counts as a
+ *    sleeper whose ring is complete, so that in a busy epoll nobody else is rung for what it
+ *    is about to find. It ends as a ring ends: it sets both counts to zero and then looks at
+ *    the list, in a harvest or after its announcement. A producer that found the counts
+ *    unchanged has pushed before, so that look finds its push. Whoever stands in and does not
+ *    get to run is like a ring whose sleeper does not: after a millisecond the epoll is not
+ *    busy any more, and what yields may take is bounded besides (spin.c).
  */
 #include "epoll/engine.h"
 
@@ -80,14 +88,17 @@ uint64_t plx_item_stay(struct plx_epitem *item)
 
 void plx_item_try_quiet(struct plx_epitem *item, uint64_t stay)
 {
-	struct pollux_file *f = item->file;
-	uint64_t w = plx_load_acq(&f->word);
+	struct pollux_file *f;
 	struct plx_watch *first;
+	uint64_t w;
 
-	if (!stay || w / PLX_EPOCH_ONE + 1 != stay)
+	if (!stay || item->mark == &item->own_mark)
 		return;
-
-	if (item->mark != &f->word || (w & (PLX_QUEUED | PLX_QUIET | PLX_SLOW)) != PLX_QUEUED)
+	/* item->file stands in a line that the consumer writes. */
+	f = plx_container_of(item->mark, struct pollux_file, word);
+	w = plx_load_acq(&f->word);
+	if (w / PLX_EPOCH_ONE + 1 != stay ||
+	    (w & (PLX_QUEUED | PLX_QUIET | PLX_SLOW)) != PLX_QUEUED)
 		return;
 	if (plx_load_acq(&item->w.dead) || plx_load_acq(&item->pushed) != plx_load(&item->pops))
 		return;
@@ -105,7 +116,12 @@ void plx_ep_help(struct plx_epitem *item)
 	struct pollux_ep *ep = item->ep;
 	struct plx_epitem *none = NULL;
 
-	(void)plx_or(&item->w.helped, PLX_HELP_EVER | PLX_HELP_WANTED);
+	if (!(plx_or(&item->w.helped, PLX_HELP_EVER | PLX_HELP_WANTED) & PLX_HELP_EVER) &&
+	    !plx_ep_tryget(ep)) {
+		/* The item was its last, and has been removed: nobody will look. */
+		(void)plx_and(&item->w.helped, (uint8_t) ~(PLX_HELP_EVER | PLX_HELP_WANTED));
+		return;
+	}
 	PLX_DELAY(help_before_slot);
 	if (plx_cas(&ep->help, &none, item))
 		return;
@@ -116,17 +132,25 @@ void plx_ep_help(struct plx_epitem *item)
 void plx_item_push(struct plx_epitem *item, uint32_t pops)
 {
 	struct pollux_ep *ep = item->ep;
-	/* Acquired for the look at what it hints at; the failing swap acquires as well. */
-	struct plx_epitem *head = plx_load_acq(&ep->incoming);
+	uint32_t n = plx_load(&ep->pushes);
+	struct plx_epitem **recent = &ep->recent[n % PLX_RECENT];
+	struct plx_epitem *head;
 
+	/*
+	 * Before the swap, which needs the same line. Others may do so at once, and whatever
+	 * is hinted at may be gone: it costs a line that is fetched in vain.
+	 */
+	plx_store(&item->w.hint, plx_load(recent));
+	plx_store(recent, item);
+	plx_store(&ep->pushes, n + 1);
+	head = plx_load(&ep->incoming);
 	PLX_DELAY(push_before_link);
 	do {
 		plx_store(&item->next, head);
-		/* RCU keeps head readable, whatever has become of it. */
-		plx_store(&item->w.hint, head ? plx_load(&head->next) : NULL);
 	} while (!plx_cas(&ep->incoming, &head, item));
 	PLX_DELAY(push_before_pushed);
 	plx_store_rel(&item->pushed, pops);
+	plx_stat(PLX_STAT_QUEUED);
 }
 
 bool plx_item_queue(struct plx_epitem *item)
@@ -155,6 +179,31 @@ bool plx_item_queue(struct plx_epitem *item)
 			return true;
 		}
 	}
+}
+
+bool plx_item_queue_locked(struct plx_epitem *item)
+{
+	struct pollux_ep *ep = item->ep;
+	uint64_t w = plx_load_acq(item->mark);
+
+	/* What producers have pushed before this comes first. */
+	plx_ready_splice(ep);
+	do {
+		if (w & PLX_QUEUED) {
+			/* On the list it is found; else its producer may not have pushed it yet. */
+			if (!item->w.linked && plx_load_acq(&item->pushed) != item->pops)
+				plx_ep_help(item);
+			return false;
+		}
+		/* Before the mark: who finds that must not find the list empty. */
+		plx_store(&ep->has_ready, 1);
+		PLX_DELAY(queue_before_mark);
+	} while (!plx_cas(item->mark, &w, w | PLX_QUEUED));
+	item->w.linked = 1;
+	plx_list_add_tail(&item->rd, &ep->ready);
+	PLX_DELAY(push_before_pushed);
+	plx_store_rel(&item->pushed, item->pops);
+	return true;
 }
 
 void plx_ready_splice(struct pollux_ep *ep)
@@ -264,9 +313,10 @@ bool plx_ep_wake_one(struct pollux_ep *ep)
 	do {
 		uint64_t done = (bell & BELL_DONE) / BELL_DONE_ONE;
 
-		if (done >= sleepers || done == BELL_DONE / BELL_DONE_ONE ||
-		    (done && bell_busy(ep)))
+		if (done >= sleepers || done == BELL_DONE / BELL_DONE_ONE)
 			return false;
+		if (done && bell_busy(ep))
+			return true;
 		rung = (bell & BELL_BEGUN) == BELL_BEGUN ? bell : bell + BELL_BEGUN_ONE;
 	} while (rung != bell && !plx_cas(&ep->bell, &bell, rung));
 	PLX_DELAY(bell_before_unpark);
@@ -277,13 +327,35 @@ bool plx_ep_wake_one(struct pollux_ep *ep)
 	return true;
 }
 
-void plx_bell_collect(struct pollux_ep *ep)
+static bool bell_clear(struct pollux_ep *ep)
 {
 	uint64_t bell = plx_load(&ep->bell);
 
 	do {
 		if (!(bell & BELL_COUNTS))
-			return;
+			return false;
 	} while (!plx_cas(&ep->bell, &bell, (bell & ~BELL_COUNTS) + BELL_COLLECTION));
-	plx_store(&ep->collected_at, ep->host->now(ep->host_arg));
+	return true;
+}
+
+void plx_bell_collect(struct pollux_ep *ep)
+{
+	if (bell_clear(ep))
+		plx_store(&ep->collected_at, ep->host->now(ep->host_arg));
+}
+
+void plx_ep_stand_in(struct pollux_ep *ep)
+{
+	plx_xadd(&ep->sleepers, 1);
+	PLX_DELAY(stand_before_complete);
+	bell_complete(ep, plx_load(&ep->bell));
+	PLX_DELAY(stand_after_complete);
+}
+
+void plx_ep_stand_down(struct pollux_ep *ep, bool came)
+{
+	plx_xadd(&ep->sleepers, (uint32_t)-1);
+	PLX_DELAY(stand_before_clear);
+	if (bell_clear(ep) && came)
+		plx_store(&ep->collected_at, ep->host->now(ep->host_arg));
 }

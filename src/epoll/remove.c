@@ -12,20 +12,42 @@
  * begun, and it removes all items that it finds on the file's list. So exactly one
  * removes each item, and there is no global lock.
  *
- * The epoll outlives its descriptor until the last item has gone: each item counts
- * on it (EP-LOCK-10). Items do not count on the file (EP-ADD-10).
+ * The epoll outlives its descriptor until the last item has gone (EP-LOCK-10). The open
+ * file and the items have one reference on it in common: it is dropped by whoever finds,
+ * under ep.mtx, that the file is closed and no item is left. That is the close of the
+ * epoll itself or the last close of a file: DEL and spills have an open epoll, or a file
+ * whose items the close of the epoll can remove itself. Items do not count on the file
+ * (EP-ADD-10).
+ *
+ * So whoever has an item that is not removed yet may take the mutex of its epoll, and to let
+ * it go is the last that the thread does to it: the swap that frees the lock may be what lets
+ * another thread remove the last item. What may follow it, waking a sleeper, names the
+ * address to the kernel and touches nothing; that it comes late, and wakes somebody who
+ * sleeps on another lock that is there by then, is harmless: who sleeps on a lock looks again.
  *
  * Memory. A waker that found the item under RCU may still be looking at it, and may
  * put it into the help slot of its epoll; both end with a first grace period. The
- * slot is then cleared, and whoever has read it before that is gone after a second.
+ * slot is then cleared, and whoever has read it before that is gone after a second. For
+ * that the first who helps an item takes a reference on the epoll. If there is none to be
+ * had, the item was removed before, and nobody collects from the epoll any more: the
+ * helper then takes its mark back and leaves. Another who has seen that mark may put the item into
+ * the slot all the same, where nobody looks; both are in RCU sections that began before
+ * the item was removed, so the epoll is still there, and the mark is gone, or has its
+ * reference, when the first grace period ends.
  */
 #include "epoll/engine.h"
 
 #define RELEASE_CHUNK 64
 
-void plx_ep_get(struct pollux_ep *ep)
+bool plx_ep_tryget(struct pollux_ep *ep)
 {
-	plx_xadd(&ep->refs, 1);
+	uint32_t n = plx_load(&ep->refs);
+
+	do {
+		if (n == 0)
+			return false;
+	} while (!plx_cas(&ep->refs, &n, n + 1));
+	return true;
 }
 
 static void ep_free(void *p)
@@ -46,7 +68,7 @@ void plx_ep_put(struct pollux_ep *ep)
 		plx_retire(ep, ep_free);
 }
 
-static void item_free(void *p)
+static void helped_free(void *p)
 {
 	struct plx_epitem *item = p;
 	struct pollux_ep *ep = item->ep;
@@ -61,21 +83,26 @@ static void item_retired(void *p)
 	struct plx_epitem *slot = item;
 
 	if (!plx_load(&item->w.helped)) {
-		item_free(item);
+		plx_slab_free(item);
 		return;
 	}
 	plx_cas(&item->ep->help, &slot, NULL);
-	plx_retire(item, item_free);
+	plx_retire(item, helped_free);
 }
 
 /*
  * Takes QUEUED so that no producer can push the item from now on, and gets it off
  * the ready list. If a producer has QUEUED and has not pushed yet, its RCU section
- * is waited for, as the kernel waits for a callback that runs.
+ * is waited for, as the kernel waits for a callback that runs. EPOCH moves in the same step:
+ * whatever a producer has concluded from the file's list is void (ready.c, 5).
  */
 static void item_claim(struct plx_epitem *item)
 {
-	if (!(plx_or(item->mark, PLX_QUEUED) & PLX_QUEUED))
+	uint64_t w = plx_load(item->mark);
+
+	while (!plx_cas(item->mark, &w, ((w & ~PLX_QUIET) | PLX_QUEUED) + PLX_EPOCH_ONE))
+		;
+	if (!(w & PLX_QUEUED))
 		return;
 	if (!item->w.linked)
 		plx_ready_splice(item->ep);
@@ -93,21 +120,25 @@ void plx_item_remove(struct plx_epitem *item)
 	struct pollux_file *f = item->file;
 
 	plx_lockdep_held(&ep->mtx);
-	plx_watch_unlink(f, &item->w);
+	/* Its neighbours in a large epoll are in nobody's cache, and written to below. */
+	__builtin_prefetch(item->all.next, 1);
+	__builtin_prefetch(item->all.prev, 1);
+	plx_item_unlink(item);
 	PLX_DELAY(remove_before_dead);
 	plx_store_rel(&item->w.dead, 1);
 	item_claim(item);
-	if (item->mark == &f->word) {
+	if (item->mark == &f->word && !plx_file_dying(f)) {
 		/*
 		 * The mark goes back to the file. A producer that still looks at
-		 * the item either sees dead or fails, since EPOCH has moved.
+		 * the item either sees dead or fails, since EPOCH has moved. (A file
+		 * that is being closed needs it no more.)
 		 */
 		plx_item_unmark(item);
-		plx_and(&f->flags, ~PLX_FILE_HAS_PRIMARY);
+		plx_store_rel(&f->flags, 0);
 	}
 	plx_list_del(&item->all);
 	ep->nitems--;
-	plx_watches_uncharge(1);
+	plx_watches_uncharge();
 	plx_retire(item, item_retired);
 }
 
@@ -115,19 +146,23 @@ void plx_file_remove_watches(struct pollux_file *f)
 {
 	struct plx_watch *w;
 
-	/* Nobody else changes the list any more: that takes a reference. */
+	/* Nobody else changes the list any more, or looks anything up: that takes a reference. */
+	if (plx_unlikely(f->index))
+		plx_index_drop(f);
 	while ((w = plx_load_acq(&f->watches)) != NULL) {
 		struct plx_epitem *item = plx_watch_item(w);
 		struct pollux_ep *ep = item->ep;
+		bool last;
 
 		PLX_INVARIANT(plx_watch_is_item(w),
 			      "whoever sleeps on a file holds a reference on it");
-		plx_ep_get(ep);
 		plx_lock(&ep->mtx, PLX_RANK_EP);
 		PLX_DELAY(close_before_remove);
 		plx_item_remove(item);
+		last = ep->closed && !ep->nitems;
 		plx_unlock(&ep->mtx, PLX_RANK_EP);
-		plx_ep_put(ep);
+		if (last)
+			plx_ep_put(ep);
 		plx_retire_flush_if_full();
 	}
 }
@@ -136,6 +171,7 @@ void plx_ep_release(struct pollux_file *f)
 {
 	struct pollux_ep *ep = plx_file_ep(f);
 	struct pollux_file *files[RELEASE_CHUNK];
+	bool last;
 	int n;
 
 	do {
@@ -153,10 +189,14 @@ void plx_ep_release(struct pollux_file *f)
 			files[n++] = item->file;
 			plx_item_remove(item);
 		}
+		/* What is left is on files that are being closed. */
+		ep->closed = !n;
+		last = !n && !ep->nitems;
 		plx_unlock(&ep->mtx, PLX_RANK_EP);
 		for (int i = 0; i < n; i++)
 			pollux_file_put(files[i]);
 		plx_retire_flush_if_full();
 	} while (n);
-	plx_ep_put(ep);
+	if (last)
+		plx_ep_put(ep);
 }

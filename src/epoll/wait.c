@@ -38,7 +38,19 @@ static bool ep_has_work(void *arg)
 
 bool plx_ep_spin(struct pollux_ep *ep)
 {
-	return plx_spin(&ep->spin_state, &ep->waker_cpu, ep_has_work, ep);
+	enum plx_spin_how how = plx_spin_how(&ep->yields, &ep->spin_state, &ep->waker_cpu);
+	bool stands_in, hit;
+
+	if (how == PLX_SPIN_NOT)
+		return false;
+	/* With nobody asleep there is nobody whom a producer could ring in vain. */
+	stands_in = plx_load(&ep->sleepers) != 0;
+	if (stands_in)
+		plx_ep_stand_in(ep);
+	hit = plx_spin_until(how, &ep->yields, &ep->spin_state, ep_has_work, ep);
+	if (stands_in)
+		plx_ep_stand_down(ep, hit);
+	return hit;
 }
 
 static int64_t futex_now(void *host)
@@ -63,6 +75,7 @@ static int futex_park(void *host, uint32_t *bell, int64_t deadline)
 		ts.tv_nsec = deadline % 1000000000;
 	}
 	while (!(seen & POLLUX_BELL_MASK)) {
+		plx_stat(PLX_STAT_MADE);
 		r = plx_sys6(SYS_futex, (long)bell, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, seen,
 			     (long)&ts, 0, FUTEX_BITSET_MATCH_ANY);
 		if (r == -ETIMEDOUT || r == -EINTR)
@@ -75,6 +88,7 @@ static int futex_park(void *host, uint32_t *bell, int64_t deadline)
 static void futex_unpark_one(void *host, uint32_t *bell)
 {
 	(void)host;
+	plx_stat(PLX_STAT_MADE);
 	plx_sys3(SYS_futex, bell, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1);
 }
 
@@ -108,6 +122,7 @@ int pollux_ep_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_
 		int n = plx_ep_harvest(ep, sink_array, ev, max);
 		int r = 0;
 
+		plx_spin_brought(&ep->yields, n);
 		/* A wake that met the deadline is not wasted (EP-TMO-08). */
 		if (n || over)
 			return n;

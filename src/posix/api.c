@@ -8,13 +8,17 @@
 
 #include "base/sys.h"
 #include "posix/posix.h"
+#include "posix/quick.h"
 #include "posix/uaccess.h"
 
-static struct sigaction guard_old[NSIG];
+static PLX_LARGE struct sigaction guard_old[NSIG];
 
 __attribute__((constructor)) static void api_init(void)
 {
 	plx_px_init();
+	/* The drop-in need not ask in every program: it sees what would come in between. */
+	if (!plx_px_fork_known)
+		plx_watches_learn();
 }
 
 static long api_result(long r)
@@ -28,7 +32,7 @@ static long api_result(long r)
 /* r, unless the call is not ours: then what libc makes of it. */
 #define API_RETURN(r, libc_call)                                                                   \
 	do {                                                                                       \
-		long r_ = (r);                                                                     \
+		long r_ = (plx_px_begin(), (r));                                                   \
 		return r_ == PLX_PASS ? (libc_call) : api_result(r_);                              \
 	} while (0)
 
@@ -83,9 +87,14 @@ ssize_t pollux_read(int fd, void *buf, size_t count)
 	API_RETURN(plx_px_read(fd, buf, count), read(fd, buf, count));
 }
 
-ssize_t pollux_write(int fd, const void *buf, size_t count)
+static __attribute__((noinline)) ssize_t write_frame(int fd, const void *buf, size_t count)
 {
 	API_RETURN(plx_px_write(fd, buf, count), write(fd, buf, count));
+}
+
+ssize_t pollux_write(int fd, const void *buf, size_t count)
+{
+	return plx_px_write_quick(fd, buf, count, write_frame);
 }
 
 int pollux_close(int fd)
@@ -156,6 +165,8 @@ pid_t pollux_fork(void)
 {
 	pid_t pid;
 
+	if (plx_px_fork_known)
+		return fork();
 	plx_px_fork_prepare();
 	pid = fork();
 	if (pid)

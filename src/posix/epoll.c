@@ -5,7 +5,6 @@
 #include "posix/front.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/eventfd.h>
 
 #include "base/clock.h"
@@ -24,8 +23,11 @@ static void front_unpark(void *host, uint32_t *bell)
 	/* Where the number moves or is closed, a grace period comes before its next use. */
 	plx_rcu_read_lock();
 	fd = plx_load(&fr->doorbell);
-	if (fd >= 0)
+	if (fd >= 0) {
+		plx_stat(PLX_STAT_RINGS);
+		plx_stat(PLX_STAT_MADE);
 		plx_sys3(SYS_write, fd, &one, sizeof(one));
+	}
 	plx_rcu_read_unlock();
 }
 
@@ -46,7 +48,7 @@ static void front_free(void *p)
 	struct plx_front *fr = p;
 
 	plx_fd_unhide(&fr->doorbell);
-	free(fr->ghosts);
+	plx_mem_put(fr->ghosts);
 	plx_free(fr);
 }
 
@@ -89,7 +91,7 @@ long plx_px_epoll_create1(int flags)
 	long fd;
 
 	/* Without a front, or a place for it, the program still has a kernel epoll. */
-	if (!(plx_px_no_adopt & PLX_ADOPT_EPOLL))
+	if (!(plx_px_no_adopt & PLX_ADOPT_EPOLL) && plx_px_begin())
 		fr = front_new();
 	locked = plx_table_enter();
 	fd = plx_sys1(SYS_epoll_create1, flags);
@@ -217,11 +219,10 @@ static long ctl_kernel(struct plx_front *fr, int op, struct epoll_event *ev)
 	return PLX_PASS;
 }
 
-/* epfd is a front that may hold in-process items, f an in-process eventfd. */
+/* epfd is a front that may hold in-process items, f an in-process file. */
 static long ctl_inproc(struct plx_front *fr, int epfd, int op, struct pollux_file *f, int fd,
 		       struct epoll_event *ev)
 {
-	struct pollux_eventfd *e = plx_file_efd(f);
 	struct epoll_event copy;
 	long r;
 
@@ -229,14 +230,14 @@ static long ctl_inproc(struct plx_front *fr, int epfd, int op, struct pollux_fil
 		return -EFAULT;
 	if (plx_unlikely(plx_load_acq(&fr->spilled)) ||
 	    (op == EPOLL_CTL_ADD && front_setup(fr, epfd) < 0)) {
-		if (!plx_spill_possible(e))
+		if (!plx_spill_possible(f))
 			return -ENOMEM;
 		plx_px_escape(fd, PLX_OUT_NO_FD);
 		return ctl_kernel(fr, op, ev);
 	}
 	r = pollux_ep_ctl(fr->ep, op, f, fd, &copy);
 	plx_mb();
-	if (plx_likely(!plx_load_acq(&e->gone) && !plx_load_acq(&fr->spilled)))
+	if (plx_likely(!plx_file_gone(f) && !plx_load_acq(&fr->spilled)))
 		return r;
 	/*
 	 * The object has become a kernel object meanwhile. What ctl did before that
@@ -248,11 +249,48 @@ static long ctl_inproc(struct plx_front *fr, int epfd, int op, struct pollux_fil
 	} else if (r == 0) {
 		return 0;
 	}
-	if (plx_load_acq(&e->gone))
-		plx_spill_wait(e);
+	if (plx_file_gone(f))
+		plx_spill_wait(f);
 	else
 		plx_px_escape(fd, PLX_OUT_FORK);
 	return ctl_kernel(fr, op, ev);
+}
+
+/* fd is of a pipe that nobody has used: it will be served if the epoll is. */
+static void ctl_unused_pipe(struct pollux_file *ef, int fd)
+{
+	if (!ef || ef->kind != PLX_KIND_EPOLL || plx_load_acq(&plx_file_front(ef)->spilled) ||
+	    !plx_pipe_adopt(fd))
+		plx_pipe_forget(fd);
+}
+
+/*
+ * The files behind both numbers, with references. False if there is nothing to do but to pass
+ * the call on: the epoll has kernel files only, and that is what fd is.
+ */
+static bool ctl_files(int epfd, int op, int fd, struct pollux_file **ef, struct pollux_file **f)
+{
+	struct pollux_file *raw;
+	bool ours = true;
+
+	plx_rcu_read_lock();
+	*ef = plx_table_peek(epfd);
+	raw = plx_table_raw(fd);
+	*f = plx_is_token(raw) ? NULL : raw;
+	if (!*f && *ef && (*ef)->kind == PLX_KIND_EPOLL) {
+		struct plx_front *fr = plx_file_front(*ef);
+
+		ours = plx_load(&fr->inproc) ||
+		       (op == EPOLL_CTL_ADD && (raw || !plx_load(&fr->nkernel)));
+	}
+	if (ours) {
+		if (*f && !pollux_file_tryget(*f))
+			*f = NULL;
+		if (*ef && !pollux_file_tryget(*ef))
+			*ef = NULL;
+	}
+	plx_rcu_read_unlock();
+	return ours;
 }
 
 long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
@@ -261,18 +299,31 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 	struct pollux_file *ef, *f;
 	long r = PLX_PASS;
 
-	if (plx_unlikely(plx_fd_hidden(epfd) || plx_fd_hidden(fd)))
-		return op != EPOLL_CTL_DEL && plx_copy_in(&(struct epoll_event){0}, ev, sizeof(*ev))
-			       ? -EFAULT
-			       : -EBADF;
-	f = plx_table_get(fd);
-	ef = plx_table_get(epfd);
-	if (ef && ef->kind == PLX_KIND_EPOLL) {
+	if (PLX_INJECTED(wrong_errno))
+		return -ENOSPC;
+	if (plx_likely(!ctl_files(epfd, op, fd, &ef, &f))) {
+		plx_stat(PLX_STAT_KERNEL_CTLS);
+		return PLX_PASS;
+	}
+	if (op == EPOLL_CTL_ADD && plx_unlikely(!f && plx_is_token(plx_table_raw(fd)))) {
+		ctl_unused_pipe(ef, fd);
+		f = plx_table_get(fd);
+	}
+	if (plx_unlikely((ef && ef->kind == PLX_KIND_HIDDEN) ||
+			 (f && f->kind == PLX_KIND_HIDDEN))) {
+		r = op != EPOLL_CTL_DEL && plx_copy_in(&(struct epoll_event){0}, ev, sizeof(*ev))
+			    ? -EFAULT
+			    : -EBADF;
+	} else if (ef && ef->kind == PLX_KIND_EPOLL) {
 		struct plx_front *fr = plx_file_front(ef);
 
+		if (!f && plx_table_moving()) {
+			plx_table_settle();
+			f = plx_table_get(fd);
+		}
 		if (!f) {
 			r = ctl_kernel(fr, op, ev);
-		} else if (f->kind == PLX_KIND_EVENTFD) {
+		} else if (plx_file_served(f)) {
 			r = ctl_inproc(fr, epfd, op, f, fd, ev);
 		} else if (op == EPOLL_CTL_ADD && f != ef) {
 			/* Nothing is given up for a call that fails at once. */
@@ -288,8 +339,10 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 		else
 			plx_px_escape(fd, PLX_OUT_FOREIGN_EPOLL);
 	}
-	if (ef)
+	if (ef) {
+		plx_stat(r == PLX_PASS ? PLX_STAT_KERNEL_CTLS : PLX_STAT_CTLS);
 		pollux_file_put(ef);
+	}
 	if (f)
 		pollux_file_put(f);
 	return r;

@@ -13,6 +13,7 @@
 
 #include "base/inside.h"
 #include "base/sys.h"
+#include "posix/quick.h"
 #include "posix/uaccess.h"
 
 static int prototype = -1;
@@ -30,9 +31,16 @@ int plx_eventfd_prototype(void)
 		fd = plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC);
 		if (fd >= 0)
 			fd = plx_fd_hide(fd, &prototype);
+		if (fd >= 0)
+			plx_fd_share(&prototype);
 	}
 	plx_unlock(&prototype_lock, PLX_RANK_TABLE);
 	return fd;
+}
+
+void plx_eventfd_drop_prototype(void)
+{
+	plx_fd_unhide(&prototype);
 }
 
 long plx_px_eventfd(unsigned int init, int flags)
@@ -41,20 +49,20 @@ long plx_px_eventfd(unsigned int init, int flags)
 	struct pollux_file *old = NULL;
 	struct pollux_eventfd *e;
 	bool locked;
-	int proto;
 	long fd;
 
 	if (flags & ~(EFD_SEMAPHORE | EFD_NONBLOCK | EFD_CLOEXEC))
 		return -EINVAL;
-	if (plx_px_no_adopt & PLX_ADOPT_EVENTFD)
+	if ((plx_px_no_adopt & PLX_ADOPT_EVENTFD) || !plx_px_begin())
 		return PLX_PASS;
-	proto = plx_eventfd_prototype();
-	if (proto < 0 || !plx_spare_keep(flags & EFD_SEMAPHORE) ||
+	if (plx_eventfd_prototype() < 0 || !plx_spare_keep(flags & EFD_SEMAPHORE) ||
 	    pollux_efd_new(&e, init, flags & EFD_SEMAPHORE ? POLLUX_EFD_SEMAPHORE : 0) < 0)
 		return PLX_PASS;
-	e->status = flags & EFD_NONBLOCK ? O_NONBLOCK : 0;
+	e->served.status = flags & EFD_NONBLOCK ? O_NONBLOCK : 0;
 	locked = plx_table_enter();
-	fd = plx_sys3(SYS_fcntl, proto, flags & EFD_CLOEXEC ? F_DUPFD_CLOEXEC : F_DUPFD, 0);
+	/* Its number stays until leave. dup is the shorter way, where it will do. */
+	fd = flags & EFD_CLOEXEC ? plx_sys3(SYS_fcntl, plx_load(&prototype), F_DUPFD_CLOEXEC, 0)
+				 : plx_sys1(SYS_dup, plx_load(&prototype));
 	if (fd >= 0 && plx_table_reserve(fd) < 0) {
 		plx_sys1(SYS_close, fd);
 		fd = PLX_PASS;
@@ -73,15 +81,9 @@ long plx_px_eventfd(unsigned int init, int flags)
 	return fd;
 }
 
-void plx_eventfd_after_fork_child(void)
+PLX_CHILD_CODE void plx_eventfd_after_fork_child(void)
 {
-	prototype_lock = 0;
-}
-
-void plx_spill_wait(struct pollux_eventfd *e)
-{
-	while (!plx_load_acq(&e->spilled))
-		sched_yield();
+	plx_lock_reset(&prototype_lock);
 }
 
 /*
@@ -115,7 +117,7 @@ void plx_eventfd_tell(struct pollux_eventfd *e)
 
 	if (plx_likely(plx_efd_signal(e) != -ESTALE))
 		return;
-	plx_spill_wait(e);
+	plx_spill_wait(&e->file);
 	/* The number may move away (plx_fd_evict), but not within an RCU section. */
 	plx_rcu_read_lock();
 	p.fd = plx_load(&e->kfd);
@@ -127,13 +129,33 @@ void plx_eventfd_tell(struct pollux_eventfd *e)
 	plx_rcu_read_unlock();
 }
 
-/* Leaves the RCU section with what a call on a number that is not an eventfd returns. */
-static long not_ours(struct pollux_file *f)
+/* A call on a number that is not an eventfd; f is what it was, under RCU. Leaves RCU. */
+static __attribute__((noinline)) long no_eventfd(struct pollux_file *f, int fd, void *buf, size_t n,
+						 bool writes, bool nonblock)
 {
-	long r = f && f->kind == PLX_KIND_HIDDEN ? -EBADF : PLX_PASS;
+	struct iovec iov = {.iov_base = buf, .iov_len = n};
+	struct plx_pipe_call call = {
+		.iov = &iov,
+		.cnt = 1,
+		.total = n,
+		.writes = writes,
+		.nonblock = nonblock,
+	};
 
+	if (!f) {
+		/* The token of an unused pipe goes, unless the pipe is adopted just now. */
+		plx_rcu_read_unlock();
+		plx_pipe_forget(fd);
+		plx_rcu_read_lock();
+		f = plx_table_peek(fd);
+	}
+	if (f && plx_file_is_pipe(f)) {
+		if (plx_likely(plx_user_range(buf, n)))
+			return plx_pipe_call(f, fd, &call);
+		f = NULL;
+	}
 	plx_rcu_read_unlock();
-	return r;
+	return f && f->kind == PLX_KIND_HIDDEN ? -EBADF : PLX_PASS;
 }
 
 /*
@@ -180,13 +202,15 @@ static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, 
 	/* A thread that is cancelled in its sleep lets go, too. */
 	pthread_cleanup_push(put_file, &e->file);
 	if (r == -EAGAIN && !nonblock) {
+		plx_stat(PLX_STAT_MADE);
 		r = write ? pollux_efd_write(e, *value, 1) : pollux_efd_read(e, value, 1);
 		slept = true;
 	}
 	if (r == -ESTALE) {
-		plx_spill_wait(e);
-		r = slept && (plx_load(&e->status) & O_NONBLOCK) ? kernel_sleep(fd, value, write)
-								 : PLX_PASS;
+		plx_spill_wait(&e->file);
+		r = slept && (plx_load(&e->served.status) & O_NONBLOCK)
+			    ? kernel_sleep(fd, value, write)
+			    : PLX_PASS;
 	}
 	pthread_cleanup_pop(1);
 	return r;
@@ -201,8 +225,8 @@ static long efd_read(int fd, void *buf, size_t n, bool nonblock)
 
 	plx_rcu_read_lock();
 	f = plx_table_peek(fd);
-	if (!f || f->kind != PLX_KIND_EVENTFD)
-		return not_ours(f);
+	if (plx_unlikely(!f || f->kind != PLX_KIND_EVENTFD))
+		return no_eventfd(f, fd, buf, n, false, nonblock);
 	/* A buffer that cannot be the program's is refused before anything is taken. */
 	if (plx_unlikely(n < sizeof(value) || !plx_user_range(buf, n))) {
 		plx_rcu_read_unlock();
@@ -212,7 +236,7 @@ static long efd_read(int fd, void *buf, size_t n, bool nonblock)
 	r = pollux_efd_read(e, &value, 0);
 	if (plx_unlikely(r)) {
 		r = efd_slow(e, fd, r, &value, false,
-			     nonblock || (plx_load(&e->status) & O_NONBLOCK));
+			     nonblock || (plx_load(&e->served.status) & O_NONBLOCK));
 		if (r)
 			return r;
 	} else {
@@ -222,10 +246,17 @@ static long efd_read(int fd, void *buf, size_t n, bool nonblock)
 	return plx_copy_out(buf, &value, sizeof(value)) ? -EFAULT : (long)sizeof(value);
 }
 
+static long counted(enum plx_stat what, long r)
+{
+	if (r != PLX_PASS)
+		plx_stat(what);
+	return r;
+}
+
 long plx_px_read(int fd, void *buf, size_t n)
 {
 	PLX_INSIDE();
-	return efd_read(fd, buf, n, false);
+	return counted(PLX_STAT_READS, efd_read(fd, buf, n, false));
 }
 
 long plx_px_write(int fd, const void *buf, size_t n)
@@ -241,7 +272,8 @@ long plx_px_write(int fd, const void *buf, size_t n)
 	/* It will be written: to read it first would fetch the line twice. */
 	__builtin_prefetch(f, 1);
 	if (plx_unlikely(!f || f->kind != PLX_KIND_EVENTFD))
-		return not_ours(f);
+		return counted(PLX_STAT_WRITES,
+			       no_eventfd(f, fd, (void *)(uintptr_t)buf, n, true, false));
 	e = plx_file_efd(f);
 	if (plx_unlikely(n != sizeof(value)))
 		r = plx_user_range(buf, n) ? -EINVAL : -EFAULT;
@@ -249,16 +281,47 @@ long plx_px_write(int fd, const void *buf, size_t n)
 		r = -EFAULT;
 	else
 		r = pollux_efd_write(e, value, 0);
+	plx_stat(PLX_STAT_WRITES);
 	if (plx_likely(r == 0)) {
 		plx_rcu_read_unlock();
 		return sizeof(value);
 	}
 	if (r == -EAGAIN || r == -ESTALE) {
-		r = efd_slow(e, fd, r, &value, true, plx_load(&e->status) & O_NONBLOCK);
+		r = efd_slow(e, fd, r, &value, true, plx_load(&e->served.status) & O_NONBLOCK);
 		return r ? r : (long)sizeof(value);
 	}
 	plx_rcu_read_unlock();
 	return r;
+}
+
+ssize_t plx_px_write_tell(struct pollux_file *f, uint32_t depth)
+{
+	plx_mb_after_rmw();
+	plx_file_wake_rcu(f, EPOLLIN, false);
+	plx_rcu_read_unlock();
+	plx_inside_end(&depth);
+	return sizeof(uint64_t);
+}
+
+ssize_t plx_px_write_loud(struct pollux_file *f, uint64_t value, uint32_t depth, int fd,
+			  const void *buf, plx_write_t other)
+{
+	int r = pollux_efd_write(plx_file_efd(f), value, 0);
+
+	plx_rcu_read_unlock();
+	if (plx_likely(r == 0)) {
+		plx_inside_end(&depth);
+		return sizeof(value);
+	}
+	/* Nothing has been written. */
+	quick_outside(depth);
+	return other(fd, buf, sizeof(value));
+}
+
+ssize_t plx_px_write_left(void)
+{
+	(void)plx_inside_left();
+	return sizeof(uint64_t);
 }
 
 /*
@@ -271,8 +334,12 @@ static long vector_way(int fd, const struct iovec *iov, int cnt, int flags, stru
 
 	plx_rcu_read_lock();
 	f = plx_table_peek(fd);
-	if (!f || f->kind != PLX_KIND_EVENTFD)
-		return not_ours(f);
+	if (!f || f->kind != PLX_KIND_EVENTFD) {
+		long r = f && f->kind == PLX_KIND_HIDDEN ? -EBADF : PLX_PASS;
+
+		plx_rcu_read_unlock();
+		return r;
+	}
 	plx_rcu_read_unlock();
 	if (cnt != 1 || (flags & ~RWF_NOWAIT)) {
 		plx_px_escape(fd, PLX_OUT_VECTOR);
@@ -291,19 +358,27 @@ long plx_px_readv(int fd, const struct iovec *iov, int cnt, int flags)
 {
 	PLX_INSIDE();
 	struct iovec one;
-	long r = vector_way(fd, iov, cnt, flags, &one);
+	long r;
+
+	if (plx_pipe_vector(fd, iov, cnt, flags, false, &r))
+		return counted(PLX_STAT_READS, r);
+	r = vector_way(fd, iov, cnt, flags, &one);
 
 	if (r)
 		return r > 0 ? 0 : r;
-	return efd_read(fd, one.iov_base, one.iov_len, flags & RWF_NOWAIT);
+	return counted(PLX_STAT_READS, efd_read(fd, one.iov_base, one.iov_len, flags & RWF_NOWAIT));
 }
 
 long plx_px_writev(int fd, const struct iovec *iov, int cnt, int flags)
 {
 	PLX_INSIDE();
 	struct iovec one;
+	long r;
+
+	if (plx_pipe_vector(fd, iov, cnt, flags, true, &r))
+		return counted(PLX_STAT_WRITES, r);
 	/* A write has no flag that it could be served with. */
-	long r = vector_way(fd, iov, flags ? 0 : cnt, 0, &one);
+	r = vector_way(fd, iov, flags ? 0 : cnt, 0, &one);
 
 	if (r)
 		return r > 0 ? 0 : r;

@@ -10,72 +10,153 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/single_threaded.h>
 
 #include "base/inside.h"
 #include "base/sys.h"
 #include "posix/uaccess.h"
 
+/* What the number meant comes back in *f, with its reference. */
+static long close_number(int fd, struct pollux_file **f)
+{
+	struct pollux_file **slot = plx_table_slot(fd), *old;
+	bool locked, hidden;
+	long r;
+
+	*f = NULL;
+	plx_pipe_forget(fd);
+	if (!slot)
+		return PLX_PASS;
+	locked = plx_table_enter();
+	plx_rcu_read_lock();
+	old = plx_table_peek(fd);
+	hidden = old && old->kind == PLX_KIND_HIDDEN;
+	plx_rcu_read_unlock();
+	if (plx_unlikely(!old || hidden)) {
+		plx_table_leave(locked);
+		return old ? -EBADF : PLX_PASS;
+	}
+	*f = plx_table_set(fd, NULL);
+	r = plx_sys1(SYS_close, fd);
+	plx_table_leave(locked);
+	return r;
+}
+
 long plx_px_close(int fd)
 {
 	PLX_INSIDE();
-	struct pollux_file **slot = plx_table_slot(fd);
 	struct pollux_file *f;
-	bool locked;
-	long r;
+	long r = close_number(fd, &f);
 
-	if (!slot || !plx_load(slot))
-		return PLX_PASS;
-	if (plx_fd_hidden(fd))
-		return -EBADF;
-	locked = plx_table_enter();
-	f = plx_xchg(slot, NULL);
-	r = plx_sys1(SYS_close, fd);
-	plx_table_leave(locked);
 	if (f)
 		pollux_file_put(f);
 	return r;
+}
+
+/*
+ * The kernel ends files on the way out of the call, the last one first. That shows only in
+ * the order in which the other ends of pipes hear of it.
+ */
+static void close_later(int fd, struct pollux_file **closed)
+{
+	struct pollux_file *f;
+
+	(void)close_number(fd, &f);
+	if (f && plx_file_is_pipe(f) && plx_load(&f->refs) == 1) {
+		plx_file_served(f)->closed = *closed;
+		*closed = f;
+	} else if (f) {
+		pollux_file_put(f);
+	}
+}
+
+/*
+ * An epoll whose items are the kernel's is left to the kernel's own close_range, which ends it in
+ * its turn among the kernel's files: one that ends before it may still make an event for it, and so
+ * for the epolls around it. Our duplicate goes with our last reference, so before that. Until the
+ * number is closed it is that of an epoll which we do not know, and just as good. That is not so
+ * with items of ours, but such an epoll is watched by nobody, and with several threads it is closed
+ * at once. True if fd is left.
+ */
+static bool leave_epoll(int fd)
+{
+	struct pollux_file *f;
+	bool leave, locked;
+
+	if (!plx_table_slot(fd))
+		return false;
+	locked = plx_table_enter();
+	f = plx_table_peek(fd);
+	leave = f && f->kind == PLX_KIND_EPOLL &&
+		(__libc_single_threaded || !plx_front_live(plx_file_front(f)));
+	if (leave)
+		f = plx_table_set(fd, NULL);
+	plx_table_leave(locked);
+	if (leave && f)
+		pollux_file_put(f);
+	return leave;
+}
+
+/* What is the kernel's from first to last; our hidden descriptors stay. */
+static long close_kernel_range(unsigned int first, unsigned int last, unsigned int flags)
+{
+	unsigned int end = plx_table_end(), fd = last < end ? last + 1 : end;
+	long r = 0;
+
+	/* The last first, as the kernel would if the call were one. */
+	while (fd-- > first) {
+		if (!plx_fd_ours(fd) || !plx_fd_hidden(fd))
+			continue;
+		if (fd < last)
+			r = plx_sys3(SYS_close_range, fd + 1, last, flags);
+		if (fd == first)
+			return r;
+		last = fd - 1;
+	}
+	return plx_sys3(SYS_close_range, first, last, flags);
 }
 
 long plx_px_close_range(unsigned int first, unsigned int last, unsigned int flags)
 {
 	PLX_INSIDE();
 	unsigned int end = plx_table_end();
-	unsigned int from = first;
+	struct pollux_file *closed = NULL;
 	long r;
 
 	if (first > last || (flags & ~(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC)))
 		return plx_sys3(SYS_close_range, first, last, flags);
 	if (flags & CLOSE_RANGE_UNSHARE)
 		plx_px_escape_all(PLX_OUT_UNSHARE);
-	/* Our own stay, closed on exec as they are; the ranges between them go. */
-	for (unsigned int fd = first; fd <= last && fd < end; fd++) {
-		struct pollux_file *f = plx_table_peek(fd);
+	if (!(flags & CLOSE_RANGE_CLOEXEC))
+		for (unsigned int fd = first; fd <= last && fd < end; fd++)
+			if (plx_fd_ours(fd) && !plx_fd_hidden(fd) && !leave_epoll(fd))
+				close_later(fd, &closed);
+	r = close_kernel_range(first, last, flags);
+	while (closed) {
+		struct pollux_file *f = closed;
 
-		if (!f)
-			continue;
-		if (plx_fd_hidden(fd)) {
-			if (from < fd)
-				plx_sys3(SYS_close_range, from, fd - 1, flags);
-			from = fd + 1;
-		} else if (!(flags & CLOSE_RANGE_CLOEXEC)) {
-			plx_px_close(fd);
-		}
+		closed = plx_file_served(f)->closed;
+		pollux_file_put(f);
 	}
-	r = from > last ? 0 : plx_sys3(SYS_close_range, from, last, flags);
 	return r;
 }
 
 /* A duplicate of fd, made by fcntl's cmd, for what fd means at that moment. */
 static long dup_any(int fd, int cmd, long from)
 {
-	bool locked = plx_table_enter();
-	struct pollux_file *f = plx_table_get(fd), *old = NULL;
+	struct pollux_file *f, *old = NULL;
 	long n = PLX_PASS;
+	bool pipe, locked;
 
+	plx_pipe_forget(fd);
+	locked = plx_table_enter();
+	f = plx_table_get(fd);
 	if (!f) {
 		plx_table_leave(locked);
 		return plx_fd_hidden(fd) ? -EBADF : PLX_PASS;
 	}
+	pipe = plx_file_is_pipe(f);
 	n = plx_sys3(SYS_fcntl, fd, PLX_INJECTED(wrong_flag) ? F_DUPFD_CLOEXEC : cmd, from);
 	if (n >= 0 && plx_table_reserve(n) < 0) {
 		/* A number without an entry would show the doorbell, or the prototype. */
@@ -90,7 +171,24 @@ static long dup_any(int fd, int cmd, long from)
 	/* Left by a close that went past us. */
 	if (old)
 		pollux_file_put(old);
+	/* libc's streams may stand on these numbers; they do not come through here. */
+	if (pipe && n >= 0 && n <= 2)
+		plx_px_escape(n, PLX_OUT_STDIO);
 	return n;
+}
+
+/* A pipe that is put in the place of another descriptor, if the kernel lets it. */
+static void dup_over(int fd, int number)
+{
+	struct pollux_file *f = plx_table_get(fd);
+	bool pipe = f && plx_file_is_pipe(f);
+	struct rlimit lim;
+
+	if (f)
+		pollux_file_put(f);
+	if (pipe && number >= 0 && plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &lim) == 0 &&
+	    (rlim_t)number < lim.rlim_cur)
+		plx_px_escape(fd, PLX_OUT_DUP_OVER);
 }
 
 long plx_px_dup(int fd)
@@ -116,6 +214,9 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 	evicted = plx_fd_hidden(newfd);
 	if (evicted && plx_fd_evict(newfd) < 0)
 		return -EMFILE;
+	plx_pipe_forget(oldfd);
+	plx_pipe_forget(newfd);
+	dup_over(oldfd, newfd);
 	if (newfd >= 0 && plx_table_reserve(newfd) < 0) {
 		plx_px_escape(oldfd, PLX_OUT_NO_FD);
 		return PLX_PASS;
@@ -128,11 +229,14 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 	 * in the table before the kernel replaces the number, what goes out is afterwards.
 	 */
 	slot = newfd >= 0 ? plx_table_slot(newfd) : NULL;
-	if (f && slot)
-		old = plx_xchg(slot, f);
+	if (f && slot) {
+		/* One more, so that its address means nothing else meanwhile. */
+		pollux_file_get(f);
+		old = plx_table_set(newfd, f);
+	}
 	r = plx_sys3(SYS_dup3, oldfd, newfd, flags == -1 ? 0 : flags);
 	if (r >= 0 && !f && slot)
-		old = plx_xchg(slot, NULL);
+		old = plx_table_set(newfd, NULL);
 	if (r < 0 && f) {
 		struct pollux_file *mine = f;
 
@@ -145,6 +249,8 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 	plx_table_leave(locked);
 	if (old)
 		pollux_file_put(old);
+	if (f && slot)
+		pollux_file_put(f);
 	return r;
 }
 
@@ -154,11 +260,11 @@ static long fcntl_eventfd(struct pollux_file *f, int fd, int cmd, long arg)
 
 	switch (cmd) {
 	case F_GETFL:
-		return O_RDWR | plx_load(&e->status);
+		return O_RDWR | plx_load(&e->served.status);
 	case F_SETFL:
 		/* Access mode and creation flags are ignored by the kernel, too. */
 		if (!(arg & (O_APPEND | O_ASYNC | O_DIRECT | O_NOATIME))) {
-			plx_store(&e->status, (uint32_t)arg & O_NONBLOCK);
+			plx_store(&e->served.status, (uint32_t)arg & O_NONBLOCK);
 			return 0;
 		}
 		break;
@@ -179,10 +285,14 @@ long plx_px_fcntl(int fd, int cmd, long arg)
 	if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)
 		return dup_any(fd, cmd, arg);
 	f = plx_table_get(fd);
-	if (!f)
+	if (!f) {
+		plx_pipe_fcntl_unused(fd, cmd, arg);
 		return plx_fd_hidden(fd) ? -EBADF : PLX_PASS;
+	}
 	if (f->kind == PLX_KIND_EVENTFD)
 		r = fcntl_eventfd(f, fd, cmd, arg);
+	else if (plx_file_is_pipe(f))
+		r = plx_pipe_fcntl(f, fd, cmd, arg);
 	pollux_file_put(f);
 	return r;
 }
@@ -194,17 +304,21 @@ long plx_px_ioctl(int fd, unsigned long req, void *arg)
 	long r = PLX_PASS;
 	int on;
 
-	if (!f)
+	if (!f) {
+		plx_pipe_ioctl_unused(fd, req);
 		return plx_fd_hidden(fd) ? -EBADF : PLX_PASS;
+	}
 	if (f->kind != PLX_KIND_EVENTFD) {
+		if (plx_file_is_pipe(f))
+			r = plx_pipe_ioctl(f, fd, req, arg);
 		pollux_file_put(f);
-		return PLX_PASS;
+		return r;
 	}
 	switch (req) {
 	case FIONBIO:
 		r = plx_copy_in(&on, arg, sizeof(on));
 		if (!r)
-			plx_store(&plx_file_efd(f)->status, on ? O_NONBLOCK : 0u);
+			plx_store(&plx_file_efd(f)->served.status, on ? O_NONBLOCK : 0u);
 		break;
 	case FIOCLEX:
 	case FIONCLEX:

@@ -8,14 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lock.h"
 #include "base/rcu.h"
 #include "base/slab.h"
 #include "base/spin.h"
 #include "base/sys.h"
+#include "epoll/engine.h"
 
-uint32_t plx_px_no_adopt;
+PLX_START_PAGE uint32_t plx_px_no_adopt;
+PLX_START_PAGE uint32_t plx_px_adopt;
 
-struct plx_libc plx_libc = {
+PLX_START_PAGE struct plx_libc plx_libc = {
 	.epoll_wait = epoll_wait,
 	.epoll_pwait = epoll_pwait,
 	.epoll_pwait2 = epoll_pwait2,
@@ -27,10 +30,9 @@ static const struct {
 	const char *name;
 	uint32_t kinds;
 } adopt_names[] = {
-	{"epoll", PLX_ADOPT_EPOLL},
-	{"eventfd", PLX_ADOPT_EVENTFD},
-	{"aio", PLX_ADOPT_AIO},
-	{"all", ~0u},
+	{"epoll", PLX_ADOPT_EPOLL}, {"eventfd", PLX_ADOPT_EVENTFD},
+	{"pipe", PLX_ADOPT_PIPE},   {"watched-pipe", PLX_ADOPT_WATCHED_PIPE},
+	{"aio", PLX_ADOPT_AIO},	    {"all", ~0u},
 };
 
 static uint32_t parse_kinds(const char *list)
@@ -70,17 +72,22 @@ static long read_max_watches(void)
 
 void plx_px_init(void)
 {
-	static uint32_t done;
+	static PLX_START_PAGE uint32_t done;
 	const char *spin = getenv("POLLUX_SPIN");
 
 	if (plx_xchg(&done, 1))
 		return;
 	plx_px_no_adopt = parse_kinds(getenv("POLLUX_NO_ADOPT"));
+	plx_px_adopt = parse_kinds(getenv("POLLUX_ADOPT"));
+	if (!(plx_px_adopt & (PLX_ADOPT_PIPE | PLX_ADOPT_WATCHED_PIPE)))
+		plx_px_no_adopt |= PLX_ADOPT_PIPE;
 	if (spin && strcmp(spin, "0") == 0)
 		plx_spin_enabled = 0;
-	pollux_ep_set_max_watches(read_max_watches());
+	plx_watches_limit = read_max_watches;
 	plx_retire_init();
 	plx_slab_init();
+	plx_watches_init();
+	plx_table_init();
 	plx_wait_init();
 	plx_poll_init();
 }

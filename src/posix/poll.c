@@ -25,8 +25,8 @@
 static __thread int *poll_bell_owner;
 /* The call of this thread that has watches linked; a handler may make another in it. */
 static __thread struct poll_call *poll_linked;
-static pthread_key_t bell_key;
-static pthread_once_t bell_once = PTHREAD_ONCE_INIT;
+static PLX_START_PAGE pthread_key_t bell_key;
+static PLX_START_PAGE pthread_once_t bell_once = PTHREAD_ONCE_INIT;
 
 struct poll_watch {
 	struct plx_watch w;
@@ -88,22 +88,31 @@ static int bell_get(void)
 	return fd < 0 ? -EMFILE : plx_fd_hide(fd, owner);
 }
 
-void plx_poll_after_fork_child(void)
+bool plx_poll_sleeps(void)
+{
+	return poll_linked != NULL;
+}
+
+PLX_CHILD_CODE void plx_poll_drop_bell(void)
 {
 	if (poll_bell_owner)
 		plx_fd_unhide(poll_bell_owner);
 }
 
-static void poll_wake(struct plx_watch *w, uint32_t key)
+static bool poll_wake(struct plx_watch *w, uint32_t key)
 {
 	struct poll_watch *p = plx_container_of(w, struct poll_watch, w);
 	uint64_t one = 1;
 
 	if (key && !(key & w->events))
-		return;
+		return false;
 	/* One ring is enough for a call; the write makes the poller runnable. */
-	if (!plx_xchg(&p->w.helped, 1))
-		plx_sys3(SYS_write, plx_load(p->call->bell), &one, sizeof(one));
+	if (plx_xchg(&p->w.helped, 1) || PLX_INJECTED(lost_wake))
+		return false;
+	plx_stat(PLX_STAT_RINGS);
+	plx_stat(PLX_STAT_MADE);
+	plx_sys3(SYS_write, plx_load(p->call->bell), &one, sizeof(one));
+	return false;
 }
 
 static void poll_call_free(void *p)
@@ -159,7 +168,7 @@ static int poll_inproc(struct poll_call *c)
 		if (!w)
 			continue;
 		c->kernel[i].revents = 0;
-		if (plx_load_acq(&plx_file_efd(w->file)->gone))
+		if (plx_file_gone(w->file))
 			continue;
 		c->user[i].revents = pollux_file_poll(w->file) & poll_mask(&c->user[i]);
 		if (PLX_INJECTED(wrong_poll))
@@ -173,7 +182,7 @@ static int poll_inproc(struct poll_call *c)
 static bool poll_stale(struct poll_call *c)
 {
 	for (nfds_t i = 0; i < c->n; i++)
-		if (c->watch[i] && plx_load_acq(&plx_file_efd(c->watch[i]->file)->gone))
+		if (c->watch[i] && plx_file_gone(c->watch[i]->file))
 			return true;
 	return false;
 }
@@ -264,7 +273,7 @@ static long poll_give_up(struct poll_call *c)
 	for (nfds_t i = 0; i < c->n; i++) {
 		if (!c->watch[i])
 			continue;
-		if (!plx_spill_possible(plx_file_efd(c->watch[i]->file)))
+		if (!plx_spill_possible(c->watch[i]->file))
 			return -ENOMEM;
 		plx_px_escape(c->user[i].fd, PLX_OUT_NO_FD);
 	}
@@ -287,6 +296,7 @@ static long poll_run(struct poll_call *c, const struct timespec *timeout, const 
 		if (timeout->tv_sec < (INT64_MAX - now) / PLX_NSEC - 1)
 			deadline = now + timeout->tv_sec * PLX_NSEC + timeout->tv_nsec;
 	}
+	plx_stat(PLX_STAT_POLLS);
 	c->kernel[c->bell_at].fd = -1;
 	for (;;) {
 		if (poll_stale(c))
@@ -426,10 +436,14 @@ static bool poll_ours(int fd)
 
 	if (plx_likely(!plx_fd_ours(fd)))
 		return false;
+	plx_pipe_forget(fd);
 	plx_rcu_read_lock();
 	f = plx_table_peek(fd);
 	ours = f && (f->kind != PLX_KIND_EPOLL || !plx_load_acq(&plx_file_front(f)->spilled));
 	plx_rcu_read_unlock();
+	/* The kernel is asked: it has to have the items of the epoll. */
+	if (!ours)
+		plx_table_settle();
 	return ours;
 }
 

@@ -50,10 +50,17 @@ extern struct plx_libc plx_libc;
 /* Which kinds are served in process; bits of plx_px_no_adopt. */
 #define PLX_ADOPT_EPOLL 1u
 #define PLX_ADOPT_EVENTFD 2u
+#define PLX_ADOPT_PIPE 4u
+#define PLX_ADOPT_WATCHED_PIPE 8u
 #define PLX_ADOPT_AIO 16u
 extern uint32_t plx_px_no_adopt;
+/*
+ * What is adopted only on request: pipes from their creation on (PLX_ADOPT_PIPE), or when
+ * they are added to an epoll before anything else is done with them.
+ */
+extern uint32_t plx_px_adopt;
 
-/* Reads POLLUX_NO_ADOPT, POLLUX_SPIN and the kernel's limits. Idempotent. */
+/* Reads POLLUX_NO_ADOPT, POLLUX_ADOPT, POLLUX_SPIN and the kernel's limits. Idempotent. */
 void plx_px_init(void);
 
 /* --- epoll (epoll.c, wait.c) ------------------------------------------------------- */
@@ -74,6 +81,10 @@ long plx_px_write(int fd, const void *buf, size_t n);
 /* flags: RWF_* of preadv2 at offset -1; 0 for plain readv and writev. */
 long plx_px_readv(int fd, const struct iovec *iov, int cnt, int flags);
 long plx_px_writev(int fd, const struct iovec *iov, int cnt, int flags);
+
+/* --- pipe (pipe.c) --------------------------------------------------------------------- */
+/* at_once: served from now on; else from the moment on when it is added to an epoll. */
+long plx_px_pipe2(int *fds, int flags, bool at_once);
 
 /* --- descriptors (fd.c) -------------------------------------------------------------- */
 long plx_px_close(int fd);
@@ -118,6 +129,8 @@ enum plx_way_out {
 	PLX_OUT_LIMIT,
 	PLX_OUT_POLL,
 	PLX_OUT_SYSCALL,
+	PLX_OUT_DUP_OVER,
+	PLX_OUT_REOPEN,
 	PLX_OUT_COUNT,
 };
 
@@ -130,15 +143,47 @@ void plx_px_escape_all(enum plx_way_out why);
 void plx_px_escape_inherited(enum plx_way_out why);
 /* The descriptors in the SCM_RIGHTS messages of msg do. */
 void plx_px_escape_msg(const struct msghdr *msg);
-/* Every descriptor an iocb array of io_submit names does. */
-void plx_px_escape_iocbs(long n, void *const *iocbs);
+/*
+ * Every descriptor an iocb array of io_submit names does. How many of the array the kernel may
+ * see: the next one names a descriptor that does not exist for the program.
+ */
+long plx_px_escape_iocbs(long n, void *const *iocbs);
 /* The hard limit of descriptors is about to be set. */
 void plx_px_limit_lowered(rlim_t hard);
 /* Whether this ioctl, on a descriptor that is not ours, may carry descriptors of ours. */
 bool plx_px_ioctl_carries_fds(unsigned long req);
 
+/*
+ * Before anything of ours exists, on the way to the first object: false while a fork is on
+ * its way that found nothing and therefore does nothing. What was to be made is the
+ * kernel's then.
+ */
+#define PLX_BEGUN 1u
+extern uint32_t plx_px_begun;
+bool plx_px_begin_slow(void);
+
+static inline bool plx_px_begin(void)
+{
+	return plx_likely(plx_load_acq(&plx_px_begun) == PLX_BEGUN) || plx_px_begin_slow();
+}
+
+/* In the child, first of all: true if there is nothing else to do. */
+static inline bool plx_px_fork_child_empty(void)
+{
+	if (plx_load(&plx_px_begun) == PLX_BEGUN)
+		return false;
+	/* Other threads that were forking are not here. */
+	plx_store(&plx_px_begun, 0);
+	plx_table_after_fork_child();
+	return true;
+}
+
 /* Around fork, in the thread that forks. prepare spills everything. */
 void plx_px_fork_prepare(void);
+/* Set for good when a thread is made that libc does not know of. */
+extern uint32_t plx_px_raw_threads;
+/* fork does all this by itself: it is the drop-in's. */
+extern bool plx_px_fork_known;
 void plx_px_fork_parent(void);
 void plx_px_fork_child(void);
 /*
@@ -153,22 +198,29 @@ void plx_px_fork_child_clean(void);
 void plx_wait_init(void);
 void plx_poll_init(void);
 
-/* The calling thread's own descriptors for poll are shared with the parent: new ones. */
-void plx_poll_after_fork_child(void);
+/* The calling thread's own descriptor for poll; it makes a new one when it needs it. */
+void plx_poll_drop_bell(void);
+/* Whether the thread is in a call that uses it, which a handler has interrupted. */
+bool plx_poll_sleeps(void);
 /*
  * The number of a hidden kernel eventfd that is never written, so that it is always ready
  * for writing; negative if there is none. Valid inside an RCU section.
  */
 int plx_eventfd_prototype(void);
-/* The thread that was making the prototype is not here. */
+/* Nobody else is here: there is none until it is asked for again. */
+void plx_eventfd_drop_prototype(void);
+/* The thread that was making the prototype, or changing flags, is not here. */
 void plx_eventfd_after_fork_child(void);
+void plx_pipe_after_fork_child(void);
 
 /* --- statistics ------------------------------------------------------------------------ */
 enum plx_counter {
 	PLX_COUNT_EPOLLS,
 	PLX_COUNT_EVENTFDS,
+	PLX_COUNT_PIPES,
 	PLX_COUNT_AIO,
 	PLX_COUNT_AIO_TWINS,
+	PLX_COUNT_AIO_GIVEN,
 	PLX_COUNT_SLEEPS,
 	PLX_COUNT_SPILLED,
 	PLX_COUNT_MAX,

@@ -24,9 +24,9 @@
 
 #include "base/sys.h"
 
-static int spares[2] = {-1, -1};
+static PLX_FORK_PAGE int spares[2] = {-1, -1};
 /* In the child of a fork: they are the parent's. */
-static bool inherited;
+static PLX_FORK_PAGE bool inherited;
 static plx_lock_t spare_lock;
 
 static unsigned int spare_flags(bool semaphore)
@@ -78,19 +78,19 @@ bool plx_spare_beyond(rlim_t limit)
 	return false;
 }
 
-void plx_spare_drop(void)
+PLX_CHILD_CODE void plx_spare_drop(void)
 {
 	for (int i = 0; i < 2; i++)
 		plx_fd_unhide(&spares[i]);
 }
 
-void plx_spare_after_fork_child(void)
+PLX_CHILD_CODE void plx_spare_after_fork_child(void)
 {
-	spare_lock = 0;
+	plx_lock_reset(&spare_lock);
 	inherited = true;
 }
 
-void plx_spare_after_fork_child_clean(void)
+PLX_CHILD_CODE void plx_spare_after_fork_child_clean(void)
 {
 	plx_spare_drop();
 	inherited = false;

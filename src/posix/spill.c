@@ -6,8 +6,9 @@
  * One spill, under plx_table_lock and with signals kept away:
  *
  *   1. the mutexes of all epolls that watch the objects are taken: no harvest, no ctl
- *   2. each counter is frozen: reads and writes find it gone, and wait for step 6
- *   3. a kernel eventfd with the count takes its place under every number (dup3)
+ *   2. each object is frozen: reads and writes find it gone, and wait for step 6
+ *   3. a kernel eventfd with the count takes its place under every number (dup3); what is
+ *      in a pipe goes into the kernel's, whose numbers they are
  *   4. its items leave the epolls
  *   5. and are added to the kernel epolls; see below
  *   6. spilled is set; the mutexes are released; sleepers are woken and go to the kernel
@@ -26,7 +27,8 @@
  *      the registrations as fdinfo shows them. (The kernel names an event by its data alone.
  *      If the program gives the same data to several of its edge-triggered kernel files,
  *      all of them report again.) Writers are held up meanwhile, so no real edge can be
- *      mistaken for a ghost.
+ *      mistaken for a ghost. Items of an end that has lost the other one have an event
+ *      even with an empty mask: that is a ghost, too.
  *   b. items on the ready list, in its order
  *   c. the others, which are not ready
  *
@@ -48,13 +50,17 @@
 #include <sys/stat.h>
 
 #include "base/inside.h"
+#include "base/stats.h"
 #include "base/sys.h"
 #include "posix/uaccess.h"
+
+/* What makes an event for any item: these are reported whether asked for or not, too. */
+#define ALWAYS_OR_READY (EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP)
 
 /* One registration on its way to the kernel. */
 struct move {
 	struct pollux_ep *ep;
-	struct pollux_eventfd *e;
+	struct target *t;
 	uint32_t events;
 	/* Place in the epoll's ready list, from 1; 0: not on it. */
 	uint32_t order;
@@ -72,15 +78,26 @@ struct move {
 	int held;
 };
 
+/* A file that goes to the kernel: an eventfd, or one end of a pipe. */
+struct target {
+	struct pollux_file *f;
+	/* Of an eventfd. */
+	uint64_t count;
+	/* What it was ready for when it was frozen. */
+	uint32_t ready;
+	/* A descriptor of the kernel's object: one of the program's, or our own; -1: none. */
+	int k;
+};
+
 struct spill {
-	struct pollux_eventfd **efds;
+	struct target *targets;
 	struct pollux_ep **eps;
 	struct move *moves;
-	int nefds, neps, nmoves;
-	int room_efds, room_eps, room_moves;
-	/* For each descriptor the place in efds plus one of what it meant. */
+	int ntargets, neps, nmoves;
+	int room_targets, room_eps, room_moves;
+	/* For each descriptor up to the last: the place in targets plus one of what it meant. */
 	uint32_t *numbers;
-	int nnumbers;
+	int nnumbers, room_numbers;
 	struct plx_masked masked;
 };
 
@@ -108,44 +125,108 @@ static const struct {
 	[PLX_OUT_FLOCK] = {"flock", "the object"},
 	[PLX_OUT_FDINFO] = {"fdinfo", "the object whose fdinfo is opened; all, for the folder"},
 	[PLX_OUT_AIO] = {"aio", "objects named by an iocb"},
-	[PLX_OUT_IO_URING] = {"io_uring", "all objects; nothing is adopted afterwards"},
+	[PLX_OUT_IO_URING] = {"io_uring", "what a ring names, or all, and nothing is adopted"},
 	[PLX_OUT_NESTED] = {"nested", "both epolls and what they watch"},
 	[PLX_OUT_FOREIGN_EPOLL] = {"foreign_epoll", "an object added to an epoll that is not ours"},
 	[PLX_OUT_NO_FD] = {"no_fd", "an object for which no doorbell or bell is to be had"},
 	[PLX_OUT_LIMIT] = {"limit", "all objects, when the hard limit of descriptors gets low"},
 	[PLX_OUT_POLL] = {"poll", "an epoll in a poll or select set, and what it watches"},
 	[PLX_OUT_SYSCALL] = {"syscall", "objects named by a raw call that we do not serve"},
+	[PLX_OUT_REOPEN] = {"reopen", "the pipe opened again through /proc or /dev/fd"},
+	[PLX_OUT_DUP_OVER] = {"dup_over", "a pipe put in the place of another descriptor"},
 };
 
 static uint64_t spilled_by[PLX_OUT_COUNT];
-static uint64_t counters[PLX_COUNT_MAX];
+/* Threads count each in a row of its own, as far as there are rows. */
+#define COUNTER_ROWS 16
+static struct {
+	uint64_t n[PLX_COUNT_MAX] __attribute__((aligned(64)));
+} counters[COUNTER_ROWS];
 /* What the parent had counted when it forked this process. */
-static uint64_t spilled_before[PLX_OUT_COUNT];
-static uint64_t counted_before[PLX_COUNT_MAX];
+static PLX_FORK_PAGE uint64_t spilled_before[PLX_OUT_COUNT];
+static PLX_FORK_PAGE uint64_t counted_before[PLX_COUNT_MAX];
 
 void plx_px_count(enum plx_counter what)
 {
+	static uint32_t threads;
+	static __thread uint32_t row;
+
+	if (plx_unlikely(!row))
+		row = plx_xadd(&threads, 1) % COUNTER_ROWS + 1;
 	/* Released: whoever reads the count finds in the table what was counted. */
-	__atomic_fetch_add(&counters[what], 1, __ATOMIC_RELEASE);
+	__atomic_fetch_add(&counters[row - 1].n[what], 1, __ATOMIC_RELEASE);
 }
 
-static void *grow(void *p, int n, int *room, size_t size)
+static uint64_t counters_sum(enum plx_counter what)
 {
-	if (n < *room)
-		return p;
-	*room = *room ? *room * 2 : 16;
-	p = realloc(p, *room * size);
+	uint64_t sum = 0;
+
+	for (int i = 0; i < COUNTER_ROWS; i++)
+		sum += plx_load_acq(&counters[i].n[what]);
+	return sum;
+}
+
+/*
+ * What a spill works with is memory of our own: a handler that has interrupted malloc may fork,
+ * and a program that has no heap gets none, which each fork would copy.
+ */
+static void *scratch(size_t size)
+{
+	void *p = plx_mem_get_zero(size);
+
 	PLX_INVARIANT(p, "there is memory for turning objects into kernel objects");
 	return p;
 }
 
-static void spill_add_efd(struct spill *s, struct pollux_eventfd *e)
+/* The array gets room for more than n, all zero at first. */
+#define SCRATCH 384
+_Static_assert(sizeof(struct move) <= SCRATCH, "the first array has room");
+static void *grow(void *p, int n, int *room, size_t size)
 {
-	if (e->picked || plx_load(&e->gone) || !pollux_file_tryget(&e->file))
+	int more = *room ? *room : (int)(SCRATCH / size);
+	void *q;
+
+	if (n < *room)
+		return p;
+	while (more <= n)
+		more *= 2;
+	q = scratch(more * size);
+	if (p)
+		memcpy(q, p, *room * size);
+	plx_mem_put(p);
+	*room = more;
+	return q;
+}
+
+static void spill_add_one(struct spill *s, struct pollux_file *f)
+{
+	struct plx_served *served = plx_file_served(f);
+
+	if (served->picked || plx_file_gone(f) || !pollux_file_tryget(f))
 		return;
-	s->efds = grow(s->efds, s->nefds, &s->room_efds, sizeof(*s->efds));
-	s->efds[s->nefds++] = e;
-	e->picked = s->nefds;
+	s->targets = grow(s->targets, s->ntargets, &s->room_targets, sizeof(*s->targets));
+	s->targets[s->ntargets++] = (struct target){.f = f, .k = -1};
+	served->picked = s->ntargets;
+	served->number = -1;
+}
+
+/* The ends of a pipe go together. */
+static void spill_add_served(struct spill *s, struct pollux_file *f)
+{
+	spill_add_one(s, f);
+	if (plx_file_is_pipe(f))
+		spill_add_one(s, plx_pipe_peer(f));
+}
+
+static bool is_eventfd(const struct target *t)
+{
+	return t->f->kind == PLX_KIND_EVENTFD;
+}
+
+/* Its place among the targets plus one. */
+static uint32_t picked(const struct target *t)
+{
+	return plx_file_served(t->f)->picked;
 }
 
 static void spill_add_ep(struct spill *s, struct pollux_ep *ep)
@@ -153,25 +234,27 @@ static void spill_add_ep(struct spill *s, struct pollux_ep *ep)
 	for (int i = 0; i < s->neps; i++)
 		if (s->eps[i] == ep)
 			return;
-	plx_ep_get(ep);
+	/* Gone while this looks: its items have been removed. */
+	if (!plx_ep_tryget(ep))
+		return;
 	s->eps = grow(s->eps, s->neps, &s->room_eps, sizeof(*s->eps));
 	s->eps[s->neps++] = ep;
 }
 
-/* Every eventfd that the front watches. */
+/* Everything that the front watches. */
 static void spill_add_front(struct spill *s, struct plx_front *fr)
 {
 	plx_lock(&fr->ep->mtx, PLX_RANK_EP);
 	for (struct plx_list *l = fr->ep->items.next; l != &fr->ep->items; l = l->next)
-		spill_add_efd(s, plx_file_efd(plx_all_item(l)->file));
+		spill_add_served(s, plx_all_item(l)->file);
 	plx_unlock(&fr->ep->mtx, PLX_RANK_EP);
 }
 
 static void spill_find_eps(struct spill *s)
 {
 	plx_rcu_read_lock();
-	for (int i = 0; i < s->nefds; i++) {
-		struct plx_watch *w = plx_load_acq(&s->efds[i]->file.watches);
+	for (int i = 0; i < s->ntargets; i++) {
+		struct plx_watch *w = plx_load_acq(&s->targets[i].f->watches);
 
 		for (; w; w = plx_load_acq(&w->next))
 			if (plx_watch_is_item(w))
@@ -180,17 +263,17 @@ static void spill_find_eps(struct spill *s)
 	plx_rcu_read_unlock();
 }
 
-/* ep.mtx held, counters frozen. order: place in the ready list, 0 if not on it. */
-static void take_item(struct spill *s, struct plx_epitem *item, uint32_t order, uint64_t count)
+/* ep.mtx held, objects frozen. order: place in the ready list, 0 if not on it. */
+static void take_item(struct spill *s, struct plx_epitem *item, uint32_t order, struct target *t)
 {
 	uint32_t events = plx_load(&item->w.events);
-	uint32_t ready = (count ? EPOLLIN : 0) | (count < UINT64_MAX - 1 ? EPOLLOUT : 0);
+	uint32_t ready = t->ready;
 	struct move *m;
 
 	s->moves = grow(s->moves, s->nmoves, &s->room_moves, sizeof(*s->moves));
 	m = &s->moves[s->nmoves++];
 	m->ep = item->ep;
-	m->e = plx_file_efd(item->file);
+	m->t = t;
 	m->events = events;
 	m->order = order;
 	m->data = item->data;
@@ -199,7 +282,10 @@ static void take_item(struct spill *s, struct plx_epitem *item, uint32_t order, 
 	m->added = m->done = false;
 	m->held = -1;
 	m->consumed = (events & EPOLLET) && !order && (ready & events);
-	/* Disarmed: the kernel does the same to it, with an event that there always is. */
+	/*
+	 * Disarmed: the kernel does the same to it, with an event that there is, or that is
+	 * made for it (plx_pipe_raise).
+	 */
 	if (!(events & ~PLX_EP_FLAGS)) {
 		m->consumed = true;
 		m->events |= EPOLLIN | EPOLLOUT;
@@ -213,17 +299,17 @@ static void take_item(struct spill *s, struct plx_epitem *item, uint32_t order, 
  * after them, oldest first. The numbers are kept where a harvest notes its visits; the
  * items are about to go.
  */
-static void number_items(struct pollux_eventfd *e)
+static void number_items(struct pollux_file *f)
 {
 	struct plx_watch *w;
 	uint32_t plain = 0, next;
 
 	plx_rcu_read_lock();
-	for (w = plx_load_acq(&e->file.watches); w; w = plx_load_acq(&w->next))
+	for (w = plx_load_acq(&f->watches); w; w = plx_load_acq(&w->next))
 		if (w->place == PLX_WATCH_PLAIN)
 			plain++;
 	next = plain;
-	for (w = plx_load_acq(&e->file.watches); w; w = plx_load_acq(&w->next))
+	for (w = plx_load_acq(&f->watches); w; w = plx_load_acq(&w->next))
 		if (plx_watch_is_item(w))
 			plx_watch_item(w)->seen = w->place == PLX_WATCH_PLAIN ? --plain : next++;
 	plx_rcu_read_unlock();
@@ -231,7 +317,7 @@ static void number_items(struct pollux_eventfd *e)
 
 /* The ready list first, in its order; then the rest, among it items that a producer
  * has marked and is about to push. */
-static void take_items(struct spill *s, struct pollux_ep *ep, const uint64_t *counts)
+static void take_items(struct spill *s, struct pollux_ep *ep)
 {
 	uint32_t order = 0;
 
@@ -242,14 +328,14 @@ static void take_items(struct spill *s, struct pollux_ep *ep, const uint64_t *co
 
 		for (l = head->next; l != head; l = next) {
 			struct plx_epitem *item = pass ? plx_all_item(l) : plx_rd_item(l);
-			uint32_t picked = plx_file_efd(item->file)->picked;
+			uint32_t place = plx_file_served(item->file)->picked;
 			bool queued = plx_load(item->mark) & PLX_QUEUED;
 
 			next = l->next;
-			if (picked && PLX_INJECTED(forgotten_item))
+			if (place && PLX_INJECTED(forgotten_item))
 				plx_item_remove(item);
-			else if (picked)
-				take_item(s, item, queued ? ++order : 0, counts[picked - 1]);
+			else if (place)
+				take_item(s, item, queued ? ++order : 0, &s->targets[place - 1]);
 		}
 	}
 }
@@ -267,9 +353,9 @@ int plx_kernel_eventfd(unsigned int flags)
 	return k;
 }
 
-bool plx_spill_possible(const struct pollux_eventfd *e)
+bool plx_spill_possible(struct pollux_file *f)
 {
-	return plx_spare_keep(e->semaphore);
+	return f->kind != PLX_KIND_EVENTFD || plx_spare_keep(plx_file_efd(f)->semaphore);
 }
 
 /*
@@ -302,7 +388,7 @@ static void fill_kernel_eventfd(int k, struct pollux_eventfd *e, uint64_t count)
 		plx_sys3(SYS_write, k, &count, sizeof(count));
 	if (beyond)
 		plx_count_beyond_writes(k);
-	if (!(plx_load(&e->status) & O_NONBLOCK))
+	if (!(plx_load(&e->served.status) & O_NONBLOCK))
 		plx_sys3(SYS_fcntl, k, F_SETFL, 0);
 }
 
@@ -318,23 +404,32 @@ static void replace_number(int k, int fd, int flags)
 	plx_limit_restore(&lim);
 }
 
-/* Puts the kernel eventfds that there are under all the numbers of their objects. */
-static void replace_numbers(struct spill *s, const int *k)
+/*
+ * Puts the kernel eventfds that there are under all the numbers of their objects. The
+ * numbers of pipes belong to the right objects already.
+ */
+static void replace_numbers(struct spill *s)
 {
-	int end = s->nnumbers;
-
-	for (int fd = 0; fd < end; fd++) {
+	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
 		struct pollux_file *f = plx_table_peek(fd);
-		uint32_t picked;
+		struct plx_served *served = f ? plx_file_served(f) : NULL;
+		const struct target *t;
 		long cloexec;
 
-		if (!f || f->kind != PLX_KIND_EVENTFD || !(picked = plx_file_efd(f)->picked) ||
-		    k[picked - 1] < 0)
+		if (!served || !served->picked)
+			continue;
+		t = &s->targets[served->picked - 1];
+		if (is_eventfd(t) && t->k < 0)
 			continue;
 		cloexec = plx_sys2(SYS_fcntl, fd, F_GETFD);
 		if (cloexec >= 0) {
-			replace_number(k[picked - 1], fd, cloexec & FD_CLOEXEC ? O_CLOEXEC : 0);
-			s->numbers[fd] = picked;
+			if (is_eventfd(t))
+				replace_number(t->k, fd, cloexec & FD_CLOEXEC ? O_CLOEXEC : 0);
+			s->numbers = grow(s->numbers, fd, &s->room_numbers, sizeof(*s->numbers));
+			s->numbers[fd] = served->picked;
+			if (s->nnumbers <= fd)
+				s->nnumbers = fd + 1;
+			served->number = fd;
 		}
 		plx_table_set(fd, NULL);
 		plx_file_put_locked(f);
@@ -348,54 +443,97 @@ static bool own_number(const struct spill *s, int fd, int place)
 }
 
 /* A number of the program's for the object, or -1. */
-static int number_of(const struct spill *s, uint32_t picked)
+static int number_of(const struct spill *s, uint32_t place)
 {
 	for (int fd = 0; fd < s->nnumbers; fd++)
-		if (s->numbers[fd] == picked)
+		if (s->numbers[fd] == place)
 			return fd;
 	return -1;
+}
+
+/* Of the other end of t's pipe. */
+static bool is_peers(const struct target *t, const struct move *m)
+{
+	return m->t != t && !is_eventfd(m->t) && plx_file_pipe(m->t->f) == plx_file_pipe(t->f);
+}
+
+/*
+ * Whether a full pipe's last slot is to come when the ready lists have been filled: a stale item of
+ * the write end is not alone, so that room made for it later would be told to the others. Exclusive
+ * ones may have to go to the kernel before it, and an edge of the readers that has been collected
+ * would be made again by the last slot. A pipe of one slot is empty without it.
+ */
+static bool last_comes_late(const struct spill *s, const struct target *t)
+{
+	bool stale = false;
+	int n = 0;
+
+	if (t->f->kind != PLX_KIND_PIPE_WRITE || !__libc_single_threaded)
+		return false;
+	for (int i = 0; i < s->nmoves; i++) {
+		const struct move *m = &s->moves[i];
+
+		if (m->t == t && (m->events & EPOLLEXCLUSIVE))
+			return false;
+		if (is_peers(t, m) && (plx_file_pipe(t->f)->capacity == 1 ||
+				       (m->consumed && !(m->events & EPOLLONESHOT))))
+			return false;
+		stale |= m->t == t && m->stale;
+		n += m->t == t;
+	}
+	return stale && n > 1;
 }
 
 /*
  * Kernel eventfds for all objects, under all their numbers. Where there is no descriptor,
  * the spare one serves one object after the other, and k says a number of the object.
  */
-static void make_kernel_objects(struct spill *s, int *k, const uint64_t *counts)
+static void make_kernel_objects(struct spill *s)
 {
+	struct target *end = s->targets + s->ntargets, *t;
 	bool all = true;
 
-	s->nnumbers = plx_table_end();
-	s->numbers = calloc(s->nnumbers, sizeof(*s->numbers));
-	PLX_INVARIANT(s->numbers, "there is memory for turning objects into kernel objects");
-	for (int i = 0; i < s->nefds; i++) {
-		struct pollux_eventfd *e = s->efds[i];
+	for (t = s->targets; t < end; t++) {
+		struct pollux_eventfd *e = plx_file_efd(t->f);
 
-		k[i] = all ? plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC |
+		if (!is_eventfd(t))
+			continue;
+		t->k = all ? plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC |
 						(e->semaphore ? EFD_SEMAPHORE : 0))
 			   : -1;
-		all = k[i] >= 0;
+		all = t->k >= 0;
 		if (all)
-			fill_kernel_eventfd(k[i], e, counts[i]);
+			fill_kernel_eventfd(t->k, e, t->count);
 	}
-	replace_numbers(s, k);
-	for (int i = 0; i < s->nefds; i++) {
-		struct pollux_eventfd *e = s->efds[i];
+	replace_numbers(s);
+	for (t = s->targets; t < end; t++) {
+		struct pollux_eventfd *e = plx_file_efd(t->f);
 		int n;
 
-		if (k[i] >= 0)
+		if (t->k >= 0)
 			continue;
-		k[i] = plx_spare_take(e->semaphore);
-		PLX_INVARIANT(k[i] >= 0,
+		if (!is_eventfd(t)) {
+			t->k = number_of(s, picked(t));
+			continue;
+		}
+		t->k = plx_spare_take(e->semaphore);
+		PLX_INVARIANT(t->k >= 0,
 			      "there is a descriptor for turning an object into a kernel object");
-		fill_kernel_eventfd(k[i], e, counts[i]);
-		replace_numbers(s, k);
-		n = number_of(s, i + 1);
+		fill_kernel_eventfd(t->k, e, t->count);
+		replace_numbers(s);
+		n = number_of(s, picked(t));
 		if (n < 0)
 			continue;
-		plx_sys1(SYS_close, k[i]);
-		k[i] = n;
+		plx_sys1(SYS_close, t->k);
+		t->k = n;
 		plx_spare_renew(e->semaphore);
 	}
+	for (t = s->targets; t < end; t++)
+		if (last_comes_late(s, t))
+			plx_pipe_keep_room(t->f);
+	for (t = s->targets; t < end; t++)
+		if (!is_eventfd(t))
+			plx_pipe_fill(t->f);
 }
 
 /* --- numbers of items ---------------------------------------------------------------- */
@@ -431,15 +569,16 @@ static bool may_hold_locks(int fd)
 }
 
 /* One of the descriptors of the spill itself stands where an item's number is wanted. */
-static void make_way(struct spill *s, int *k, int number)
+static void make_way(struct spill *s, int number)
 {
-	for (int i = 0; i < s->nefds; i++) {
+	for (int i = 0; i < s->ntargets; i++) {
 		int n;
 
-		if (k[i] != number || own_number(s, number, i) || (n = dup_away(number)) < 0)
+		if (s->targets[i].k != number || own_number(s, number, i) ||
+		    (n = dup_away(number)) < 0)
 			continue;
 		plx_sys1(SYS_close, number);
-		k[i] = n;
+		s->targets[i].k = n;
 	}
 }
 
@@ -493,14 +632,17 @@ static void give_back(const struct borrowed *b)
  * that nothing has stays with the item until the end of the spill. Where the number cannot
  * be had, the item gets one that the program does not use.
  */
-static void ctl_orphan(struct spill *s, struct move *m, int *k, int op, struct epoll_event *ev)
+static void ctl_orphan(struct spill *s, struct move *m, int op, struct epoll_event *ev)
 {
 	struct plx_front *fr = m->ep->owner;
-	int *kernel = &k[m->e->picked - 1];
+	int *kernel = &m->t->k;
 	struct borrowed b;
 
+	/* A pipe whose numbers are all closed, while a call is still in it. */
+	if (*kernel < 0)
+		return;
 	if (m->held < 0) {
-		make_way(s, k, m->key);
+		make_way(s, m->key);
 		if (!borrow(&b, *kernel, m->key)) {
 			m->held = dup_away(*kernel);
 		} else if (b.aside < 0) {
@@ -519,10 +661,17 @@ static void ctl_orphan(struct spill *s, struct move *m, int *k, int op, struct e
 static void ghost_add(struct plx_front *fr, uint64_t data)
 {
 	plx_lock(&fr->ghost_lock, PLX_RANK_GHOST);
-	fr->ghosts = realloc(fr->ghosts, (fr->nghosts + 1) * sizeof(*fr->ghosts));
-	PLX_INVARIANT(fr->ghosts, "there is memory for turning objects into kernel objects");
+	fr->ghosts = grow(fr->ghosts, fr->nghosts, &fr->room_ghosts, sizeof(*fr->ghosts));
 	fr->ghosts[fr->nghosts] = data;
 	plx_store_rel(&fr->nghosts, fr->nghosts + 1);
+	plx_unlock(&fr->ghost_lock, PLX_RANK_GHOST);
+}
+
+void plx_ghost_gone(struct plx_front *fr)
+{
+	plx_lock(&fr->ghost_lock, PLX_RANK_GHOST);
+	if (fr->nghosts)
+		plx_store_rel(&fr->gone, fr->gone + 1);
 	plx_unlock(&fr->ghost_lock, PLX_RANK_GHOST);
 }
 
@@ -567,7 +716,7 @@ static int registrations(int epfd, struct registration **out)
 {
 	char path[64], *text = NULL, *line;
 	int n = 0, room = 0;
-	size_t len = 0, size = 0;
+	int len = 0, size = 0;
 	struct rlimit lim;
 	long fd, r;
 	int lent = -1;
@@ -587,12 +736,7 @@ static int registrations(int epfd, struct registration **out)
 	if (fd < 0)
 		return 0;
 	do {
-		if (size - len < 4096) {
-			size = size ? size * 2 : 16384;
-			text = realloc(text, size);
-			PLX_INVARIANT(text,
-				      "there is memory for turning objects into kernel objects");
-		}
+		text = grow(text, len + 4096, &size, 1);
 		r = plx_sys3(SYS_read, fd, text + len, size - len - 1);
 		len += r > 0 ? r : 0;
 	} while (r > 0);
@@ -612,7 +756,7 @@ static int registrations(int epfd, struct registration **out)
 		*out = grow(*out, n, &room, sizeof(**out));
 		(*out)[n++] = reg;
 	}
-	free(text);
+	plx_mem_put(text);
 	if (n)
 		qsort(*out, n, sizeof(**out), by_number);
 	for (int i = 0; i < n; i++) {
@@ -630,6 +774,7 @@ struct seance {
 	int nreg;
 	uint64_t *data;
 	int ndata, room;
+	int ghosts;
 	bool rung;
 	/* Something on the list could not be put back: nothing is taken off. */
 	bool refused;
@@ -638,11 +783,10 @@ struct seance {
 /* Empties the ready list. At most as many events as there are registrations. */
 static void collect_all(struct seance *c, int most)
 {
-	struct epoll_event *ev = calloc(most, sizeof(*ev));
+	struct epoll_event *ev = scratch(most * sizeof(*ev));
 	struct plx_front *fr = c->fr;
 	int got;
 
-	PLX_INVARIANT(ev, "there is memory for turning objects into kernel objects");
 	got = plx_sys6(SYS_epoll_pwait, fr->kfd, (long)ev, most, 0, 0, 8);
 	for (int i = 0; i < got; i++) {
 		if (ev[i].data.u64 == fr->marker && ev[i].events == EPOLLIN) {
@@ -652,7 +796,7 @@ static void collect_all(struct seance *c, int most)
 			c->data[c->ndata++] = ev[i].data.u64;
 		}
 	}
-	free(ev);
+	plx_mem_put(ev);
 }
 
 /* MOD polls again, which queues what is ready. Exclusive items have none (EP-CTL-09). */
@@ -756,43 +900,53 @@ static void put_back(const struct seance *c, uint64_t data)
 	}
 }
 
+/* Whether a ghost is in the hands of a waiter that may still swallow it. */
+static bool ghost_awaited(struct plx_front *fr)
+{
+	return plx_load_acq(&fr->nghosts) > plx_load_acq(&fr->gone);
+}
+
 /*
  * The ghosts are on the kernel's ready list: gets them off it. A waiter that was quicker
- * has its event in hand and swallows it when it runs; it is waited for, but not for ever,
- * since it may have been cancelled on the way.
+ * has its event in hand and swallows it when it runs. It is waited for, but only for a
+ * moment if so many waiters have been cancelled in their sleep since that all ghosts may
+ * have gone with them, and never for long: it may have been left by a jump.
  */
-static void seance_end(struct seance *c, int ghosts)
+static void seance_end(struct seance *c)
 {
 	struct timespec pause = {.tv_nsec = 100000};
 	struct plx_front *fr = c->fr;
 
 	if (!c->refused)
-		collect_all(c, c->nreg + ghosts + 1);
+		collect_all(c, c->nreg + c->ghosts + 1);
 	for (int i = 0; i < c->ndata; i++)
 		put_back(c, c->data[i]);
 	if (c->rung && !plx_load(&fr->spilled))
 		fr->ep->host->unpark_one(fr, plx_bell_word(fr->ep));
-	for (int i = 0; i < 10000 && !c->refused && plx_load_acq(&fr->nghosts); i++)
+	for (int i = 0; i < 10000 && !c->refused && ghost_awaited(fr); i++)
+		plx_sys2(SYS_nanosleep, &pause, NULL);
+	for (int i = 0; i < 10 && !c->refused && plx_load_acq(&fr->nghosts); i++)
 		plx_sys2(SYS_nanosleep, &pause, NULL);
 	plx_lock(&fr->ghost_lock, PLX_RANK_GHOST);
 	plx_store(&fr->nghosts, 0);
+	plx_store(&fr->gone, 0);
 	plx_unlock(&fr->ghost_lock, PLX_RANK_GHOST);
-	free(c->data);
-	free(c->reg);
+	plx_mem_put(c->data);
+	plx_mem_put(c->reg);
 }
 
 /* Registers the item with these events, or gives it them. */
-static void move_ctl(struct spill *s, struct move *m, int *k, uint32_t events)
+static void move_ctl(struct spill *s, struct move *m, uint32_t events)
 {
 	struct plx_front *fr = m->ep->owner;
 	struct epoll_event ev = {.events = events, .data.u64 = m->data};
 	int op = m->added ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
 
 	plx_xchg(&fr->nkernel, 1);
-	if (m->key < s->nnumbers && s->numbers[m->key] == m->e->picked)
+	if (m->key < s->nnumbers && s->numbers[m->key] == picked(m->t))
 		plx_sys4(SYS_epoll_ctl, fr->kfd, op, m->key, &ev);
 	else
-		ctl_orphan(s, m, k, op, &ev);
+		ctl_orphan(s, m, op, &ev);
 	m->added = true;
 }
 
@@ -801,28 +955,117 @@ static void move_ctl(struct spill *s, struct move *m, int *k, uint32_t events)
  * or the other way below the maximum. That must not make an edge for one whose event has
  * been collected; disarmed ones do not notice.
  */
-static void exclusive_go(struct spill *s, struct move *m, int *k)
+static void exclusive_go(struct spill *s, struct move *m)
 {
-	const int *file = &k[m->e->picked - 1];
+	const int *file = &m->t->k;
 	bool full = !(m->events & EPOLLIN);
 	uint64_t value = 1;
 
 	for (int i = 0; i < s->nmoves; i++) {
 		const struct move *other = &s->moves[i];
 
-		if (other->e == m->e && other->consumed && !(other->events & EPOLLONESHOT)) {
-			move_ctl(s, m, k, m->events);
+		if (other->t == m->t && other->consumed && !(other->events & EPOLLONESHOT)) {
+			move_ctl(s, m, m->events);
 			return;
 		}
 	}
 	plx_sys3(full ? SYS_read : SYS_write, *file, &value, sizeof(value));
-	move_ctl(s, m, k, m->events);
+	move_ctl(s, m, m->events);
 	plx_sys3(full ? SYS_write : SYS_read, *file, &value, sizeof(value));
 }
 
-/* Gives the item its mask. */
-static void move_go(struct spill *s, struct move *m, int *k)
+static bool is_alone(const struct spill *s, const struct move *m)
 {
+	for (int i = 0; i < s->nmoves; i++)
+		if (&s->moves[i] != m && s->moves[i].t == m->t)
+			return false;
+	return true;
+}
+
+/* Armed ones of its file that are in the kernel and not on their lists: they would be put there. */
+static bool others_notice(const struct spill *s, const struct move *m)
+{
+	for (int i = 0; i < s->nmoves; i++) {
+		const struct move *other = &s->moves[i];
+
+		if (other != m && other->t == m->t && other->done && !other->order &&
+		    !other->consumed)
+			return true;
+	}
+	return false;
+}
+
+/* Nothing watches the other end of its pipe. */
+static bool peer_unwatched(const struct spill *s, const struct move *m)
+{
+	for (int i = 0; i < s->nmoves; i++)
+		if (is_peers(m->t, &s->moves[i]))
+			return false;
+	return true;
+}
+
+/*
+ * A stale item's file is to be ready for something for a moment. An eventfd is, and so are most
+ * pipes; an empty or a full one can be made so, if no item of it that waits for that is in the
+ * kernel yet, and if the other end does not notice. (More room is told to all items of a write
+ * end, whatever their masks, unless it is there from the beginning on: last_comes_late.)
+ */
+static bool stale_raise(const struct spill *s, const struct move *m)
+{
+	bool reads = m->t->f->kind == PLX_KIND_PIPE_READ;
+
+	if (is_eventfd(m->t))
+		return true;
+	/* One that cannot be asked to look for what there is. */
+	if ((m->events & EPOLLEXCLUSIVE) && !(m->events & (reads ? EPOLLIN : EPOLLOUT)))
+		return false;
+	if (m->t->ready & ALWAYS_OR_READY)
+		return true;
+	if (!reads)
+		return (is_alone(s, m) || plx_file_pipe(m->t->f)->last_out) &&
+		       plx_pipe_raise(m->t->f, true);
+	/* A byte in a pipe of one slot makes it full, and so no byte makes an edge for writers. */
+	return !others_notice(s, m) &&
+	       (plx_file_pipe(m->t->f)->capacity > 1 || peer_unwatched(s, m)) &&
+	       plx_pipe_raise(m->t->f, true);
+}
+
+/* All other items of its write end are on their lists, disarmed, or not in the kernel yet. */
+static bool writers_listed(const struct spill *s, const struct move *m)
+{
+	for (int i = 0; i < s->nmoves; i++) {
+		const struct move *other = &s->moves[i];
+		bool disarmed = other->consumed && (other->events & EPOLLONESHOT);
+
+		if (other != m && other->t == m->t && other->added &&
+		    !(other->done && (other->order || disarmed)))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Where that cannot be: the readers of an empty pipe are told of a byte that is not there, which no
+ * writer hears of; those who watch a write end of a size that is as before.
+ */
+static void stale_tell(struct spill *s, struct move *m)
+{
+	bool reads = m->t->f->kind == PLX_KIND_PIPE_READ;
+
+	if (reads ? others_notice(s, m) : is_eventfd(m->t) || !writers_listed(s, m))
+		return;
+	move_ctl(s, m, m->events & EPOLLEXCLUSIVE ? m->events : EPOLLIN | EPOLLOUT);
+	if (reads)
+		plx_pipe_tell_readers(m->t->f);
+	else
+		plx_pipe_tell_writers(m->t->f);
+}
+
+/* Gives the item its mask. */
+static void move_go(struct spill *s, struct move *m)
+{
+	bool stale, raised;
+
 	m->done = true;
 	if (m->consumed)
 		ghost_add(m->ep->owner, m->data);
@@ -830,22 +1073,28 @@ static void move_go(struct spill *s, struct move *m, int *k)
 	 * One that has become unready keeps its place on the list until it is collected. With
 	 * several threads it loses that: somebody could collect what is made up here.
 	 */
-	if (m->stale && __libc_single_threaded) {
-		if (m->events & EPOLLEXCLUSIVE) {
-			exclusive_go(s, m, k);
-			return;
-		}
-		move_ctl(s, m, k, EPOLLIN | EPOLLOUT);
+	stale = m->stale && __libc_single_threaded;
+	if (stale && is_eventfd(m->t) && (m->events & EPOLLEXCLUSIVE)) {
+		exclusive_go(s, m);
+		return;
 	}
-	move_ctl(s, m, k, m->events);
+	raised = stale && stale_raise(s, m);
+	if (raised && !(m->events & EPOLLEXCLUSIVE))
+		move_ctl(s, m, EPOLLIN | EPOLLOUT);
+	else if (stale && !raised)
+		stale_tell(s, m);
+	if (!m->added || !(m->events & EPOLLEXCLUSIVE))
+		move_ctl(s, m, m->events);
+	if (raised && !is_eventfd(m->t))
+		plx_pipe_raise(m->t->f, false);
 }
 
 static int by_age(const void *a, const void *b)
 {
 	const struct move *x = a, *y = b;
 
-	if (x->e->picked != y->e->picked)
-		return x->e->picked < y->e->picked ? -1 : 1;
+	if (x->t != y->t)
+		return x->t < y->t ? -1 : 1;
 	return x->age < y->age ? -1 : x->age > y->age;
 }
 
@@ -858,43 +1107,114 @@ static int by_epoll(const void *a, const void *b)
 	return x->order < y->order ? -1 : x->order > y->order;
 }
 
-/* n moves, those of an epoll together. */
-static void lay_ghosts(struct spill *s, int *k, struct move **ghosts, int n)
+/*
+ * Items that are armed come later: nothing of this is an edge for them. (Others of a full write end
+ * get a place on their lists by it, and lose that when they are found not ready.)
+ */
+static bool ghost_raise(const struct move *m)
 {
+	bool able = !is_eventfd(m->t) && plx_pipe_raise(m->t->f, true);
+
+	return able || (m->t->ready & ALWAYS_OR_READY);
+}
+
+/* The number of moves that have an event to be swallowed; n, those of an epoll together. */
+static int raise_ghosts(struct move **ghosts, int n)
+{
+	int kept = 0;
+
+	for (int i = 0; i < n; i++) {
+		struct move *m = ghosts[i];
+
+		if (ghost_raise(m)) {
+			ghosts[kept++] = m;
+			continue;
+		}
+		/* A disarmed one that reports the end of the other side, should that come. */
+		m->consumed = false;
+		m->events &= ~(uint32_t)(EPOLLIN | EPOLLOUT);
+	}
+	return kept;
+}
+
+/*
+ * The byte that raises it makes its pipe full, and writers are told when that goes. So it goes
+ * before they have been given their masks.
+ */
+static bool fills_up(const struct move *m)
+{
+	return m->t->f->kind == PLX_KIND_PIPE_READ && plx_file_pipe(m->t->f)->capacity == 1 &&
+	       !(m->t->ready & ALWAYS_OR_READY);
+}
+
+static void lay_ghosts(struct spill *s, struct move **ghosts, int n)
+{
+	n = raise_ghosts(ghosts, n);
 	for (int i = 0, next; i < n; i = next) {
 		struct seance c;
 
 		seance_begin(&c, ghosts[i]->ep->owner);
 		for (next = i; next < n && ghosts[next]->ep == ghosts[i]->ep; next++)
-			move_go(s, ghosts[next], k);
-		seance_end(&c, next - i);
+			move_go(s, ghosts[next]);
+		c.ghosts = next - i;
+		seance_end(&c);
 	}
+	for (int i = 0; i < n; i++)
+		if (!is_eventfd(ghosts[i]->t))
+			plx_pipe_raise(ghosts[i]->t->f, false);
+}
+
+/*
+ * Of files that have lost their other end, which an empty mask does not hide: the events are
+ * ghosts, too. n moves in the order of their ages.
+ */
+static void add_broken(struct spill *s, struct move **broken, int n)
+{
+	struct seance *c = scratch((s->neps + 1) * sizeof(*c));
+
+	for (int i = 0; i < n; i++) {
+		int e = 0;
+
+		while (s->eps[e] != broken[i]->ep)
+			e++;
+		if (!c[e].ghosts)
+			seance_begin(&c[e], s->eps[e]->owner);
+		c[e].ghosts++;
+	}
+	for (int i = 0; i < n; i++) {
+		ghost_add(broken[i]->ep->owner, broken[i]->data);
+		move_ctl(s, broken[i], EPOLLET);
+	}
+	for (int e = 0; e < s->neps; e++)
+		if (c[e].ghosts)
+			seance_end(&c[e]);
+	plx_mem_put(c);
 }
 
 /*
  * Exclusive items are added in the order of their ages (EP-EXC-02). Those that are not ready
  * can go at any time; false if an older one has to wait for its place in another epoll.
  */
-static bool older_have_gone(struct spill *s, struct move *m, int *k)
+static bool older_have_gone(struct spill *s, struct move *m)
 {
 	struct move *o = m;
 
 	if (!(m->events & EPOLLEXCLUSIVE))
 		return true;
-	while (o > s->moves && o[-1].e == m->e)
+	while (o > s->moves && o[-1].t == m->t)
 		o--;
 	for (; o < m; o++) {
 		if (!(o->events & EPOLLEXCLUSIVE) || o->done)
 			continue;
 		if (o->order)
 			return false;
-		move_go(s, o, k);
+		move_go(s, o);
 	}
 	return true;
 }
 
 /* The n moves of the ready lists, in their order in each epoll. */
-static void fill_lists(struct spill *s, int *k, struct move **queued, int n)
+static void fill_lists(struct spill *s, struct move **queued, int n)
 {
 	for (int left = n, before = -1; left;) {
 		bool force = left == before;
@@ -904,44 +1224,54 @@ static void fill_lists(struct spill *s, int *k, struct move **queued, int n)
 			struct move *m = queued[i];
 
 			if (m->done || (i && queued[i - 1]->ep == m->ep && !queued[i - 1]->done) ||
-			    (!older_have_gone(s, m, k) && !force))
+			    (!older_have_gone(s, m) && !force))
 				continue;
-			move_go(s, m, k);
+			move_go(s, m);
 			force = false;
 			left--;
 		}
 	}
 }
 
-static void register_moves(struct spill *s, int *k)
+static void register_moves(struct spill *s)
 {
-	struct move **some = calloc(s->nmoves + 1, sizeof(*some));
+	struct move **some = scratch((s->nmoves + 1) * sizeof(*some));
 	struct move *end = s->moves + s->nmoves;
 	int n = 0;
 
-	PLX_INVARIANT(some, "there is memory for turning objects into kernel objects");
 	if (s->nmoves)
 		qsort(s->moves, s->nmoves, sizeof(*s->moves), by_age);
 	for (struct move *m = s->moves; m < end; m++) {
-		bool alone = m->age == 0 && (m + 1 == end || m[1].e != m->e);
+		bool alone = m->age == 0 && (m + 1 == end || m[1].t != m->t);
 
-		if (!alone && !(m->events & EPOLLEXCLUSIVE))
-			move_ctl(s, m, k, 0);
-	}
-	for (struct move *m = s->moves; m < end; m++)
-		if (m->consumed)
+		if (alone || (m->events & EPOLLEXCLUSIVE))
+			continue;
+		if (m->t->ready & (EPOLLERR | EPOLLHUP))
 			some[n++] = m;
-	qsort(some, n, sizeof(*some), by_epoll);
-	lay_ghosts(s, k, some, n);
+		else
+			move_ctl(s, m, 0);
+	}
+	add_broken(s, some, n);
+	for (int pass = 0; pass < 2; pass++) {
+		n = 0;
+		for (struct move *m = s->moves; m < end; m++)
+			if (m->consumed && fills_up(m) == !pass)
+				some[n++] = m;
+		qsort(some, n, sizeof(*some), by_epoll);
+		lay_ghosts(s, some, n);
+	}
 	n = 0;
 	for (struct move *m = s->moves; m < end; m++)
 		if (m->order)
 			some[n++] = m;
 	qsort(some, n, sizeof(*some), by_epoll);
-	fill_lists(s, k, some, n);
+	fill_lists(s, some, n);
+	for (struct target *t = s->targets; t < s->targets + s->ntargets; t++)
+		if (t->f->kind == PLX_KIND_PIPE_WRITE && plx_file_pipe(t->f)->last_out)
+			plx_pipe_raise(t->f, false);
 	for (struct move *m = s->moves; m < end; m++)
 		if (!m->done)
-			move_go(s, m, k);
+			move_go(s, m);
 	for (struct move *m = s->moves; m < end; m++)
 		if (m->held >= 0)
 			plx_sys1(SYS_close, m->held);
@@ -950,44 +1280,62 @@ static void register_moves(struct spill *s, int *k)
 
 		plx_xadd(&fr->gen, 1);
 	}
-	free(some);
+	plx_mem_put(some);
 }
 
-/* plx_table_lock held, signals kept away; the objects have been collected in s. */
+/* The state of an object is final from here on. */
+static void target_freeze(struct target *t)
+{
+	if (!is_eventfd(t)) {
+		t->ready = plx_pipe_gone(t->f);
+		return;
+	}
+	t->count = plx_efd_freeze(plx_file_efd(t->f));
+	t->ready = (t->count ? EPOLLIN : 0) | (t->count < UINT64_MAX - 1 ? EPOLLOUT : 0);
+}
+
+static void target_done(struct spill *s, struct target *t)
+{
+	struct plx_served *served = plx_file_served(t->f);
+
+	PLX_DELAY(spill_before_done);
+	if (is_eventfd(t) && plx_load(&plx_file_efd(t->f)->pins))
+		PLX_INVARIANT(plx_fd_hide_dup_private(t->k, &plx_file_efd(t->f)->kfd) >= 0,
+			      "there is a descriptor for turning an object into a kernel object");
+	if (t->k >= 0 && !own_number(s, t->k, served->picked - 1))
+		plx_sys1(SYS_close, t->k);
+	served->picked = 0;
+	plx_store_rel(&served->spilled, 1);
+}
+
+/* plx_table_lock held, signals kept away; the files have been collected in s. */
 static void spill_run(struct spill *s, enum plx_way_out why)
 {
-	uint64_t *counts = calloc(s->nefds + 1, sizeof(*counts));
-	int *k = calloc(s->nefds + 1, sizeof(*k));
+	struct target *end = s->targets + s->ntargets, *t;
 
-	PLX_INVARIANT(counts && k, "there is memory for turning objects into kernel objects");
 	spill_find_eps(s);
 	for (int i = 0; i < s->neps; i++)
 		plx_lock(&s->eps[i]->mtx, PLX_RANK_EP);
-	for (int i = 0; i < s->nefds; i++)
-		counts[i] = plx_efd_freeze(s->efds[i]);
-	for (int i = 0; i < s->nefds; i++)
-		number_items(s->efds[i]);
+	for (t = s->targets; t < end; t++)
+		target_freeze(t);
+	for (t = s->targets; t < end; t++)
+		number_items(t->f);
 	for (int i = 0; i < s->neps; i++)
-		take_items(s, s->eps[i], counts);
-	make_kernel_objects(s, k, counts);
-	register_moves(s, k);
-	for (int i = 0; i < s->nefds; i++) {
-		PLX_DELAY(spill_before_done);
-		if (plx_load(&s->efds[i]->pins))
-			PLX_INVARIANT(
-				plx_fd_hide_dup_private(k[i], &s->efds[i]->kfd) >= 0,
-				"there is a descriptor for turning an object into a kernel object");
-		if (!own_number(s, k[i], i))
-			plx_sys1(SYS_close, k[i]);
-		s->efds[i]->picked = 0;
-		plx_store_rel(&s->efds[i]->spilled, 1);
-	}
+		take_items(s, s->eps[i]);
+	make_kernel_objects(s);
+	register_moves(s);
+	for (t = s->targets; t < end; t++)
+		target_done(s, t);
 	for (int i = s->neps - 1; i >= 0; i--)
 		plx_unlock(&s->eps[i]->mtx, PLX_RANK_EP);
-	spilled_by[why] += s->nefds;
-	counters[PLX_COUNT_SPILLED] += s->nefds;
-	free(counts);
-	free(k);
+	spilled_by[why] += s->ntargets;
+	counters[0].n[PLX_COUNT_SPILLED] += s->ntargets;
+}
+
+void plx_spill_wait(struct pollux_file *f)
+{
+	while (!plx_load_acq(&plx_file_served(f)->spilled))
+		sched_yield();
 }
 
 static void spill_begin(struct spill *s)
@@ -997,8 +1345,12 @@ static void spill_begin(struct spill *s)
 	plx_lock(&plx_table_lock, PLX_RANK_TABLE);
 	/* Who changes a number now does it after us; who has begun is waited for. */
 	plx_store_rel(&plx_spilling, 1);
+	/* Before any slot is emptied and any front is given up: who finds those finds this set. */
+	plx_mover = true;
+	plx_store_rel(&plx_moving, 1);
 	plx_mb();
 	plx_rcu_synchronize();
+	plx_table_await();
 }
 
 static void spill_unlock(void)
@@ -1010,21 +1362,23 @@ static void spill_unlock(void)
 /* Runs what has been collected, and lets go. keep: the table lock stays held. */
 static void spill_end(struct spill *s, enum plx_way_out why, bool keep)
 {
-	if (s->nefds)
+	if (s->ntargets)
 		spill_run(s, why);
+	plx_store_rel(&plx_moving, 0);
+	plx_mover = false;
 	if (!keep)
 		spill_unlock();
-	for (int i = 0; i < s->nefds; i++) {
+	for (int i = 0; i < s->ntargets; i++) {
 		/* Threads blocked in read or write go on with the kernel's object. */
-		pollux_file_wake_all(&s->efds[i]->file, 0);
-		plx_file_put_locked(&s->efds[i]->file);
+		pollux_file_wake_all(s->targets[i].f, 0);
+		plx_file_put_locked(s->targets[i].f);
 	}
 	for (int i = 0; i < s->neps; i++)
 		plx_ep_put(s->eps[i]);
-	free(s->efds);
-	free(s->eps);
-	free(s->moves);
-	free(s->numbers);
+	plx_mem_put(s->targets);
+	plx_mem_put(s->eps);
+	plx_mem_put(s->moves);
+	plx_mem_put(s->numbers);
 	if (!keep)
 		plx_signals_unblock(&s->masked);
 }
@@ -1052,8 +1406,8 @@ static void front_give_up(struct spill *s, struct plx_front *fr)
 
 static void spill_add_file(struct spill *s, struct pollux_file *f)
 {
-	if (f->kind == PLX_KIND_EVENTFD)
-		spill_add_efd(s, plx_file_efd(f));
+	if (plx_file_served(f))
+		spill_add_served(s, f);
 	else if (f->kind == PLX_KIND_EPOLL && !plx_load(&plx_file_front(f)->spilled))
 		front_give_up(s, plx_file_front(f));
 }
@@ -1061,9 +1415,11 @@ static void spill_add_file(struct spill *s, struct pollux_file *f)
 /* The file behind fd if there is anything to do for it, with a reference. */
 static struct pollux_file *escaping(int fd)
 {
-	struct pollux_file *f = plx_table_get(fd);
+	struct pollux_file *f;
 
-	if (f && f->kind == PLX_KIND_EPOLL && plx_load_acq(&plx_file_front(f)->spilled)) {
+	plx_pipe_forget(fd);
+	f = plx_table_get(fd);
+	if (f && f->kind == PLX_KIND_EPOLL && plx_front_spilled(plx_file_front(f))) {
 		pollux_file_put(f);
 		return NULL;
 	}
@@ -1096,20 +1452,50 @@ void plx_px_escape(int fd, enum plx_way_out why)
 	plx_px_escape_pair(fd, -1, why);
 }
 
+/* Whether it means something that is in process; no more than a hint, for it may leave. */
+static bool in_process(int fd)
+{
+	struct pollux_file *f;
+	bool is;
+
+	plx_rcu_read_lock();
+	f = plx_table_peek(fd);
+	is = f && (plx_file_served(f) ||
+		   (f->kind == PLX_KIND_EPOLL && !plx_load(&plx_file_front(f)->spilled)));
+	plx_rcu_read_unlock();
+	return is;
+}
+
 /* Everything in the table that want() picks. */
 static void spill_table(struct spill *s, bool (*want)(int fd))
 {
-	int end = plx_table_end();
-
-	for (int fd = 0; fd < end; fd++) {
+	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
 		struct pollux_file *f;
 
-		if (!plx_table_peek(fd) || !(f = plx_table_get(fd)))
+		/* A reference is a write, which a fork pays for. */
+		if (!in_process(fd) || !(f = plx_table_get(fd)))
 			continue;
-		if (!want || want(fd))
+		if ((!want || want(fd)) && !PLX_INJECTED(lost_spill))
 			spill_add_file(s, f);
 		plx_file_put_locked(f);
 	}
+}
+
+/*
+ * So many objects had been adopted when all went out: as long as there are no more, none is in
+ * process. (What has not been counted yet when the number is read is counted later.)
+ */
+static uint64_t all_out;
+
+static uint64_t adopted_ever(void)
+{
+	return counters_sum(PLX_COUNT_EPOLLS) + counters_sum(PLX_COUNT_EVENTFDS) +
+	       counters_sum(PLX_COUNT_PIPES);
+}
+
+static bool nothing_in(void)
+{
+	return adopted_ever() == plx_load_acq(&all_out);
 }
 
 /*
@@ -1119,11 +1505,11 @@ static void spill_table(struct spill *s, bool (*want)(int fd))
 void plx_px_escape_all(enum plx_way_out why)
 {
 	PLX_INSIDE();
-	static uint64_t all_out;
-	uint64_t adopted = plx_load_acq(&counters[PLX_COUNT_EPOLLS]) +
-			   plx_load_acq(&counters[PLX_COUNT_EVENTFDS]);
 	struct spill s;
+	uint64_t adopted;
 
+	plx_pipe_forget_all();
+	adopted = adopted_ever();
 	if (adopted == plx_load_acq(&all_out))
 		return;
 	spill_begin(&s);
@@ -1150,12 +1536,31 @@ static bool survives_exec(int fd)
 	return flags >= 0 && !(flags & FD_CLOEXEC);
 }
 
+/*
+ * Most programs open everything close-on-exec. What another thread adopts at this moment the new
+ * program inherits or not, as the kernel would have it; so no lock is needed to look.
+ */
+static bool any_inherited(void)
+{
+	bool any = false;
+
+	if (nothing_in())
+		return false;
+	for (int fd = plx_table_next(0); fd >= 0 && !any; fd = plx_table_next(fd + 1))
+		any = in_process(fd) && survives_exec(fd);
+	return any;
+}
+
 void plx_px_escape_inherited(enum plx_way_out why)
 {
 	PLX_INSIDE();
 	struct spill s;
 
+	plx_pipe_forget_all();
+	if (!any_inherited())
+		return;
 	spill_begin(&s);
+	plx_pipe_forget_all();
 	spill_table(&s, survives_exec);
 	spill_end(&s, why, false);
 }
@@ -1190,7 +1595,7 @@ void plx_px_escape_msg(const struct msghdr *msg)
 	}
 }
 
-void plx_px_escape_iocbs(long n, void *const *iocbs)
+long plx_px_escape_iocbs(long n, void *const *iocbs)
 {
 	PLX_INSIDE();
 	for (long i = 0; i < n; i++) {
@@ -1198,12 +1603,47 @@ void plx_px_escape_iocbs(long n, void *const *iocbs)
 		void *p;
 
 		if (plx_copy_in(&p, iocbs + i, sizeof(p)) || plx_copy_in(&cb, p, sizeof(cb)))
-			return;
+			break;
+		if (plx_fd_hidden(cb.aio_fildes) ||
+		    ((cb.aio_flags & IOCB_FLAG_RESFD) && plx_fd_hidden(cb.aio_resfd)))
+			return i;
 		if (plx_fd_ours(cb.aio_fildes))
 			plx_px_escape(cb.aio_fildes, PLX_OUT_AIO);
 		if ((cb.aio_flags & IOCB_FLAG_RESFD) && plx_fd_ours(cb.aio_resfd))
 			plx_px_escape(cb.aio_resfd, PLX_OUT_AIO);
 	}
+	return n;
+}
+
+/*
+ * A fork that finds nothing of ours does nothing: every page that it wrote would have to be
+ * copied on both sides. BEGUN is for good. It and forks that have found nothing, counted
+ * in EMPTY_FORK, are never there together, so that prepare and its hooks agree.
+ */
+#define EMPTY_FORK 2u
+uint32_t plx_px_begun;
+
+bool plx_px_begin_slow(void)
+{
+	uint32_t s = plx_load(&plx_px_begun);
+
+	do {
+		if (s >= EMPTY_FORK)
+			return false;
+	} while (!plx_cas(&plx_px_begun, &s, PLX_BEGUN));
+	return true;
+}
+
+static bool fork_empty_begin(void)
+{
+	uint32_t s = plx_load_acq(&plx_px_begun);
+
+	do {
+		if (s == PLX_BEGUN)
+			return false;
+	} while (!plx_cas(&plx_px_begun, &s, s + EMPTY_FORK));
+	PLX_DELAY(fork_empty);
+	return true;
 }
 
 /*
@@ -1211,16 +1651,100 @@ void plx_px_escape_iocbs(long n, void *const *iocbs)
  * side, so that nothing is adopted in between and the child finds the lock its own; so
  * does being inside, since leaving would let a signal in that waits.
  */
-static struct plx_masked fork_masked;
-static uint32_t fork_depth;
+static PLX_FORK_PAGE struct plx_masked fork_masked;
+static PLX_FORK_PAGE uint32_t fork_depth;
+
+PLX_START_PAGE bool plx_px_fork_known;
+uint32_t plx_px_raw_threads;
+
+/*
+ * A quiet fork: nothing is in process, and no other thread is here. Then no lock can be held
+ * by somebody who is missing in the child, nobody adopts anything meanwhile, signals wait as the
+ * thread is inside, and once we have no descriptors of our own that the child would have to close
+ * there is nothing to do on either side. What is noted is the thread's own: libc's fork writes
+ * to that page anyway.
+ */
+static __thread struct {
+	uint32_t depth;
+	bool on;
+	/* In the child, between the two steps. */
+	bool child;
+} quiet;
+
+/* adopted_ever() of the last time that this process was tidied for it. */
+static uint64_t quiet_since = UINT64_MAX;
+
+/* Fronts of epolls that are the kernel's alone have descriptors of ours that nobody needs. */
+static PLX_CHILD_CODE void fronts_strip(void)
+{
+	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
+		struct pollux_file *f = plx_table_peek(fd);
+
+		if (f && f->kind == PLX_KIND_EPOLL && plx_load(&plx_file_front(f)->spilled)) {
+			plx_fd_unhide(&plx_file_front(f)->kfd);
+			plx_fd_unhide(&plx_file_front(f)->doorbell);
+		}
+	}
+}
+
+/*
+ * False: there is something left that the child would have to close. The kernel copies its table of
+ * descriptors up to the highest, so the prototype goes, too, unless AIO rings its bells on it.
+ */
+static bool fork_tidy(void)
+{
+	/* The wait that the forking handler has interrupted sleeps on one. */
+	if (plx_wait_sleeps() || plx_poll_sleeps())
+		return false;
+	plx_spare_drop();
+	plx_poll_drop_bell();
+	fronts_strip();
+	if (!counters_sum(PLX_COUNT_AIO_TWINS))
+		plx_eventfd_drop_prototype();
+	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
+		struct pollux_file *f = plx_table_peek(fd);
+		bool fine = !f || (f->kind == PLX_KIND_HIDDEN && plx_fd_shared(f)) ||
+			    (f->kind == PLX_KIND_EPOLL && plx_load(&plx_file_front(f)->spilled));
+
+		if (!fine)
+			return false;
+	}
+	return true;
+}
+
+static bool fork_is_quiet(void)
+{
+	uint64_t adopted = adopted_ever();
+
+	if (!__libc_single_threaded || plx_load(&plx_px_raw_threads) ||
+	    !plx_load(&plx_signals_wait) || plx_load(&plx_stats_wanted) ||
+	    adopted != plx_load(&all_out))
+		return false;
+	if (quiet_since == adopted)
+		return true;
+	if (!fork_tidy())
+		return false;
+	quiet_since = adopted;
+	return true;
+}
 
 void plx_px_fork_prepare(void)
 {
-	uint32_t depth = plx_inside_begin();
+	uint32_t depth;
 	struct spill s;
 
+	if (fork_empty_begin())
+		return;
+	depth = plx_inside_begin();
+	plx_pipe_forget_all();
+	quiet.on = fork_is_quiet();
+	if (quiet.on) {
+		quiet.depth = depth;
+		return;
+	}
 	spill_begin(&s);
 	fork_depth = depth;
+	plx_pipe_forget_all();
 	spill_table(&s, NULL);
 	spill_end(&s, PLX_OUT_FORK, true);
 	fork_masked = s.masked;
@@ -1232,63 +1756,87 @@ void plx_px_fork_parent(void)
 	uint32_t depth = fork_depth;
 	struct plx_masked masked = fork_masked;
 
+	if (quiet.on) {
+		quiet.on = false;
+		plx_inside_end(&quiet.depth);
+		return;
+	}
+	if (plx_load(&plx_px_begun) >= EMPTY_FORK) {
+		plx_xadd(&plx_px_begun, -EMPTY_FORK);
+		return;
+	}
 	plx_rcu_after_fork_parent();
 	spill_unlock();
 	plx_signals_unblock(&masked);
 	plx_inside_end(&depth);
 }
 
-void plx_px_fork_child_locks(void)
+PLX_CHILD_CODE void plx_px_fork_child_locks(void)
 {
 	struct plx_masked masked = fork_masked;
-	int end = plx_table_end();
 
+	if (plx_px_fork_child_empty())
+		return;
+	quiet.child = quiet.on;
+	if (quiet.on) {
+		quiet.on = false;
+		plx_inside_end(&quiet.depth);
+		return;
+	}
 	plx_rcu_after_fork_child();
 	/*
 	 * Threads that held locks of the engine are not here. All sets are in the
 	 * kernel, so what the locks protect is empty.
 	 */
-	plx_topology_lock = 0;
+	plx_lock_reset(&plx_topology_lock);
+	plx_watches_after_fork_child();
 	plx_limit_after_fork_child();
 	plx_retire_after_fork_child();
 	plx_eventfd_after_fork_child();
+	plx_pipe_after_fork_child();
 	plx_spare_after_fork_child();
-	for (int fd = 0; fd < end; fd++) {
+	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
 		struct pollux_file *f = plx_table_peek(fd);
 		struct plx_front *fr;
 
 		if (!f || f->kind != PLX_KIND_EPOLL)
 			continue;
 		fr = plx_file_front(f);
-		fr->lock = 0;
-		fr->ep->mtx = 0;
-		fr->ep->sleepers = 0;
-		f->lock = 0;
+		plx_lock_reset(&fr->lock);
+		plx_lock_reset(&fr->ep->mtx);
+		if (fr->ep->sleepers)
+			fr->ep->sleepers = 0;
+		plx_lock_reset(&f->lock);
 	}
 	spill_unlock();
 	plx_signals_unblock(&masked);
 	plx_inside_end(&fork_depth);
 }
 
-void plx_px_fork_child_clean(void)
+PLX_CHILD_CODE void plx_px_fork_child_clean(void)
 {
 	PLX_INSIDE();
-	int end = plx_table_end();
 
+	if (plx_load(&plx_px_begun) != PLX_BEGUN)
+		return;
+	if (quiet.child) {
+		quiet.child = false;
+		return;
+	}
 	memcpy(spilled_before, spilled_by, sizeof(spilled_before));
-	memcpy(counted_before, counters, sizeof(counted_before));
+	for (int i = 0; i < PLX_COUNT_MAX; i++)
+		counted_before[i] = counters_sum(i);
+	if (plx_load(&plx_stats_wanted))
+		plx_stat_reset();
 	/* Hidden descriptors would keep kernel epolls alive beyond their last close. */
-	for (int fd = 0; fd < end; fd++) {
+	fronts_strip();
+	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
 		struct pollux_file *f = plx_table_peek(fd);
 
-		if (f && f->kind == PLX_KIND_EPOLL && plx_load(&plx_file_front(f)->spilled)) {
-			plx_fd_unhide(&plx_file_front(f)->kfd);
-			plx_fd_unhide(&plx_file_front(f)->doorbell);
-		}
 		if (f && f->kind == PLX_KIND_HIDDEN)
 			plx_fd_drop_private(fd);
 	}
-	plx_poll_after_fork_child();
+	plx_poll_drop_bell();
 	plx_spare_after_fork_child_clean();
 }
 
@@ -1306,7 +1854,7 @@ int plx_px_fd_served(int fd)
 	int served = 0;
 
 	if (f) {
-		served = f->kind == PLX_KIND_EVENTFD ||
+		served = plx_file_served(f) ||
 			 (f->kind == PLX_KIND_EPOLL && !plx_load_acq(&plx_file_front(f)->spilled));
 		pollux_file_put(f);
 	}
@@ -1315,25 +1863,75 @@ int plx_px_fd_served(int fd)
 
 static unsigned long long counted(enum plx_counter what)
 {
-	return counters[what] - counted_before[what];
+	return counters_sum(what) - counted_before[what];
+}
+
+static unsigned long long stat_sum(enum plx_stat what)
+{
+	return plx_stat_sum(what);
+}
+
+/* What each kind of call came to; n characters are in buf already. */
+static int print_traffic(char *buf, size_t size, int n)
+{
+	unsigned long long calls = 0, made = stat_sum(PLX_STAT_MADE);
+
+	for (int i = PLX_STAT_READS; i <= PLX_STAT_POLLS; i++)
+		calls += stat_sum(i);
+	n += snprintf(buf + n, size - n,
+		      "pollux: in process: %llu reads, %llu writes, %llu ctl, %llu waits, "
+		      "%llu polls; left to the kernel: %llu ctl, %llu waits\n",
+		      stat_sum(PLX_STAT_READS), stat_sum(PLX_STAT_WRITES), stat_sum(PLX_STAT_CTLS),
+		      stat_sum(PLX_STAT_WAITS), stat_sum(PLX_STAT_POLLS),
+		      stat_sum(PLX_STAT_KERNEL_CTLS), stat_sum(PLX_STAT_KERNEL_WAITS));
+	n += snprintf(buf + n, size - n,
+		      "pollux: system calls: %lld saved, as %llu were made for these %llu\n",
+		      (long long)(calls - made), made, calls);
+	n += snprintf(buf + n, size - n,
+		      "pollux: ready lists: %llu queued, %llu queued already, %llu given out in "
+		      "%llu turns, at most %llu\n",
+		      stat_sum(PLX_STAT_QUEUED), stat_sum(PLX_STAT_STAYED),
+		      stat_sum(PLX_STAT_COLLECTED), stat_sum(PLX_STAT_TURNS),
+		      (unsigned long long)plx_stat_longest());
+	n += snprintf(buf + n, size - n,
+		      "pollux: wakes: %llu rings, %llu sleeps without an event\n",
+		      stat_sum(PLX_STAT_RINGS), stat_sum(PLX_STAT_IDLE));
+	return n;
+}
+
+static int print_aio(char *buf, size_t size, int n)
+{
+	n += snprintf(buf + n, size - n,
+		      "pollux: AIO contexts %llu, of which %llu needed the kernel's, too, and %llu "
+		      "became the kernel's\n",
+		      counted(PLX_COUNT_AIO), counted(PLX_COUNT_AIO_TWINS),
+		      counted(PLX_COUNT_AIO_GIVEN));
+	return n + snprintf(buf + n, size - n,
+			    "pollux: AIO requests: %llu done at once, %llu by our thread, "
+			    "%llu by the kernel's AIO\n",
+			    stat_sum(PLX_STAT_AIO_INLINE), stat_sum(PLX_STAT_AIO_ASYNC),
+			    stat_sum(PLX_STAT_AIO_KERNEL));
 }
 
 void plx_px_stats_print(int fd, bool nothing_too)
 {
+	bool descriptors = counted(PLX_COUNT_EPOLLS) || counted(PLX_COUNT_EVENTFDS) ||
+			   counted(PLX_COUNT_PIPES);
 	char buf[4096];
 	int n;
 
-	if (!nothing_too && !counted(PLX_COUNT_EPOLLS) && !counted(PLX_COUNT_EVENTFDS) &&
-	    !counted(PLX_COUNT_AIO))
+	if (!nothing_too && !descriptors && !counted(PLX_COUNT_AIO))
 		return;
 	n = snprintf(buf, sizeof(buf),
-		     "pollux: adopted: %llu epolls, %llu eventfds; sleeps %llu; spilled %llu\n",
+		     "pollux: adopted: %llu epolls, %llu eventfds, %llu pipes; sleeps %llu; "
+		     "spilled %llu\n",
 		     counted(PLX_COUNT_EPOLLS), counted(PLX_COUNT_EVENTFDS),
-		     counted(PLX_COUNT_SLEEPS), counted(PLX_COUNT_SPILLED));
+		     counted(PLX_COUNT_PIPES), counted(PLX_COUNT_SLEEPS),
+		     counted(PLX_COUNT_SPILLED));
+	if (descriptors)
+		n = print_traffic(buf, sizeof(buf), n);
 	if (counted(PLX_COUNT_AIO))
-		n += snprintf(buf + n, sizeof(buf) - n,
-			      "pollux: AIO contexts %llu, of which %llu needed the kernel's, too\n",
-			      counted(PLX_COUNT_AIO), counted(PLX_COUNT_AIO_TWINS));
+		n = print_aio(buf, sizeof(buf), n);
 	for (int i = 0; i < PLX_OUT_COUNT; i++)
 		if (spilled_by[i] - spilled_before[i])
 			n += snprintf(buf + n, sizeof(buf) - n,

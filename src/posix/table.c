@@ -2,7 +2,8 @@
 #include "posix/table.h"
 
 #include <fcntl.h>
-#include <string.h>
+#include <pthread.h>
+#include <sched.h>
 
 #include "base/sys.h"
 
@@ -13,6 +14,8 @@
  */
 #define HIDDEN_BASE 4000
 #define HIDDEN_ROOM 256
+/* Then it sleeps. */
+#define AWAIT_YIELDS 16
 
 struct hidden {
 	struct pollux_file file;
@@ -20,30 +23,141 @@ struct hidden {
 	plx_moved_t moved;
 	/* The process that keeps it for itself, or 0. */
 	int pid;
+	/* Both sides of a fork may have it. */
+	bool shared;
 };
 
-struct pollux_file *plx_table_first[PLX_TABLE_CHUNK];
-struct pollux_file **plx_table_chunks[PLX_TABLE_CHUNKS] = {plx_table_first};
-plx_lock_t plx_table_lock;
+PLX_LARGE struct pollux_file *plx_table_first[PLX_TABLE_CHUNK] __attribute__((aligned(4096)));
+/* The first one is never looked up here. */
+PLX_LARGE struct pollux_file **plx_table_chunks[PLX_TABLE_CHUNKS];
+/* One more than the highest chunk that there is or is about to be. */
+static int chunks_end = 1;
+PLX_FORK_PAGE plx_lock_t plx_table_lock;
 
-uint32_t plx_spilling;
+PLX_FORK_PAGE uint32_t plx_spilling;
+PLX_FORK_PAGE uint32_t plx_moving;
+__thread bool plx_mover;
 
-bool plx_table_enter(void)
+/*
+ * Changing a number is a system call and a store into the table, and a spill must find both done
+ * or neither. So it sets plx_spilling, and waits for all who have begun before they could see it.
+ * They are not waited for by a grace period: most of such a change is the system call, threads
+ * are preempted at its end more than anywhere else, and all who need grace periods would wait for
+ * that. Instead each thread counts in a record of its own that it is inside.
+ *
+ *   plx_spilling     set and cleared under plx_table_lock
+ *   plx_moving       the same, but cleared before a fork that the lock is kept for
+ *   changer.inside   written by its thread; from 0 only within an RCU section that has seen
+ *                    plx_spilling 0
+ *   changer.taken    atomic; changers: never shorter, who comes takes over one that was left
+ *
+ * Argument. Who spills sets plx_spilling, a grace period follows, then each record is waited for.
+ * (1) A thread that has seen 0 stored inside before its RCU section ended; if the section began
+ * before the grace period, it ended, with its stores visible, before that did. So the record is
+ * on the list and inside is seen, until its thread releases it after its change. (2) A section that
+ * began later sees plx_spilling, since it was set before, and its thread waits for the lock. (3)
+ * So no inside rises once the grace period is over, and each that was up is waited for once. A
+ * thread cannot spill while it is inside itself: nothing in between leads there.
+ * The model is tests/model/changers.pml.
+ */
+static struct plx_changer *changers;
+__thread struct plx_changer *plx_changer;
+static pthread_key_t changer_key;
+static pthread_once_t changer_once = PTHREAD_ONCE_INIT;
+
+static void changer_exit(void *p)
 {
-	plx_rcu_read_lock();
-	if (plx_likely(!plx_load_acq(&plx_spilling)))
-		return false;
-	plx_rcu_read_unlock();
+	struct plx_changer *c = p;
+
+	plx_changer = NULL;
+	plx_store_rel(&c->taken, 0);
+}
+
+static void changer_init(void)
+{
+	PLX_INVARIANT(pthread_key_create(&changer_key, changer_exit) == 0,
+		      "a thread key for changes of the descriptor table can be had");
+}
+
+void plx_table_init(void)
+{
+	pthread_once(&changer_once, changer_init);
+}
+
+static struct plx_changer *changer_find(void)
+{
+	struct plx_changer *c, *first;
+
+	for (c = plx_load_acq(&changers); c; c = c->next) {
+		uint32_t free = 0;
+
+		if (!plx_load(&c->taken) && plx_cas(&c->taken, &free, 1))
+			return c;
+	}
+	c = plx_mem_get_zero(sizeof(*c));
+	if (!c)
+		return NULL;
+	c->taken = 1;
+	first = plx_load(&changers);
+	do {
+		c->next = first;
+	} while (!plx_cas(&changers, &first, c));
+	return c;
+}
+
+/* The calling thread has a record from now on, unless there is no memory. */
+static bool changer_begin(void)
+{
+	struct plx_changer *c;
+
+	plx_table_init();
+	c = changer_find();
+	if (c && pthread_setspecific(changer_key, c)) {
+		plx_store_rel(&c->taken, 0);
+		c = NULL;
+	}
+	plx_changer = c;
+	return c;
+}
+
+bool plx_table_enter_slow(void)
+{
+	if (!plx_changer && changer_begin())
+		return plx_table_enter();
 	plx_lock(&plx_table_lock, PLX_RANK_TABLE);
 	return true;
 }
 
-void plx_table_leave(bool locked)
+/*
+ * Few change a number at a time, and most of them are in a short system call. One may last: a
+ * dup3 that closes another file first.
+ */
+void plx_table_await(void)
 {
-	if (plx_unlikely(locked))
-		plx_unlock(&plx_table_lock, PLX_RANK_TABLE);
-	else
-		plx_rcu_read_unlock();
+	const struct timespec pause = {.tv_nsec = 1000000};
+
+	for (struct plx_changer *c = plx_load_acq(&changers); c; c = c->next) {
+		for (int tries = 0; plx_load_acq(&c->inside); tries++) {
+			if (tries < AWAIT_YIELDS)
+				sched_yield();
+			else
+				plx_sys2(SYS_nanosleep, &pause, NULL);
+		}
+	}
+}
+
+void plx_table_settle(void)
+{
+	while (plx_table_moving())
+		sched_yield();
+}
+
+void plx_table_after_fork_child(void)
+{
+	/* Whoever was inside is not here. */
+	for (struct plx_changer *c = plx_load_acq(&changers); c; c = c->next)
+		if (plx_load(&c->inside))
+			plx_store(&c->inside, 0);
 }
 
 struct pollux_file *plx_table_get(int fd)
@@ -70,15 +184,17 @@ bool plx_fd_hidden(int fd)
 	return hidden;
 }
 
-struct pollux_file *plx_table_set(int fd, struct pollux_file *f)
+PLX_CHILD_CODE struct pollux_file *plx_table_set(int fd, struct pollux_file *f)
 {
-	return plx_xchg(plx_table_slot(fd), f);
+	f = plx_xchg(plx_table_slot(fd), f);
+	return plx_is_token(f) ? NULL : f;
 }
 
 /* Chunks are never freed; a race for one is decided by the swap. */
 int plx_table_reserve(int fd)
 {
 	struct pollux_file ***at, **none = NULL, **p;
+	int end = plx_load(&chunks_end);
 
 	if (fd < PLX_TABLE_CHUNK)
 		return 0;
@@ -87,10 +203,13 @@ int plx_table_reserve(int fd)
 	at = &plx_table_chunks[fd / PLX_TABLE_CHUNK];
 	if (plx_load_acq(at))
 		return 0;
-	p = plx_mem_get(PLX_TABLE_CHUNK * sizeof(*p));
+	p = plx_mem_get_zero(PLX_TABLE_CHUNK * sizeof(*p));
 	if (!p)
 		return -ENOMEM;
-	memset(p, 0, PLX_TABLE_CHUNK * sizeof(*p));
+	/* First: whoever finds the chunk uses it. */
+	while (end < fd / PLX_TABLE_CHUNK + 1 &&
+	       !plx_cas(&chunks_end, &end, fd / PLX_TABLE_CHUNK + 1))
+		;
 	if (!plx_cas(at, &none, p))
 		plx_mem_put(p);
 	return 0;
@@ -98,10 +217,37 @@ int plx_table_reserve(int fd)
 
 int plx_table_end(void)
 {
-	for (int i = PLX_TABLE_CHUNKS; i > 0; i--)
-		if (plx_load_acq(&plx_table_chunks[i - 1]))
-			return i * PLX_TABLE_CHUNK;
-	return 0;
+	return plx_load_acq(&chunks_end) * PLX_TABLE_CHUNK;
+}
+
+/* Most of the table is empty, and a walk over it is a part of each fork. */
+#define AT_ONCE 8
+static bool none_here(struct pollux_file **slot)
+{
+	uintptr_t any = 0;
+
+	for (int i = 0; i < AT_ONCE; i++)
+		any |= (uintptr_t)plx_load(&slot[i]);
+	return !any;
+}
+
+PLX_CHILD_CODE int plx_table_next(int fd)
+{
+	int end = plx_table_end();
+
+	while (fd < end) {
+		struct pollux_file **slot = plx_table_slot(fd);
+
+		if (!slot)
+			fd = (fd | (PLX_TABLE_CHUNK - 1)) + 1;
+		else if (fd % AT_ONCE == 0 && none_here(slot))
+			fd += AT_ONCE;
+		else if (plx_load(slot))
+			return fd;
+		else
+			fd++;
+	}
+	return -1;
 }
 
 static uint32_t hidden_poll(struct pollux_file *f)
@@ -137,9 +283,9 @@ void plx_limit_restore(const struct rlimit *was)
 	plx_unlock(&limit_lock, PLX_RANK_LIMIT);
 }
 
-void plx_limit_after_fork_child(void)
+PLX_CHILD_CODE void plx_limit_after_fork_child(void)
 {
-	limit_lock = 0;
+	plx_lock_reset(&limit_lock);
 }
 
 int plx_fd_high(void)
@@ -244,7 +390,17 @@ int plx_fd_hide_private(int fd, int *owner)
 	return n;
 }
 
-void plx_fd_drop_private(int fd)
+void plx_fd_share(const int *owner)
+{
+	plx_container_of(plx_table_peek(*owner), struct hidden, file)->shared = true;
+}
+
+bool plx_fd_shared(struct pollux_file *f)
+{
+	return plx_container_of(f, struct hidden, file)->shared;
+}
+
+PLX_CHILD_CODE void plx_fd_drop_private(int fd)
 {
 	struct hidden *h = plx_container_of(plx_table_peek(fd), struct hidden, file);
 
@@ -266,7 +422,7 @@ int plx_fd_reveal(int *owner)
 	return n;
 }
 
-void plx_fd_unhide(int *owner)
+PLX_CHILD_CODE void plx_fd_unhide(int *owner)
 {
 	struct pollux_file *f;
 	int n = plx_load(owner);
@@ -307,7 +463,8 @@ int plx_fd_evict(int fd)
 	else
 		plx_store(h->owner, n);
 	plx_table_set(fd, NULL);
-	/* A producer that read the old number rings it inside an RCU section. */
+	/* Who has read the old number uses it inside an RCU section, or where numbers change. */
 	plx_rcu_synchronize();
+	plx_table_await();
 	return 0;
 }

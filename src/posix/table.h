@@ -6,6 +6,9 @@
  * epoll, an eventfd a duplicate of one prototype), so numbers, limits and /proc
  * stay right and a number that is not in the table simply belongs to the kernel.
  *
+ * A number may also carry a token: the end of a pipe of which we know nothing but that
+ * nobody has used it yet (pipe.c). Such a number is the kernel's in every respect.
+ *
  * Lookup is two loads. What it finds is valid inside the RCU section it was done
  * in; plx_table_get takes a reference for use beyond that. An entry counts as a
  * reference on its file.
@@ -15,6 +18,7 @@
 
 #include <sys/resource.h>
 
+#include "base/delay.h"
 #include "epoll/engine.h"
 
 #define PLX_TABLE_CHUNK 1024
@@ -35,18 +39,33 @@ static inline struct pollux_file **plx_table_slot(int fd)
 	return chunk ? &chunk[fd % PLX_TABLE_CHUNK] : NULL;
 }
 
-/* RCU section open, or the result only compared: the file behind fd, or NULL. */
-static inline struct pollux_file *plx_table_peek(int fd)
+#define PLX_TOKEN 1ul
+
+static inline bool plx_is_token(const struct pollux_file *f)
+{
+	return (uintptr_t)f & PLX_TOKEN;
+}
+
+/* What stands in the slot of fd: a file, a token, or NULL. */
+static inline struct pollux_file *plx_table_raw(int fd)
 {
 	struct pollux_file **slot = plx_table_slot(fd);
 
 	return slot ? plx_load_acq(slot) : NULL;
 }
 
-/* True if fd is served by this library at all (hidden descriptors included). */
+/* RCU section open, or the result only compared: the file behind fd, or NULL. */
+static inline struct pollux_file *plx_table_peek(int fd)
+{
+	struct pollux_file *f = plx_table_raw(fd);
+
+	return plx_unlikely(plx_is_token(f)) ? NULL : f;
+}
+
+/* True if fd may concern this library at all (hidden descriptors and tokens included). */
 static inline bool plx_fd_ours(int fd)
 {
-	return plx_unlikely(plx_table_peek(fd) != NULL);
+	return plx_unlikely(plx_table_raw(fd) != NULL);
 }
 
 /* The file behind fd with a reference, or NULL; never a hidden one. */
@@ -62,19 +81,77 @@ struct pollux_file *plx_table_set(int fd, struct pollux_file *f);
 int plx_table_reserve(int fd);
 /* One more than the highest number that can be in use; bounds a walk. */
 int plx_table_end(void);
-
-/*
- * Around everything that changes what a number means: close, dup, adoption. It is an RCU
- * section, except while objects are being turned into kernel objects (plx_spilling):
- * then it waits for that under plx_table_lock, since numbers change hands there. Returns
- * which of the two it is, for leave. No reference may be dropped for good inside.
- */
-extern uint32_t plx_spilling;
-bool plx_table_enter(void);
-void plx_table_leave(bool locked);
+/* The first number from fd on for which something stands in the table, or -1. */
+int plx_table_next(int fd);
 
 /* Serialises spilling, hidden descriptors and the growth of the table. */
 extern plx_lock_t plx_table_lock;
+
+/*
+ * Around everything that changes what a number means: close, dup, adoption. While objects are
+ * being turned into kernel objects (plx_spilling) enter waits for that under plx_table_lock, since
+ * numbers change hands there; otherwise whoever spills waits for leave. enter returns which of
+ * the two it is. No reference may be dropped for good inside, and nothing that was found
+ * in the table is valid without one, or an RCU section of its own. The argument is in table.c.
+ */
+struct plx_changer {
+	struct plx_changer *next;
+	uint32_t inside;
+	uint32_t taken;
+} __attribute__((aligned(64)));
+
+extern uint32_t plx_spilling;
+extern __thread struct plx_changer *plx_changer;
+bool plx_table_enter_slow(void);
+
+static inline bool plx_table_enter(void)
+{
+	struct plx_changer *c = plx_changer;
+
+	plx_rcu_read_lock();
+	if (plx_likely(c && !plx_load_acq(&plx_spilling))) {
+		PLX_DELAY(table_before_inside);
+		plx_store(&c->inside, c->inside + 1);
+		plx_rcu_read_unlock();
+		PLX_DELAY(table_inside);
+		return false;
+	}
+	plx_rcu_read_unlock();
+	return plx_table_enter_slow();
+}
+
+static inline void plx_table_leave(bool locked)
+{
+	PLX_DELAY(table_before_leave);
+	if (plx_unlikely(locked))
+		plx_unlock(&plx_table_lock, PLX_RANK_TABLE);
+	else
+		plx_store_rel(&plx_changer->inside, plx_changer->inside - 1);
+}
+
+/*
+ * Objects are being turned into kernel objects. A number that means nothing of ours may be one
+ * whose object is on its way: it is the kernel's already, its items are not there yet, and they
+ * will be registered under that number.
+ */
+extern uint32_t plx_moving;
+/* It is this thread that does it; an allocator that it calls may use descriptors. */
+extern __thread bool plx_mover;
+
+static inline bool plx_table_moving(void)
+{
+	return plx_unlikely(plx_load_acq(&plx_moving)) && !plx_mover;
+}
+
+/* Until they are kernel objects. Not within an RCU section. */
+void plx_table_settle(void);
+
+/* After a grace period: waits for those who were inside before it, until each has left once. */
+void plx_table_await(void);
+/* The key by which ends of threads are heard of. */
+void plx_table_init(void);
+/* In the child of a fork that found nothing of ours. */
+void plx_table_after_fork_child(void);
 
 /*
  * Between the two the soft limit of descriptors is as high as the hard one: the way to
@@ -120,6 +197,9 @@ void plx_fd_unhide(int *owner);
 int plx_fd_hide_private(int fd, int *owner);
 int plx_fd_hide_dup_private(int fd, int *owner);
 void plx_fd_drop_private(int fd);
+/* The child of a fork need not close it. f is a hidden file. */
+void plx_fd_share(const int *owner);
+bool plx_fd_shared(struct pollux_file *f);
 /*
  * Whoever has the descriptor registered somewhere by its number: moved() stands in for the
  * update of *owner, while both numbers mean the file.

@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/inside.h"
+#include "base/spin.h"
 #include "base/sys.h"
 #include "posix/uaccess.h"
 
@@ -28,11 +29,6 @@
 /* So many events of the program's buffer are probed; a bad end beyond is not foreseen. */
 #define PROBED 1024
 #define MAX_EVENTS (INT_MAX / (int)sizeof(struct epoll_event))
-#if defined(__x86_64__)
-#define USER_END 0x7ffffffff000ull
-#else
-#define USER_END (1ull << 52)
-#endif
 
 /*
  * The sleep that the calling thread is in. A signal handler may leave it for good by
@@ -68,8 +64,8 @@ struct waiter {
 
 /* What is not in use of the thread's memory for events. */
 static __thread struct bounce spare;
-static pthread_key_t wait_key;
-static pthread_once_t wait_once = PTHREAD_ONCE_INIT;
+static PLX_START_PAGE pthread_key_t wait_key;
+static PLX_START_PAGE pthread_once_t wait_once = PTHREAD_ONCE_INIT;
 
 static void note_drop(void);
 
@@ -147,6 +143,11 @@ static void sleep_end(struct waiter *w)
 		spare = note.bounce;
 	note = w->outer;
 	w->asleep = false;
+}
+
+bool plx_wait_sleeps(void)
+{
+	return note.file != NULL;
 }
 
 static int sink_user(void *arg, int index, uint32_t events, uint64_t data)
@@ -303,6 +304,7 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 	else
 		buf = bounce_get(stack, &room);
 	for (;;) {
+		plx_stat(PLX_STAT_MADE);
 		if (block)
 			got = kernel_wait(w, wait_fd(w), buf, room, time_left(w, &left));
 		else
@@ -326,11 +328,16 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 
 static int collect_inproc(struct waiter *w, int n)
 {
+	int r;
+
 	if (n >= w->max) {
 		pass_ring_on(w);
 		return 0;
 	}
-	return plx_ep_harvest(w->fr->ep, sink_user, w->ev + n, w->max - n);
+	r = plx_ep_harvest(w->fr->ep, sink_user, w->ev + n, w->max - n);
+	if (plx_unlikely(plx_load(&plx_stats_wanted)) && r > 0)
+		plx_stat_turn(r);
+	return r;
 }
 
 /*
@@ -387,6 +394,7 @@ static void note_drop(void)
 
 	if (note.announced)
 		waiter_leave(&left);
+	plx_ghost_gone(left.fr);
 	plx_mem_put(note.bounce.ev);
 	note = (struct wait_note){0};
 	pollux_file_put(left.file);
@@ -410,8 +418,10 @@ static void waiter_done(void *p)
 {
 	struct waiter *w = p;
 
-	if (w->asleep)
+	if (w->asleep) {
+		plx_ghost_gone(w->fr);
 		sleep_end(w);
+	}
 	if (w->announced)
 		waiter_leave(w);
 	pollux_file_put(w->file);
@@ -419,14 +429,18 @@ static void waiter_done(void *p)
 
 static long wait_mixed(struct waiter *w, bool poll_only)
 {
-	bool over = poll_only;
+	bool over = poll_only, slept = false;
 
 	for (;;) {
 		uint32_t gen = plx_load_acq(&w->fr->gen);
 		int n = collect_both(w);
 
+		plx_spin_brought(&w->fr->ep->yields, n);
 		if (n)
 			return n;
+		if (slept)
+			plx_stat(PLX_STAT_IDLE);
+		slept = false;
 		/* Items on their way to the kernel: they are there now. */
 		if (gen != plx_load_acq(&w->fr->gen))
 			continue;
@@ -438,6 +452,7 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 		if (plx_ep_announce(w->fr->ep)) {
 			plx_px_count(PLX_COUNT_SLEEPS);
 			n = collect_kernel(w, 0, true);
+			slept = true;
 		}
 		/*
 		 * The kernel looks for events before it looks for signals, so with
@@ -451,7 +466,9 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 		if (n > 0) {
 			int more = collect_inproc(w, n);
 
-			return more > 0 ? n + more : n;
+			n += more > 0 ? more : 0;
+			plx_spin_brought(&w->fr->ep->yields, n);
+			return n;
 		}
 		if (w->deadline >= 0 && plx_now_ns() >= w->deadline)
 			over = true;
@@ -510,6 +527,7 @@ long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct t
 	w.fr = plx_file_front(w.file);
 	w.deadline = -1;
 	note_check(&w);
+	plx_stat(plx_front_live(w.fr) ? PLX_STAT_WAITS : PLX_STAT_KERNEL_WAITS);
 	if (timeout && !poll_only) {
 		int64_t now = plx_now_ns();
 
@@ -519,16 +537,18 @@ long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct t
 	pthread_cleanup_push(waiter_done, &w);
 	if (max <= 0 || max > MAX_EVENTS)
 		r = -EINVAL;
-	else if ((uintptr_t)ev > USER_END || (uintptr_t)ev + max * sizeof(*ev) > USER_END)
+	else if (!plx_user_range(ev, max * sizeof(*ev)))
 		r = -EFAULT;
 	else if (plx_front_live(w.fr))
 		r = wait_mixed(&w, poll_only);
-	else if (plx_load_acq(&w.fr->spilled) && poll_only)
+	else if (plx_front_spilled(w.fr) && poll_only)
 		r = wait_kernel(&w, NULL, true);
 	else if (plx_load_acq(&w.fr->spilled))
 		r = kernel_wait(&w, wait_fd(&w), ev, max, timeout);
 	else
 		r = wait_kernel(&w, timeout, poll_only);
 	pthread_cleanup_pop(1);
-	return r;
+	if (r > 0 && PLX_INJECTED(wrong_data))
+		ev[0].data.u64 ^= 1;
+	return r > 0 && PLX_INJECTED(wrong_errno) ? -EBADF : r;
 }

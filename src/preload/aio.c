@@ -21,21 +21,23 @@ static long setup(unsigned int nr_events, aio_context_t *ctx)
 	if (plx_vfork_child())
 		return PLX_PASS;
 	plx_start();
-	if (plx_px_no_adopt & PLX_ADOPT_AIO)
+	if ((plx_px_no_adopt & PLX_ADOPT_AIO) || !plx_be_active())
 		return PLX_PASS;
-	plx_be_active();
 	return plx_aio_setup(nr_events, ctx);
 }
 
 long plx_aio_call_submit(aio_context_t ctx, long nr, struct iocb **iocbs)
 {
-	long r = plx_aio_submit(ctx, nr, iocbs);
+	long r = plx_aio_submit(ctx, nr, iocbs), visible;
 
 	if (plx_likely(r != PLX_PASS))
 		return r;
-	if (plx_any())
-		plx_px_escape_iocbs(nr, (void *const *)iocbs);
-	return plx_sys3(SYS_io_submit, ctx, nr, iocbs);
+	if (!plx_any())
+		return plx_sys3(SYS_io_submit, ctx, nr, iocbs);
+	visible = plx_px_escape_iocbs(nr, (void *const *)iocbs);
+	r = plx_sys3(SYS_io_submit, ctx, visible, iocbs);
+	/* A descriptor that does not exist for the program; a bad context comes first. */
+	return r == 0 && visible == 0 && nr > 0 ? -EBADF : r;
 }
 
 long plx_aio_call_getevents(aio_context_t ctx, long min_nr, long nr, struct io_event *events,

@@ -18,6 +18,12 @@ PLX_EXPORT int eventfd(unsigned int init, int flags)
 	return plx_real.eventfd(init, flags);
 }
 
+/* libc takes fewer bytes, which a pipe may give or take, for a failure, without an errno. */
+static int whole(long r)
+{
+	return plx_result(r) == sizeof(eventfd_t) ? 0 : -1;
+}
+
 PLX_EXPORT int eventfd_read(int fd, eventfd_t *value)
 {
 	if (plx_ours(fd)) {
@@ -26,7 +32,7 @@ PLX_EXPORT int eventfd_read(int fd, eventfd_t *value)
 		plx_cancel_point();
 		r = plx_px_read(fd, value, sizeof(*value));
 		if (r != PLX_PASS)
-			return plx_result(r) < 0 ? -1 : 0;
+			return whole(r);
 	}
 	return plx_real.eventfd_read(fd, value);
 }
@@ -39,7 +45,7 @@ PLX_EXPORT int eventfd_write(int fd, eventfd_t value)
 		plx_cancel_point();
 		r = plx_px_write(fd, &value, sizeof(value));
 		if (r != PLX_PASS)
-			return plx_result(r) < 0 ? -1 : 0;
+			return whole(r);
 	}
 	return plx_real.eventfd_write(fd, value);
 }

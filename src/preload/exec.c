@@ -3,19 +3,21 @@
  * execve execv execvp execvpe execl execlp execle fexecve execveat
  * posix_spawn posix_spawnp pidfd_spawn pidfd_spawnp system popen wordexp
  *
- * What the new program inherits escapes first. posix_spawn also hands over what its
- * file actions duplicate, close-on-exec or not. The list of actions is libc's own
+ * What the new program inherits escapes first, and a program that has no use for us starts
+ * without us (needless.c; those that libc starts by itself are a shell). posix_spawn also hands
+ * over what its file actions duplicate, close-on-exec or not. The list of actions is libc's own
  * business, so posix_spawn_file_actions_adddup2 remembers the numbers named.
  */
 #include "preload/preload.h"
 
+#include <fcntl.h>
 #include <stdarg.h>
 #include <unistd.h>
 
 #define NAMED_MAX 65536
 #define BITS 64
 
-static uint64_t named[NAMED_MAX / BITS];
+static PLX_LARGE uint64_t named[NAMED_MAX / BITS];
 static uint32_t named_words;
 static uint32_t named_beyond;
 
@@ -61,6 +63,20 @@ static void before_spawn(bool actions)
 	errno = saved;
 }
 
+/*
+ * For a call with the environment envp of what x tells: `light` is that which the new program gets.
+ * The array lies on the stack: the caller may be the child of a vfork.
+ */
+#define LIGHT_ENV(x, envp)                                                                         \
+	struct plx_needless needless;                                                              \
+	char *room[plx_needless(&needless, x, envp)];                                              \
+	char *const *light = plx_needless_env(&needless, room)
+
+/* The file actions may change the folder from which a relative path starts. */
+#define SPAWNED(name, searched)                                                                    \
+	(&(struct plx_execution){                                                                  \
+		.dir = AT_FDCWD, .path = name, .search = searched, .elsewhere = actions})
+
 PLX_EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int fd, int to)
 {
 	name_fd(fd);
@@ -73,14 +89,16 @@ PLX_EXPORT int posix_spawn(pid_t *restrict pid, const char *restrict path,
 			   char *const envp[restrict])
 {
 	before_spawn(actions);
-	return plx_real.posix_spawn(pid, path, actions, attr, argv, envp);
+	LIGHT_ENV(SPAWNED(path, false), envp);
+	return plx_real.posix_spawn(pid, path, actions, attr, argv, light);
 }
 
 PLX_EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
 			    const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
 {
 	before_spawn(actions);
-	return plx_real.posix_spawnp(pid, file, actions, attr, argv, envp);
+	LIGHT_ENV(SPAWNED(file, true), envp);
+	return plx_real.posix_spawnp(pid, file, actions, attr, argv, light);
 }
 
 PLX_EXPORT int pidfd_spawn(int *restrict pidfd, const char *restrict path,
@@ -93,7 +111,8 @@ PLX_EXPORT int pidfd_spawn(int *restrict pidfd, const char *restrict path,
 			   char *const envp[restrict])
 {
 	before_spawn(actions);
-	return plx_real.pidfd_spawn(pidfd, path, actions, attr, argv, envp);
+	LIGHT_ENV(SPAWNED(path, false), envp);
+	return plx_real.pidfd_spawn(pidfd, path, actions, attr, argv, light);
 }
 
 PLX_EXPORT int pidfd_spawnp(int *restrict pidfd, const char *restrict file,
@@ -106,7 +125,8 @@ PLX_EXPORT int pidfd_spawnp(int *restrict pidfd, const char *restrict file,
 			    char *const envp[restrict])
 {
 	before_spawn(actions);
-	return plx_real.pidfd_spawnp(pidfd, file, actions, attr, argv, envp);
+	LIGHT_ENV(SPAWNED(file, true), envp);
+	return plx_real.pidfd_spawnp(pidfd, file, actions, attr, argv, light);
 }
 
 PLX_EXPORT int system(const char *cmd)
@@ -130,41 +150,63 @@ PLX_EXPORT int wordexp(const char *restrict words, wordexp_t *restrict we, int f
 	return plx_real.wordexp(words, we, flags);
 }
 
-PLX_EXPORT int execve(const char *path, char *const argv[], char *const envp[])
+static int run(const struct plx_execution *x, char *const argv[], char *const envp[])
 {
 	plx_before_exec(PLX_OUT_EXEC);
-	return plx_real.execve(path, argv, envp);
+	LIGHT_ENV(x, envp);
+	if (x->search)
+		return plx_real.execvpe(x->path, argv, light);
+	return plx_real.execve(x->path, argv, light);
+}
+
+static int run_path(const char *path, char *const argv[], char *const envp[])
+{
+	return run(&(struct plx_execution){.dir = AT_FDCWD, .path = path}, argv, envp);
+}
+
+static int run_file(const char *file, char *const argv[], char *const envp[])
+{
+	return run(&(struct plx_execution){.dir = AT_FDCWD, .path = file, .search = true}, argv,
+		   envp);
+}
+
+PLX_EXPORT int execve(const char *path, char *const argv[], char *const envp[])
+{
+	return run_path(path, argv, envp);
 }
 
 PLX_EXPORT int execv(const char *path, char *const argv[])
 {
-	plx_before_exec(PLX_OUT_EXEC);
-	return plx_real.execve(path, argv, environ);
+	return run_path(path, argv, environ);
 }
 
 PLX_EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
 {
-	plx_before_exec(PLX_OUT_EXEC);
-	return plx_real.execvpe(file, argv, envp);
+	return run_file(file, argv, envp);
 }
 
 PLX_EXPORT int execvp(const char *file, char *const argv[])
 {
-	plx_before_exec(PLX_OUT_EXEC);
-	return plx_real.execvpe(file, argv, environ);
+	return run_file(file, argv, environ);
 }
 
 PLX_EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 {
+	struct plx_execution x = {.dir = fd, .path = "", .flags = AT_EMPTY_PATH};
+
 	plx_before_exec(PLX_OUT_EXEC);
-	return plx_real.fexecve(fd, argv, envp);
+	LIGHT_ENV(&x, envp);
+	return plx_real.fexecve(fd, argv, light);
 }
 
 PLX_EXPORT int execveat(int dir, const char *path, char *const argv[], char *const envp[],
 			int flags)
 {
+	struct plx_execution x = {.dir = dir, .path = path, .flags = flags};
+
 	plx_before_exec(PLX_OUT_EXEC);
-	return plx_real.execveat(dir, path, argv, envp, flags);
+	LIGHT_ENV(&x, envp);
+	return plx_real.execveat(dir, path, argv, light, flags);
 }
 
 static size_t count_args(va_list ap)
@@ -205,20 +247,17 @@ static size_t count_args(va_list ap)
 PLX_EXPORT int execl(const char *path, const char *arg, ...)
 {
 	COLLECT(arg, false);
-	plx_before_exec(PLX_OUT_EXEC);
-	return plx_real.execve(path, argv, envp);
+	return run_path(path, argv, envp);
 }
 
 PLX_EXPORT int execlp(const char *file, const char *arg, ...)
 {
 	COLLECT(arg, false);
-	plx_before_exec(PLX_OUT_EXEC);
-	return plx_real.execvpe(file, argv, envp);
+	return run_file(file, argv, envp);
 }
 
 PLX_EXPORT int execle(const char *path, const char *arg, ...)
 {
 	COLLECT(arg, true);
-	plx_before_exec(PLX_OUT_EXEC);
-	return plx_real.execve(path, argv, envp);
+	return run_path(path, argv, envp);
 }

@@ -30,7 +30,7 @@ static __attribute__((noinline)) int close_ours(int fd)
 PLX_EXPORT int close(int fd)
 {
 	plx_aio_forget(fd);
-	return plx_fd_ours(fd) ? close_ours(fd) : plx_real.close(fd);
+	return plx_fd_ours(fd) || plx_table_moving() ? close_ours(fd) : plx_real.close(fd);
 }
 PLX_ALIAS(__close, close);
 
@@ -69,7 +69,7 @@ PLX_EXPORT int dup(int fd)
 PLX_EXPORT int dup2(int fd, int to)
 {
 	plx_aio_forget(to);
-	if ((plx_fd_ours(fd) || plx_fd_ours(to)) && !plx_vfork_child()) {
+	if ((plx_fd_ours(fd) || plx_fd_ours(to) || plx_table_moving()) && !plx_vfork_child()) {
 		int saved = errno;
 		long r = plx_px_dup3(fd, to, -1);
 
@@ -83,7 +83,8 @@ PLX_ALIAS(__dup2, dup2);
 PLX_EXPORT int dup3(int fd, int to, int flags)
 {
 	plx_aio_forget(to);
-	if ((plx_fd_ours(fd) || plx_fd_ours(to)) && !plx_vfork_child() && flags != -1) {
+	if ((plx_fd_ours(fd) || plx_fd_ours(to) || plx_table_moving()) && !plx_vfork_child() &&
+	    flags != -1) {
 		int saved = errno;
 		long r = plx_px_dup3(fd, to, flags);
 

@@ -19,6 +19,7 @@
 #include <utmp.h>
 
 #include "base/sys.h"
+#include "epoll/engine.h"
 
 /* The process whose thread called vfork and has not been seen to return; else 0. */
 static __thread pid_t vfork_parent;
@@ -42,6 +43,13 @@ void plx_fork_prepare(void)
 	plx_px_fork_prepare();
 }
 
+static void errno_restore(int saved)
+{
+	/* A page that is not written need not be copied. */
+	if (errno != saved)
+		errno = saved;
+}
+
 void plx_fork_done(bool child)
 {
 	int saved = errno;
@@ -52,7 +60,7 @@ void plx_fork_done(bool child)
 	} else {
 		plx_px_fork_parent();
 	}
-	errno = saved;
+	errno_restore(saved);
 }
 
 static pid_t fork_with(pid_t (*real)(void))
@@ -72,7 +80,7 @@ static pid_t fork_with(pid_t (*real)(void))
  * program's own, so they run last before the fork and first after it. (Not earlier than
  * libc's start: environ is needed.)
  */
-static bool handlers;
+static PLX_START_PAGE bool handlers;
 
 static void at_prepare(void)
 {
@@ -84,34 +92,42 @@ static void at_parent(void)
 	plx_fork_done(false);
 }
 
-static void at_child(void)
+static PLX_CHILD_CODE void at_child(void)
 {
-	int saved = errno;
+	int saved;
 
 	plx_guard_after_fork(false);
+	if (plx_px_fork_child_empty())
+		return;
+	saved = errno;
 	plx_px_fork_child_locks();
-	errno = saved;
+	errno_restore(saved);
 }
 
 void plx_fork_register(void)
 {
+	plx_px_fork_known = true;
 	handlers = pthread_atfork(at_prepare, at_parent, at_child) == 0;
 }
 
-static void fork_child_late(void)
+static PLX_CHILD_CODE void fork_child_late(void)
 {
-	int saved = errno;
+	int saved;
 
+	if (plx_load(&plx_px_begun) != PLX_BEGUN)
+		return;
+	saved = errno;
 	plx_px_fork_child_clean();
-	errno = saved;
+	errno_restore(saved);
 }
 
-PLX_EXPORT pid_t fork(void)
+PLX_EXPORT PLX_CHILD_CODE pid_t fork(void)
 {
 	pid_t pid;
 
 	if (plx_vfork_child())
 		return plx_real.fork();
+	plx_needless_before_fork();
 	if (!handlers)
 		return fork_with(plx_real.fork);
 	if (plx_load(&plx_active))
@@ -170,8 +186,8 @@ void *plx_vfork_enter(void)
 {
 	int saved = errno;
 
-	/* A stub is a function of ours, in whose frame a vfork cannot return twice. */
-	plx_real_init();
+	void *real = plx_real_vfork();
+
 	if (!plx_vfork_child()) {
 		if (plx_load(&plx_active))
 			plx_px_escape_all(PLX_OUT_VFORK);
@@ -179,7 +195,7 @@ void *plx_vfork_enter(void)
 		(void)plx_or(&plx_used, PLX_USED_VFORK);
 	}
 	errno = saved;
-	return (void *)plx_real.vfork;
+	return real;
 }
 
 /*
@@ -228,12 +244,18 @@ __asm__(".globl __vfork\n"
 
 enum plx_clone_kind plx_clone_prepare(unsigned long flags)
 {
-	if (plx_vfork_child() || (flags & (CLONE_VM | CLONE_FILES)) == (CLONE_VM | CLONE_FILES))
+	if (plx_vfork_child())
 		return PLX_CLONE_PASS;
+	if ((flags & (CLONE_VM | CLONE_FILES)) == (CLONE_VM | CLONE_FILES)) {
+		plx_store(&plx_px_raw_threads, 1);
+		return PLX_CLONE_PASS;
+	}
 	if ((flags & (CLONE_VM | CLONE_VFORK | CLONE_SETTLS)) == (CLONE_VM | CLONE_VFORK)) {
 		plx_vfork_enter();
 		return PLX_CLONE_PASS;
 	}
+	if (flags & CLONE_VM)
+		plx_store(&plx_px_raw_threads, 1);
 	if (flags & (CLONE_VM | CLONE_FILES))
 		plx_stop_adopting(PLX_OUT_CLONE);
 	return flags & CLONE_VM ? PLX_CLONE_PASS : PLX_CLONE_FORK;
@@ -276,6 +298,8 @@ PLX_ALIAS(__clone, clone);
 
 PLX_EXPORT int unshare(int flags)
 {
+	if (flags & CLONE_NEWNS)
+		plx_watches_learn();
 	if ((flags & CLONE_FILES) && !plx_vfork_child())
 		plx_stop_adopting(PLX_OUT_UNSHARE);
 	return plx_real.unshare(flags);
@@ -292,7 +316,7 @@ PLX_EXPORT int prctl(int op, ...)
 	c = va_arg(ap, long);
 	d = va_arg(ap, long);
 	va_end(ap);
-	if (op == PR_SET_SECCOMP && !plx_vfork_child())
+	if (op == PR_SET_SECCOMP)
 		plx_sandbox();
 	return plx_real.prctl(op, a, b, c, d);
 }

@@ -7,6 +7,7 @@
  *
  *   pthread_cancel   noted, so that calls which do not sleep look for the request
  *   _exit            with POLLUX_STATS=1, statistics to stderr, as at a return from main
+ *                    and on SIGUSR2, unless the program handles or ignores it
  *   _exit, exit_group, execve...
  *                    AIO requests that are with our own thread are waited for
  *   POLLUX_AIO=async plain reads and writes go to that thread; off: AIO is the kernel's
@@ -23,12 +24,14 @@
 #include <unistd.h>
 
 #include "aio/aio.h"
+#include "base/lock.h"
+#include "base/stats.h"
 #include "base/sys.h"
+#include "epoll/engine.h"
 
-uint32_t plx_active;
-uint32_t plx_used;
-static uint32_t started;
-static bool stats_wanted;
+PLX_START_PAGE uint32_t plx_active;
+PLX_START_PAGE uint32_t plx_used;
+static PLX_START_PAGE uint32_t started;
 
 /* As the kernel has it, unless the operator lifts it. */
 static enum plx_aio_limit aio_limit(void)
@@ -48,31 +51,42 @@ static void choose_aio(void)
 		plx_px_no_adopt |= PLX_ADOPT_AIO;
 }
 
-void plx_start(void)
+/* What is not found yet finds itself when it is called. */
+static void take_libc(void)
 {
-	if (plx_likely(plx_load_acq(&started)))
-		return;
-	plx_real_init();
 	plx_libc.epoll_wait = plx_real.epoll_wait;
 	plx_libc.epoll_pwait = plx_real.epoll_pwait;
 	plx_libc.epoll_pwait2 = plx_real.epoll_pwait2;
 	plx_libc.ppoll = plx_real.ppoll;
 	plx_libc.pselect = plx_real.pselect;
+}
+
+void plx_start(void)
+{
+	if (plx_likely(plx_load_acq(&started)))
+		return;
+	take_libc();
 	plx_px_init();
+	plx_aio_wait_init();
 	plx_aio_limit = aio_limit();
 	choose_aio();
 	plx_store_rel(&started, 1);
 }
 
-void plx_be_active(void)
+bool plx_be_active(void)
 {
 	int saved = errno;
 
 	if (plx_likely(plx_load_acq(&plx_active)))
-		return;
+		return true;
+	if (!plx_px_begin())
+		return false;
+	plx_real_init();
+	take_libc();
 	plx_guard_install();
 	plx_store_rel(&plx_active, 1);
 	errno = saved;
+	return true;
 }
 
 bool plx_activate(void)
@@ -82,8 +96,7 @@ bool plx_activate(void)
 	plx_start();
 	if ((plx_px_no_adopt & descriptors) == descriptors)
 		return false;
-	plx_be_active();
-	return true;
+	return plx_be_active();
 }
 
 void plx_stop_adopting(enum plx_way_out why)
@@ -96,6 +109,10 @@ void plx_stop_adopting(enum plx_way_out why)
 
 void plx_sandbox(void)
 {
+	plx_needless_never();
+	if (plx_vfork_child())
+		return;
+	plx_watches_learn();
 	plx_stop_adopting(PLX_OUT_SYSCALL);
 	plx_guard_keep_none();
 }
@@ -103,6 +120,7 @@ void plx_sandbox(void)
 PLX_EXPORT int pthread_cancel(pthread_t t)
 {
 	(void)plx_or(&plx_used, PLX_USED_CANCEL);
+	plx_unwind_find();
 	return plx_real.pthread_cancel(t);
 }
 
@@ -111,29 +129,34 @@ __attribute__((constructor(101))) static void preload_start(void)
 	const char *stats = getenv("POLLUX_STATS");
 
 	/* Asked at the start: programs replace their environment (nginx does). */
-	stats_wanted = stats && strcmp(stats, "1") == 0;
+	if (stats && strcmp(stats, "1") == 0)
+		plx_stats_wanted = 1;
+	plx_real_learn();
 	plx_fork_register();
 	plx_start();
+	if (plx_stats_wanted)
+		plx_guard_statistics();
 }
 
-void plx_before_exit(void)
+PLX_CHILD_CODE void plx_before_exit(void)
 {
-	if (!plx_vfork_child())
+	if (plx_any())
 		plx_aio_async_drain();
 }
 
 __attribute__((destructor)) static void preload_end(void)
 {
-	plx_aio_async_drain();
-	if (stats_wanted)
+	if (plx_load(&plx_active))
+		plx_aio_async_drain();
+	if (plx_stats_wanted)
 		plx_px_stats_print(2, true);
 }
 
 /* Forked children often end so, which runs no destructors. */
-PLX_EXPORT void _exit(int status)
+PLX_EXPORT PLX_CHILD_CODE void _exit(int status)
 {
 	plx_before_exit();
-	if (plx_unlikely(stats_wanted) && !plx_vfork_child())
+	if (plx_unlikely(plx_stats_wanted) && !plx_vfork_child())
 		plx_px_stats_print(2, false);
 	plx_real._exit(status);
 	for (;;)

@@ -2,12 +2,16 @@
 /*
  * setrlimit, prlimit and their 64 forms: a hard limit of descriptors that comes down leaves
  * numbers of our own out of reach.
+ *
+ * chroot, and unshare of mounts (fork.c): the limit of watches is to be read in /proc, which may
+ * not be there afterwards.
  */
 #include "preload/preload.h"
 
 #include <sys/syscall.h>
 
 #include "base/sys.h"
+#include "epoll/engine.h"
 
 void plx_before_limit(int what, pid_t pid, const struct rlimit *user)
 {
@@ -51,3 +55,9 @@ PLX_EXPORT int plx_prlimit(pid_t pid, int what, const struct rlimit *lim, struct
 PLX_EXPORT int plx_prlimit64(pid_t, int, const struct rlimit *,
 			     struct rlimit *) __asm__("prlimit64")
 	__attribute__((alias("prlimit")));
+
+PLX_EXPORT int chroot(const char *path)
+{
+	plx_watches_learn();
+	return plx_real.chroot(path);
+}

@@ -4,6 +4,7 @@
  *
  *   /proc/<this process>/fdinfo/N     shows the kernel's idea of N: N escapes first
  *   /proc/<this process>/fdinfo       N is not known yet: everything escapes, adoption ends
+ *   .../fd/N                          may open the pipe behind N once more: N escapes first
  *   /sys/fs/cgroup/.../cgroup.event_control
  *                                     is written the number of an eventfd as text, some
  *                                     time: adoption ends
@@ -26,6 +27,22 @@
 #include "base/sys.h"
 
 #define FDINFO "/fdinfo"
+
+/*
+ * "fd" and a number, or the number alone: perhaps the entry of a pipe of ours. If it is not,
+ * a pipe has left without need.
+ */
+static void may_reopen(const char *path)
+{
+	const char *dir = strstr(path, "fd/"), *number = dir ? dir + strlen("fd/") : path;
+	long n;
+	char *end;
+
+	number += strspn(number, "./");
+	n = strtol(number, &end, 10);
+	if (end != number && !*end && n >= 0 && n <= 0x7fffffff && (dir || path[0] != '/'))
+		plx_escape_if_ours((int)n, PLX_OUT_REOPEN);
+}
 
 static bool starts_with(const char *s, const char *head)
 {
@@ -119,6 +136,7 @@ void plx_path_check_slow(int dir, const char *path)
 
 	if (n <= 0)
 		return;
+	may_reopen(buf);
 	if (strstr(buf, &FDINFO[1]) || is_number(buf))
 		resolve(dir, path);
 	else if (starts_with(buf, "/sys/fs/") && n + 1 >= (long)sizeof(suffix) &&

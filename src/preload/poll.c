@@ -7,6 +7,8 @@
 #include "preload/preload.h"
 #include "preload/timeleft.h"
 
+#include "base/inject.h"
+
 static long poll_ms(struct pollfd *fds, nfds_t n, int timeout)
 {
 	struct timespec ts = {.tv_sec = timeout / 1000, .tv_nsec = timeout % 1000 * 1000000l};
@@ -17,6 +19,10 @@ static long poll_ms(struct pollfd *fds, nfds_t n, int timeout)
 
 PLX_EXPORT int poll(struct pollfd *fds, nfds_t n, int timeout)
 {
+	if (PLX_INJECTED(wrong_errno)) {
+		errno = EINVAL;
+		return -1;
+	}
 	if (plx_any()) {
 		int saved = errno;
 		long r = poll_ms(fds, n, timeout);

@@ -67,8 +67,8 @@ static inline bool plx_any(void)
 
 /* Before an object is created: true if it may be adopted at all. */
 bool plx_activate(void);
-/* Something of ours is about to exist, if only a hidden descriptor. */
-void plx_be_active(void);
+/* Something of ours is about to exist, if only a hidden descriptor: true if it may. */
+bool plx_be_active(void);
 /* What our constructor does, for those who come before it. */
 void plx_start(void);
 
@@ -128,6 +128,9 @@ static inline bool plx_timespec_bad(const struct timespec *ts)
 
 /* --- what several files share ----------------------------------------------------------- */
 
+/* pipe2, if it is ours to make (pipe.c); PLX_PASS if not. */
+long plx_pipe_made(int *fds, int flags);
+
 /* A path that shows or hands over descriptors by number (path.c). */
 void plx_path_check_slow(int dir, const char *path);
 
@@ -139,12 +142,17 @@ static inline void plx_path_check(int dir, const char *path)
 
 /* signal.c: puts our handlers in front of the program's behind its back, once. */
 void plx_guard_install(void);
+/* SIGUSR2 prints statistics, as long as the program leaves it to its default. */
+void plx_guard_statistics(void);
 /* From now on handlers of the program run whatever they interrupt. */
 void plx_guard_keep_none(void);
 /* In the child of a fork; cleared: its signals have been reset to their defaults. */
 void plx_guard_after_fork(bool cleared);
 /* rt_sigaction with the kernel's own structure: 0, a negative errno, or PLX_PASS. */
 long plx_guard_raw_sigaction(int sig, const void *act, void *old, size_t size);
+
+/* unwind.c: before a thread is unwound, which needs what the C library loads by itself. */
+void plx_unwind_find(void);
 
 /* fork.c */
 enum plx_clone_kind {
@@ -170,6 +178,36 @@ long plx_aio_call_getevents(aio_context_t ctx, long min_nr, long nr, struct io_e
 
 /* exec.c */
 void plx_before_exec(enum plx_way_out why);
+
+/* needless.c: programs that are started without us, as they have no use for us. */
+struct plx_execution {
+	/* As for execveat; or a file that is searched as by execvp. */
+	int dir;
+	const char *path;
+	int flags;
+	bool search;
+	/* A relative path may start from another folder than this process's. */
+	bool elsewhere;
+};
+
+/* What plx_needless has found, until the call is made. */
+struct plx_needless {
+	char *const *envp;
+	bool changed, library_path, others;
+	/* Of LD_PRELOAD in envp, and the number of variables. */
+	uint32_t at, count;
+	/* The variable without our entry. */
+	char preload[256];
+};
+
+/* Looks at what is to be executed; says how many pointers plx_needless_env needs room for. */
+uint32_t plx_needless(struct plx_needless *n, const struct plx_execution *x, char *const *envp);
+/* The environment for it: the program's array, which is never changed, or `room`. */
+char *const *plx_needless_env(struct plx_needless *n, char **room);
+/* Parent and child shall remember the same verdicts. */
+void plx_needless_before_fork(void);
+/* System calls may be forbidden from now on. */
+void plx_needless_never(void);
 
 /* limit.c: before a setrlimit, or a prlimit with this process number. */
 void plx_before_limit(int what, pid_t pid, const struct rlimit *user);

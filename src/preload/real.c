@@ -1,15 +1,35 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Finding the real functions: all of them in our constructor. A call that comes before
- * that finds its own function and no other. The reason is what a failed lookup does: it
- * allocates, and the caller may be an allocator on its way up, which holds its locks
- * (jemalloc reads /proc when it starts).
+ * Finding the real functions: each when it is first called, all of them before the first
+ * object is adopted.
+ *
+ * Not by dlsym: a hundred calls of it are a twentieth of the start of a small program, it takes
+ * the loader's lock, which the child of a fork may find held by a thread that is not there, and
+ * when it fails it allocates, while the caller may be an allocator on its way up (jemalloc reads
+ * /proc when it starts). What RTLD_NEXT means at the start of the program is a list of objects
+ * that never changes: those after us up to the last that were loaded then. None of them is
+ * unloaded, and their tables of symbols are only read. So a look-up is a walk over memory that
+ * a signal handler, or the child of a vfork, can do as well.
+ *
+ * What is unusual is left to dlsym: calls that come before our constructor, objects without a
+ * GNU hash table, functions that are chosen when they are looked up (IFUNC).
  */
 #include "preload/preload.h"
 
 #include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <string.h>
 
-static uint32_t found;
+#include "base/lock.h"
+
+/*
+ * The objects that are searched, both ends included; NULL before our constructor. (The vdso, which
+ * nobody searches, stands before us, and has other names.)
+ */
+static PLX_START_PAGE struct link_map *first_next;
+static PLX_START_PAGE struct link_map *last_next;
+static PLX_START_PAGE const char *own_name;
 
 static long absent(void)
 {
@@ -17,35 +37,174 @@ static long absent(void)
 	return -1;
 }
 
-/* RTLD_NEXT yields the default version of a name that has several. */
-static void *look_up(const char *name)
-{
-	void *p = dlsym(RTLD_NEXT, name);
+extern ElfW(Dyn) _DYNAMIC[] __attribute__((visibility("hidden")));
 
+void plx_real_learn(void)
+{
+	struct link_map *m = _r_debug.r_map;
+
+	while (m && m->l_ld != _DYNAMIC)
+		m = m->l_next;
+	if (!m || !m->l_next)
+		return;
+	own_name = m->l_name;
+	first_next = m->l_next;
+	while (m->l_next)
+		m = m->l_next;
+	plx_store_rel(&last_next, m);
+}
+
+const char *plx_real_own_name(void)
+{
+	return own_name ? own_name : "";
+}
+
+typedef ElfW(Sym) symbol;
+
+struct tables {
+	const uint32_t *hash;
+	const symbol *symbols;
+	const char *strings;
+	const ElfW(Half) * versions;
+};
+
+/* The loader turns these offsets into addresses, not in all objects. */
+static const void *address(const struct link_map *m, ElfW(Addr) at)
+{
+	return (const void *)(at < m->l_addr ? at + m->l_addr : at);
+}
+
+static bool tables_of(const struct link_map *m, struct tables *t)
+{
+	*t = (struct tables){0};
+	for (const ElfW(Dyn) *d = m->l_ld; d && d->d_tag != DT_NULL; d++) {
+		const void *p = address(m, d->d_un.d_ptr);
+
+		if (d->d_tag == DT_GNU_HASH)
+			t->hash = p;
+		else if (d->d_tag == DT_SYMTAB)
+			t->symbols = p;
+		else if (d->d_tag == DT_STRTAB)
+			t->strings = p;
+		else if (d->d_tag == DT_VERSYM)
+			t->versions = p;
+	}
+	return t->hash && t->symbols && t->strings;
+}
+
+static uint32_t gnu_hash(const char *name)
+{
+	uint32_t h = 5381;
+
+	for (; *name; name++)
+		h = h * 33 + (unsigned char)*name;
+	return h;
+}
+
+/* A definition that counts: the default version of the name, if it has versions. */
+static bool defines(const struct tables *t, uint32_t i, const char *name)
+{
+	const symbol *s = &t->symbols[i];
+
+	return s->st_shndx != SHN_UNDEF && s->st_value && ELF64_ST_BIND(s->st_info) != STB_LOCAL &&
+	       !(t->versions && ((t->versions[i] & 0x8000) || !t->versions[i])) &&
+	       strcmp(t->strings + s->st_name, name) == 0;
+}
+
+/*
+ * The table: counts of buckets, the first symbol in it, words of the filter, its shift; the filter;
+ * the buckets; for each symbol its hash, whose last bit says that the chain ends.
+ */
+static const symbol *search(const struct tables *t, const char *name, uint32_t h)
+{
+	const uint32_t bits = sizeof(ElfW(Addr)) * 8;
+	uint32_t buckets = t->hash[0], first = t->hash[1], words = t->hash[2];
+	const ElfW(Addr) *filter = (const void *)(t->hash + 4);
+	const uint32_t *bucket = (const void *)(filter + words);
+	ElfW(Addr) word = filter[(h / bits) & (words - 1)];
+	uint32_t i;
+
+	if (!buckets || !((word >> (h % bits)) & (word >> ((h >> t->hash[3]) % bits)) & 1))
+		return NULL;
+	i = bucket[h % buckets];
+	if (i < first)
+		return NULL;
+	for (;; i++) {
+		uint32_t chained = bucket[buckets + i - first];
+
+		if ((chained | 1) == (h | 1) && defines(t, i, name))
+			return &t->symbols[i];
+		if (chained & 1)
+			return NULL;
+	}
+}
+
+/* NULL: dlsym has to say. */
+static void *walk(const char *name)
+{
+	struct link_map *last = plx_load_acq(&last_next);
+	uint32_t h = gnu_hash(name);
+
+	if (!last)
+		return NULL;
+	for (struct link_map *m = first_next;; m = m->l_next) {
+		const symbol *s;
+		struct tables t;
+
+		if (!tables_of(m, &t))
+			return NULL;
+		s = search(&t, name, h);
+		if (s && ELF64_ST_TYPE(s->st_info) == STT_GNU_IFUNC)
+			return NULL;
+		if (s)
+			return (void *)(m->l_addr + s->st_value);
+		if (m == last)
+			return (void *)absent;
+	}
+}
+
+/* RTLD_NEXT yields the default version of a name that has several. */
+static __attribute__((noinline)) void *look_up(const char *name)
+{
+	int saved = errno;
+	void *p = walk(name);
+
+	if (!p)
+		p = dlsym(RTLD_NEXT, name);
+	errno = saved;
 	return p ? p : (void *)absent;
 }
 
 #define STUB(ret, name, params, args)                                                              \
 	static ret first_##name params                                                             \
 	{                                                                                          \
-		return ((ret(*) params)look_up(#name))args;                                        \
+		ret(*real) params = plx_load(&plx_real.name);                                      \
+                                                                                                   \
+		if (real == first_##name) {                                                        \
+			real = (ret(*) params)look_up(#name);                                      \
+			plx_store(&plx_real.name, real);                                           \
+		}                                                                                  \
+		return real args;                                                                  \
 	}
 PLX_REALS(STUB)
 #undef STUB
 
 #define START(ret, name, params, args) .name = first_##name,
-struct plx_real plx_real = {PLX_REALS(START)};
+PLX_START_PAGE struct plx_real plx_real = {PLX_REALS(START)};
 #undef START
 
 void plx_real_init(void)
 {
-	int saved = errno;
-
-	if (plx_load_acq(&found))
-		return;
-#define FIND(ret, name, params, args) plx_store(&plx_real.name, (ret(*) params)look_up(#name));
+#define FIND(ret, name, params, args)                                                              \
+	if (plx_load(&plx_real.name) == first_##name)                                              \
+		plx_store(&plx_real.name, (ret(*) params)look_up(#name));
 	PLX_REALS(FIND)
 #undef FIND
-	plx_store_rel(&found, 1);
-	errno = saved;
+}
+
+void *plx_real_vfork(void)
+{
+	if (plx_load(&plx_real.vfork) == first_vfork)
+		plx_store(&plx_real.vfork, (pid_t(*)(void))look_up("vfork"));
+	return (void *)plx_real.vfork;
 }

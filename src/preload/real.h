@@ -2,10 +2,9 @@
 /*
  * The functions that ours stand in front of: what dlsym(RTLD_NEXT) finds.
  *
- * Every pointer is valid at any time. It starts as a stub that looks all of them up
- * and then calls the right one, so that calls from constructors which run before
- * ours work without a test on the path of the others. A function that this C
- * library lacks ends as one that fails with ENOSYS.
+ * Every pointer is valid at any time. It starts as a stub that looks the function up, puts it
+ * in its own place and calls it, so there is no test on the path of later calls. A function
+ * that this C library lacks ends as one that fails with ENOSYS.
  *
  * Functions with optional arguments are listed with all they can have; the calling
  * conventions of x86-64 and aarch64 pass integers and pointers to both kinds alike.
@@ -13,6 +12,7 @@
 #ifndef PLX_PRELOAD_REAL_H
 #define PLX_PRELOAD_REAL_H
 
+#include <aio.h>
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
@@ -44,6 +44,11 @@
 	X(int, eventfd, (unsigned int init, int f), (init, f))                                     \
 	X(int, eventfd_read, (int fd, eventfd_t *v), (fd, v))                                      \
 	X(int, eventfd_write, (int fd, eventfd_t v), (fd, v))                                      \
+	X(int, pipe2, (int *p, int f), (p, f))                                                     \
+	X(int, aio_read, (struct aiocb * cb), (cb))                                                \
+	X(int, aio_write, (struct aiocb * cb), (cb))                                               \
+	X(int, lio_listio, (int mode, struct aiocb *const *l, int n, struct sigevent *s),          \
+	  (mode, l, n, s))                                                                         \
 	X(ssize_t, splice, (int a, off64_t *ao, int b, off64_t *bo, size_t n, unsigned int f),     \
 	  (a, ao, b, bo, n, f))                                                                    \
 	X(ssize_t, tee, (int a, int b, size_t n, unsigned int f), (a, b, n, f))                    \
@@ -110,6 +115,7 @@
 	X(int, clone, (int (*fn)(void *), void *st, int f, void *arg, void *a, void *b, void *c),  \
 	  (fn, st, f, arg, a, b, c))                                                               \
 	X(int, unshare, (int f), (f))                                                              \
+	X(int, chroot, (const char *path), (path))                                                 \
 	X(int, daemon, (int nochdir, int noclose), (nochdir, noclose))                             \
 	X(int, forkpty, (int *fd, char *name, const struct termios *t, const struct winsize *w),   \
 	  (fd, name, t, w))                                                                        \
@@ -148,6 +154,8 @@
 	X(sighandler_t, sigset, (int sig, sighandler_t h), (sig, h))                               \
 	X(int, sigignore, (int sig), (sig))                                                        \
 	X(int, siginterrupt, (int sig, int on), (sig, on))                                         \
+	X(void *, mmap, (void *at, size_t n, int prot, int f, int fd, off_t o),                    \
+	  (at, n, prot, f, fd, o))                                                                 \
 	X(void *, mremap, (void *old, size_t was, size_t n, int f, void *to),                      \
 	  (old, was, n, f, to))                                                                    \
 	X(int, setrlimit, (int what, const struct rlimit *l), (what, l))                           \
@@ -173,7 +181,13 @@ struct plx_real {
 
 extern __attribute__((visibility("hidden"))) struct plx_real plx_real;
 
-/* Looks everything up, once; harmless when two threads do it at the same time. */
+/* In our constructor: where they are to be found. */
+void plx_real_learn(void);
+/* The path by which the loader has loaded us; "" before our constructor. */
+const char *plx_real_own_name(void);
+/* Looks up what has not been; harmless when two threads do it at the same time. */
 void plx_real_init(void);
+/* The real vfork, which no stub can call for somebody: it returns twice into its caller. */
+void *plx_real_vfork(void);
 
 #endif

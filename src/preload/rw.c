@@ -9,6 +9,9 @@
  */
 #include "preload/preload.h"
 
+#include "base/inject.h"
+#include "posix/quick.h"
+
 /*
  * What is kept out of the replaced functions, so that these have no frame and the path
  * of other descriptors through them is a test and a jump.
@@ -28,9 +31,27 @@ OURS ssize_t read_ours(int fd, void *buf, size_t n)
 	return r == PLX_PASS ? plx_real.read(fd, buf, n) : plx_result(r);
 }
 
+#ifdef PLX_INJECT
+OURS ssize_t read_theirs(int fd, void *buf, size_t n)
+{
+	ssize_t r;
+
+	if (PLX_INJECTED(wrong_errno)) {
+		errno = EIO;
+		return -1;
+	}
+	r = plx_real.read(fd, buf, n);
+	if (r > 1 && PLX_INJECTED(wrong_data))
+		((char *)buf)[r / 2] ^= 1;
+	return r;
+}
+#else
+#define read_theirs plx_real.read
+#endif
+
 PLX_EXPORT ssize_t read(int fd, void *buf, size_t n)
 {
-	return plx_fd_ours(fd) ? read_ours(fd, buf, n) : plx_real.read(fd, buf, n);
+	return plx_fd_ours(fd) ? read_ours(fd, buf, n) : read_theirs(fd, buf, n);
 }
 PLX_ALIAS(__read, read);
 
@@ -42,7 +63,7 @@ PLX_EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room)
 	return plx_real.__read_chk(fd, buf, n, room);
 }
 
-OURS ssize_t write_ours(int fd, const void *buf, size_t n)
+OURS ssize_t write_frame(int fd, const void *buf, size_t n)
 {
 	long r;
 
@@ -53,6 +74,13 @@ OURS ssize_t write_ours(int fd, const void *buf, size_t n)
 	}
 	r = plx_px_write(fd, buf, n);
 	return r == PLX_PASS ? plx_real.write(fd, buf, n) : plx_result(r);
+}
+
+OURS ssize_t write_ours(int fd, const void *buf, size_t n)
+{
+	if (plx_unlikely(plx_load(&plx_used)))
+		return write_frame(fd, buf, n);
+	return plx_px_write_quick(fd, buf, n, write_frame);
 }
 
 PLX_EXPORT ssize_t write(int fd, const void *buf, size_t n)

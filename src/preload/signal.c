@@ -13,6 +13,9 @@
  *                      programs it starts; bad pointers then end it.
  *   all that can wait  a handler does not run in the middle of a call of ours (inside.h)
  *
+ * Statistics that somebody wants are printed on SIGUSR2, too, where the program has no
+ * handler for it, and at once.
+ *
  * Keeping a signal. The handler finds its thread inside, keeps the siginfo, and returns
  * with all signals blocked for which there are handlers, by changing the mask that its
  * return restores. So one signal of a thread is kept at a time and others wait in the
@@ -36,6 +39,7 @@
 #include <ucontext.h>
 
 #include "base/inside.h"
+#include "base/stats.h"
 #include "base/sys.h"
 
 #define RESTORER 0x04000000
@@ -59,9 +63,17 @@
 #define FAULTS (BIT(SIGSEGV) | BIT(SIGBUS) | BIT(SIGILL) | BIT(SIGFPE) | BIT(SIGTRAP) | BIT(SIGSYS))
 #define MAY_WAIT ~(LIBC_SIGNALS | UNCATCHABLE | FAULTS | BIT(SIGABRT))
 
+/* A struct sigaction without the part of its mask that is for signals there are none of. */
+struct action {
+	void (*handler)(int, siginfo_t *, void *);
+	void (*restorer)(void);
+	uint64_t mask;
+	int flags;
+};
+
 struct guard {
 	/* The program's action is versions[version % 2]; a change writes the other one first. */
-	struct sigaction versions[2];
+	struct action versions[2];
 	uint32_t version;
 	uint32_t on;
 	uint32_t interrupts;
@@ -69,7 +81,7 @@ struct guard {
 	uint32_t losses;
 };
 
-static struct guard guards[SIGNALS];
+static PLX_LARGE struct guard guards[SIGNALS];
 static uint32_t guard_lock;
 /* Signals for which the program has a handler. */
 static uint64_t handled;
@@ -87,6 +99,7 @@ static __thread struct {
 
 static void fault(int sig, siginfo_t *info, void *context);
 static void caught(int sig, siginfo_t *info, void *context);
+static void statistics(int sig, siginfo_t *info, void *context);
 static bool deliver(void);
 
 static struct guard *guard_of(int sig)
@@ -133,19 +146,43 @@ static void unlock(struct held h)
 
 static void program_action(struct guard *g, struct sigaction *act)
 {
+	struct action a;
 	uint32_t v;
 
 	do {
 		v = plx_load_acq(&g->version);
-		*act = g->versions[v % 2];
+		a = g->versions[v % 2];
 		plx_mb();
 	} while (v != plx_load(&g->version));
+	memset(act, 0, sizeof(*act));
+	act->sa_sigaction = a.handler;
+	act->sa_restorer = a.restorer;
+	memcpy(&act->sa_mask, &a.mask, sizeof(a.mask));
+	act->sa_flags = a.flags;
 }
 
 static void set_program_action(struct guard *g, const struct sigaction *act)
 {
-	g->versions[(g->version + 1) % 2] = *act;
+	struct action *a = &g->versions[(g->version + 1) % 2];
+
+	a->handler = act->sa_sigaction;
+	a->restorer = act->sa_restorer;
+	memcpy(&a->mask, &act->sa_mask, sizeof(a->mask));
+	a->flags = act->sa_flags;
 	plx_store_rel(&g->version, g->version + 1);
+}
+
+/*
+ * What is kept while a fault is answered would be kept with the mask of that: the thread's own
+ * would be lost (keep).
+ */
+static void block_all_that_wait(sigset_t *mask)
+{
+	uint64_t bits;
+
+	memcpy(&bits, mask, sizeof(bits));
+	bits |= MAY_WAIT;
+	memcpy(mask, &bits, sizeof(bits));
 }
 
 /* Locked. What the program wants becomes what the kernel does. */
@@ -160,7 +197,13 @@ static int install(int sig, struct guard *g, const struct sigaction *want)
 		kernel.sa_sigaction = fault;
 		sigemptyset(&kernel.sa_mask);
 		kernel.sa_flags = SA_SIGINFO | SA_ONSTACK;
+	} else if (want->sa_handler == SIG_DFL && sig == SIGUSR2 && plx_stats_wanted) {
+		kernel.sa_sigaction = statistics;
+		sigemptyset(&kernel.sa_mask);
+		kernel.sa_flags = SA_SIGINFO | SA_RESTART;
 	}
+	if (kernel.sa_sigaction == fault)
+		block_all_that_wait(&kernel.sa_mask);
 	if (is_handler(want)) {
 		(void)plx_or(&handled, BIT(sig));
 	} else {
@@ -209,9 +252,19 @@ void plx_guard_install(void)
 	unlock(h);
 }
 
-void plx_guard_after_fork(bool cleared)
+void plx_guard_statistics(void)
 {
-	plx_store_rel(&guard_lock, 0);
+	struct held h = lock();
+
+	guard_one(SIGUSR2);
+	unlock(h);
+}
+
+PLX_CHILD_CODE void plx_guard_after_fork(bool cleared)
+{
+	/* A page that is not written need not be copied. */
+	if (plx_load(&guard_lock))
+		plx_store_rel(&guard_lock, 0);
 	/* Pending signals stay with the parent, and so does one that it keeps. */
 	if (kept.sig && kept.process != plx_sys0(SYS_getpid))
 		kept.sig = 0;
@@ -219,6 +272,8 @@ void plx_guard_after_fork(bool cleared)
 		return;
 	for (int sig = 1; sig < SIGNALS; sig++)
 		guards[sig].on = 0;
+	if (plx_stats_wanted)
+		plx_guard_statistics();
 	if (plx_load(&plx_active))
 		plx_guard_install();
 }
@@ -243,7 +298,8 @@ static int guard_sigaction(int sig, struct guard *g, const struct sigaction *act
 		/* Its signals are its own; ours must not change. */
 		r = plx_real.sigaction(sig, act ? &want : NULL, &was);
 		if (r == 0 && old) {
-			if (was.sa_sigaction == fault || was.sa_sigaction == caught)
+			if (was.sa_sigaction == fault || was.sa_sigaction == caught ||
+			    was.sa_sigaction == statistics)
 				program_action(g, &was);
 			*old = was;
 		}
@@ -255,7 +311,7 @@ static int guard_sigaction(int sig, struct guard *g, const struct sigaction *act
 		if (r)
 			r = -errno;
 	} else {
-		was = g->versions[g->version % 2];
+		program_action(g, &was);
 		if (act)
 			r = install(sig, g, &want);
 	}
@@ -296,7 +352,19 @@ static void run_handler(int sig, struct guard *g, const struct sigaction *act, s
 		unlock(h);
 		errno = saved;
 	}
+	plx_inside.handlers++;
 	act->sa_sigaction(sig, info, context);
+}
+
+/* As the kernel would have it for the program's handler. */
+static void set_mask_of(int sig, const struct sigaction *act, const ucontext_t *context)
+{
+	uint64_t mask, more;
+
+	memcpy(&mask, &context->uc_sigmask, sizeof(mask));
+	memcpy(&more, &act->sa_mask, sizeof(more));
+	mask |= more | (act->sa_flags & SA_NODEFER ? 0 : BIT(sig));
+	plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
 }
 
 static void fault(int sig, siginfo_t *info, void *context)
@@ -311,8 +379,25 @@ static void fault(int sig, siginfo_t *info, void *context)
 		die(sig, info);
 		return;
 	}
-	if (act.sa_handler != SIG_IGN)
-		run_handler(sig, g, &act, info, context);
+	if (act.sa_handler == SIG_IGN)
+		return;
+	set_mask_of(sig, &act, context);
+	run_handler(sig, g, &act, info, context);
+}
+
+static void statistics(int sig, siginfo_t *info, void *context)
+{
+	struct sigaction act;
+	int saved = errno;
+
+	(void)context;
+	program_action(guard_of(sig), &act);
+	if (act.sa_handler == SIG_DFL)
+		plx_px_stats_print(2, true);
+	else if (is_handler(&act))
+		/* It has changed since the kernel looked, which will look again. */
+		send_self(sig, info);
+	errno = saved;
 }
 
 /* --- keeping a signal -------------------------------------------------------------------- */

@@ -7,15 +7,16 @@
  * through syscall() is a cancellation point.
  *
  *   io_setup...     Linux AIO, see aio.c
- *   io_uring_setup  a ring takes requests that we cannot see: everything escapes and
- *                   adoption ends
+ *   io_uring_*      see uring.c
  *   seccomp         the same, see prctl in fork.c
  *   kcmp            compares kernel files: those named escape
  */
 #include "preload/preload.h"
 #include "aio/aio.h"
 #include "base/inside.h"
+#include "epoll/engine.h"
 #include "preload/timeleft.h"
+#include "preload/uring.h"
 
 #include <fcntl.h>
 #include <linux/kcmp.h>
@@ -245,15 +246,20 @@ static long serve(const struct raw *s)
 	switch (s->nr) {
 	case SYS_epoll_create1:
 		return plx_may_adopt() ? plx_px_epoll_create1(s->a) : PLX_PASS;
+	case SYS_pipe2:
+		return plx_pipe_made((int *)s->a, s->b);
 	case SYS_eventfd2:
 		return plx_may_adopt() ? plx_px_eventfd(s->a, s->b) : PLX_PASS;
 #ifdef SYS_epoll_create
+	case SYS_pipe:
+		return plx_pipe_made((int *)s->a, 0);
 	case SYS_epoll_create:
 		return (int)s->a > 0 && plx_may_adopt() ? plx_px_epoll_create1(0) : PLX_PASS;
 	case SYS_eventfd:
 		return plx_may_adopt() ? plx_px_eventfd(s->a, 0) : PLX_PASS;
 	case SYS_dup2:
-		if ((plx_fd_ours(s->a) || plx_fd_ours(s->b)) && !plx_vfork_child())
+		if ((plx_fd_ours(s->a) || plx_fd_ours(s->b) || plx_table_moving()) &&
+		    !plx_vfork_child())
 			return plx_px_dup3(s->a, s->b, -1);
 		return PLX_PASS;
 	case SYS_open:
@@ -261,7 +267,8 @@ static long serve(const struct raw *s)
 		return PLX_PASS;
 #endif
 	case SYS_dup3:
-		if ((plx_fd_ours(s->a) || plx_fd_ours(s->b)) && !plx_vfork_child() && s->c != -1)
+		if ((plx_fd_ours(s->a) || plx_fd_ours(s->b) || plx_table_moving()) &&
+		    !plx_vfork_child() && s->c != -1)
 			return plx_px_dup3(s->a, s->b, s->c);
 		return PLX_PASS;
 	case SYS_epoll_ctl:
@@ -269,7 +276,9 @@ static long serve(const struct raw *s)
 			return plx_px_epoll_ctl(s->a, s->b, s->c, (struct epoll_event *)s->d);
 		return PLX_PASS;
 	case SYS_close:
-		return plx_ours(s->a) ? plx_px_close(s->a) : PLX_PASS;
+		return (plx_ours(s->a) || plx_table_moving()) && !plx_vfork_child()
+			       ? plx_px_close(s->a)
+			       : PLX_PASS;
 	case SYS_close_range:
 		return do_close_range(s);
 	case SYS_dup:
@@ -319,17 +328,22 @@ static long serve(const struct raw *s)
 	case SYS_prlimit64:
 		plx_before_limit(s->b, s->a, (const struct rlimit *)s->c);
 		return PLX_PASS;
+	case SYS_chroot:
+	case SYS_pivot_root:
+		plx_watches_learn();
+		return PLX_PASS;
 	case SYS_unshare:
+		if (s->a & CLONE_NEWNS)
+			plx_watches_learn();
 		if ((s->a & CLONE_FILES) && !plx_vfork_child())
 			plx_stop_adopting(PLX_OUT_UNSHARE);
 		return PLX_PASS;
 	case SYS_prctl:
-		if ((int)s->a == PR_SET_SECCOMP && !plx_vfork_child())
+		if ((int)s->a == PR_SET_SECCOMP)
 			plx_sandbox();
 		return PLX_PASS;
 	case SYS_seccomp:
-		if (!plx_vfork_child())
-			plx_sandbox();
+		plx_sandbox();
 		return PLX_PASS;
 	default:
 		return PLX_PASS;
@@ -356,17 +370,22 @@ static __attribute__((noinline)) long do_mremap(RAW_PARAMS)
 	return r;
 }
 
-static __attribute__((noinline)) long do_uring_setup(RAW_PARAMS)
+static __attribute__((noinline)) long do_uring(RAW_PARAMS)
 {
-	long fd = plx_real.syscall(RAW_ARGS);
+	int saved = errno;
+	long r;
 
-	if (fd >= 0 && !plx_vfork_child()) {
-		int saved = errno;
-
-		plx_stop_adopting(PLX_OUT_IO_URING);
+	if (nr == SYS_io_uring_enter)
+		plx_uring_before_enter((int)a, (uint32_t)b, (uint32_t)d);
+	else if (nr == SYS_io_uring_register)
+		plx_uring_before_register((uint32_t)b);
+	errno = saved;
+	r = plx_real.syscall(RAW_ARGS);
+	if (nr == SYS_io_uring_setup && r >= 0) {
+		plx_uring_made((int)r, (const void *)b);
 		errno = saved;
 	}
-	return fd;
+	return r;
 }
 
 /*
@@ -414,6 +433,25 @@ static __attribute__((noinline)) long do_fork(RAW_PARAMS)
 	return pid;
 }
 
+static __attribute__((noinline)) long do_exec(RAW_PARAMS)
+{
+	struct plx_execution x = {.dir = AT_FDCWD, .path = (const char *)a};
+	long *envp = &c;
+	struct plx_needless n;
+
+	if (nr == SYS_execveat) {
+		x.dir = (int)a;
+		x.path = (const char *)b;
+		x.flags = (int)e;
+		envp = &d;
+	}
+	plx_before_exec(PLX_OUT_EXEC);
+	char *room[plx_needless(&n, &x, (char *const *)*envp)];
+
+	*envp = (long)plx_needless_env(&n, room);
+	return plx_real.syscall(RAW_ARGS);
+}
+
 /* Ends in a jump on every path; see clone_forks. */
 static __attribute__((noinline)) long enter_process(RAW_PARAMS)
 {
@@ -429,8 +467,7 @@ static __attribute__((noinline)) long enter_process(RAW_PARAMS)
 #endif
 	case SYS_execve:
 	case SYS_execveat:
-		plx_before_exec(PLX_OUT_EXEC);
-		break;
+		return do_exec(RAW_ARGS);
 	default:
 		if (clone_forks(nr, a, b))
 			return do_fork(RAW_ARGS);
@@ -463,7 +500,9 @@ PLX_EXPORT long plx_syscall(RAW_PARAMS)
 		return enter_sleeping(RAW_ARGS);
 	case SYS_epoll_create1:
 	case SYS_eventfd2:
+	case SYS_pipe2:
 #ifdef SYS_epoll_create
+	case SYS_pipe:
 	case SYS_epoll_create:
 	case SYS_eventfd:
 	case SYS_dup2:
@@ -491,6 +530,8 @@ PLX_EXPORT long plx_syscall(RAW_PARAMS)
 	case SYS_rt_sigaction:
 	case SYS_setrlimit:
 	case SYS_prlimit64:
+	case SYS_chroot:
+	case SYS_pivot_root:
 	case SYS_unshare:
 	case SYS_prctl:
 	case SYS_seccomp:
@@ -499,7 +540,9 @@ PLX_EXPORT long plx_syscall(RAW_PARAMS)
 		plx_before_exit();
 		break;
 	case SYS_io_uring_setup:
-		return do_uring_setup(RAW_ARGS);
+	case SYS_io_uring_enter:
+	case SYS_io_uring_register:
+		return do_uring(RAW_ARGS);
 	case SYS_io_setup:
 	case SYS_io_destroy:
 	case SYS_io_submit:

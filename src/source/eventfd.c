@@ -24,9 +24,6 @@
 #include "base/spin.h"
 
 #define EFD_MAX (UINT64_MAX - 1)
-/* Below this a payload has room for an addition by every thread there can be. */
-#define PAYLOAD_SAFE (1ull << 34)
-#define SMALL_ADD (1ull << 16)
 #define MEDIUM_ADD (1ull << 33)
 
 static uint32_t efd_poll(struct pollux_file *f)
@@ -97,7 +94,7 @@ int pollux_efd_new(struct pollux_eventfd **out, uint64_t initial, int flags)
 	e->file.kind = PLX_KIND_EVENTFD;
 	e->semaphore = flags & POLLUX_EFD_SEMAPHORE;
 	e->kfd = -1;
-	if (initial < PAYLOAD_SAFE) {
+	if (initial < PLX_EFD_SAFE) {
 		e->file.word = initial;
 	} else {
 		e->file.word = PLX_SLOW;
@@ -187,7 +184,7 @@ static int efd_write_medium(struct pollux_eventfd *e, uint64_t value)
 	uint64_t w = plx_load_acq(&e->file.word);
 
 	do {
-		if ((w & PLX_SLOW) || (w & PLX_PAYLOAD) + value >= PAYLOAD_SAFE)
+		if ((w & PLX_SLOW) || (w & PLX_PAYLOAD) + value >= PLX_EFD_SAFE)
 			return efd_write_slow(e, value);
 	} while (!plx_cas(&e->file.word, &w, w + value));
 	pollux_file_wake(&e->file, EPOLLIN);
@@ -196,25 +193,23 @@ static int efd_write_medium(struct pollux_eventfd *e, uint64_t value)
 
 static int efd_try_write(struct pollux_eventfd *e, uint64_t value)
 {
-	uint64_t w = plx_load(&e->file.word);
+	uint64_t w;
 
-	if (plx_unlikely((w & PLX_SLOW) || (w & PLX_PAYLOAD) >= PAYLOAD_SAFE || value >= SMALL_ADD))
-		return value < MEDIUM_ADD ? efd_write_medium(e, value) : efd_write_slow(e, value);
-	if (plx_likely(w & PLX_QUIET)) {
-		w = plx_xadd(&e->file.word, value);
-		if (plx_likely((w & (PLX_QUIET | PLX_SLOW)) == PLX_QUIET))
-			return 0;
-		plx_mb_after_rmw();
-		if (!(w & PLX_SLOW)) {
-			pollux_file_wake(&e->file, EPOLLIN);
-			return 0;
-		}
-	} else {
-		w = plx_file_add(&e->file, value);
-		if (plx_likely(!(w & PLX_SLOW)))
-			return 0;
+	switch (plx_efd_write_quiet(e, value)) {
+	case PLX_EFD_TELL:
+		plx_file_wake_rmw(&e->file, EPOLLIN);
+		return 0;
+	case PLX_EFD_DONE:
+		return 0;
+	case PLX_EFD_NOT:
+		break;
 	}
-	return efd_write_slow(e, value);
+	w = plx_load(&e->file.word);
+	if (plx_unlikely((w & PLX_SLOW) || (w & PLX_PAYLOAD) >= PLX_EFD_SAFE ||
+			 value >= PLX_EFD_SMALL))
+		return value < MEDIUM_ADD ? efd_write_medium(e, value) : efd_write_slow(e, value);
+	w = plx_file_add(&e->file, value);
+	return plx_likely(!(w & PLX_SLOW)) ? 0 : efd_write_slow(e, value);
 }
 
 /*
@@ -232,14 +227,15 @@ struct efd_sleeper {
 
 _Static_assert(sizeof(struct efd_sleeper) <= PLX_SLAB_OBJECT, "a sleeper fits");
 
-static void sleeper_wake(struct plx_watch *w, uint32_t key)
+static bool sleeper_wake(struct plx_watch *w, uint32_t key)
 {
 	struct efd_sleeper *s = plx_container_of(w, struct efd_sleeper, w);
 
 	if (key && !(key & w->events))
-		return;
+		return false;
 	plx_spin_note_waker(&s->e->waker_cpu);
 	sem_post(&s->sem);
+	return false;
 }
 
 static void sleeper_free(void *p)
@@ -279,8 +275,10 @@ static int efd_sleep(struct pollux_eventfd *e, uint32_t events,
 	struct efd_sleeper *s;
 	int r;
 
-	if (events & EPOLLIN && plx_spin(&e->spin_state, &e->waker_cpu, efd_readable, &e->file)) {
+	if (events & EPOLLIN &&
+	    plx_spin(&plx_read_yields, &e->spin_state, &e->waker_cpu, efd_readable, &e->file)) {
 		r = try(e, value);
+		plx_spin_brought(&plx_read_yields, r == 0);
 		if (r != -EAGAIN)
 			return r;
 	}
@@ -298,6 +296,7 @@ static int efd_sleep(struct pollux_eventfd *e, uint32_t events,
 	plx_mb();
 	for (;;) {
 		r = try(e, value);
+		plx_spin_brought(&plx_read_yields, r == 0);
 		if (r != -EAGAIN)
 			break;
 		if (sleeper_wait(s) != 0) {

@@ -8,32 +8,59 @@
 #include <pollux/eventfd.h>
 
 #include "epoll/engine.h"
+#include "source/served.h"
 
 struct pollux_eventfd {
 	struct pollux_file file;
-	/* The whole count, once `word` has SLOW and big_ready is 1. */
-	uint64_t big;
-	uint32_t big_ready;
 	uint32_t semaphore;
 	/* 1 from the freeze on; the POSIX layer then makes it a kernel eventfd. */
 	uint32_t gone;
+	/* 1: the whole count is in `big`; `word` has SLOW. */
+	uint32_t big_ready;
 	uint32_t spin_state;
+	/* So far the first line: all that ADD and DEL look at. */
+	uint64_t big;
 	int32_t waker_cpu;
-	/* POSIX layer: O_NONBLOCK; and 1 once the kernel eventfd stands in its place. */
-	uint32_t status;
-	uint32_t spilled;
-	/* A spill's own mark, under its lock. */
-	uint32_t picked;
+	struct plx_served served;
 	/* POSIX layer: who has to tell it later, and the kernel eventfd for them, or -1. */
 	uint32_t pins;
 	int kfd;
 };
 
 _Static_assert(sizeof(struct pollux_eventfd) <= PLX_SLAB_OBJECT, "an eventfd has its own lines");
+_Static_assert(offsetof(struct pollux_eventfd, big) == 64, "`gone` is in the first of them");
 
 static inline struct pollux_eventfd *plx_file_efd(struct pollux_file *f)
 {
 	return plx_container_of(f, struct pollux_eventfd, file);
+}
+
+/* Below this a payload has room for an addition by every thread there can be. */
+#define PLX_EFD_SAFE (1ull << 34)
+#define PLX_EFD_SMALL (1ull << 16)
+
+enum plx_efd_quiet {
+	/* Written, and nobody has to be told. */
+	PLX_EFD_DONE,
+	/* Written, and somebody has: pollux_file_wake. */
+	PLX_EFD_TELL,
+	/* Not written: any other way. */
+	PLX_EFD_NOT,
+};
+
+/* RCU section open: the write that finds everybody told is one addition. */
+static inline enum plx_efd_quiet plx_efd_write_quiet(struct pollux_eventfd *e, uint64_t value)
+{
+	uint64_t w = plx_load(&e->file.word);
+
+	if ((w & (PLX_QUIET | PLX_SLOW | (PLX_PAYLOAD & ~(PLX_EFD_SAFE - 1)))) != PLX_QUIET ||
+	    value >= PLX_EFD_SMALL)
+		return PLX_EFD_NOT;
+	PLX_DELAY(quiet_before_add);
+	w = plx_xadd(&e->file.word, value);
+	if (plx_likely((w & (PLX_QUIET | PLX_SLOW)) == PLX_QUIET))
+		return PLX_EFD_DONE;
+	return w & PLX_SLOW ? PLX_EFD_NOT : PLX_EFD_TELL;
 }
 
 /* pollux_efd_signal, or -ESTALE when the counter was frozen: then the kernel has it. */

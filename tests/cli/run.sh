@@ -51,7 +51,7 @@ expect "the drop-in is found from a relative path" 0
 ln -s "$pollux" "$scratch/link"
 call "$scratch/link" run -- grep -F "$dropin" /proc/self/maps
 expect "the drop-in is found through a link" 0
-call "$pollux" run -- sh -c 'sh -c "grep -F \"\$1\" /proc/self/maps" sh "$1"; exit $?' sh "$dropin"
+call "$pollux" run --load=all -- sh -c 'sh -c "grep -F \"\$1\" /proc/self/maps" sh "$1"; exit $?' sh "$dropin"
 expect "the drop-in is mapped in what the program starts" 0
 
 # Arguments and streams
@@ -114,6 +114,134 @@ call "$pollux" run --stats -- python3 "$scratch/served.py"
 [ "$status" -eq 0 ] && says "$err" "pollux: adopted: 1 epolls, 1 eventfds" &&
 	[ "$(cat "$out")" = "1 1" ]
 report $? "--stats prints to standard error"
+says "$err" "pollux: in process: 0 reads, 1 writes, 1 ctl, 1 waits, 0 polls; left to the kernel: 0 ctl, 0 waits" &&
+	says "$err" "pollux: system calls: 3 saved, as 0 were made for these 3" &&
+	says "$err" "pollux: ready lists: 1 queued, 0 queued already, 1 given out in 1 turns, at most 1" &&
+	says "$err" "pollux: wakes: 0 rings, 0 sleeps without an event"
+report $? "--stats tells what was served, and what that saved"
+cat >"$scratch/traffic.py" <<'END'
+import os, select, threading
+e, back, p, (r, w) = os.eventfd(0), os.eventfd(0), select.epoll(), os.pipe()
+p.register(e, select.EPOLLIN)
+p.register(r, select.EPOLLIN)
+def thread():
+    for _ in range(10):
+        # It writes when the other one sleeps.
+        while not asleep():
+            pass
+        os.eventfd_write(e, 1)
+        os.eventfd_read(back)
+task = "/proc/self/task/%d/" % threading.get_native_id()
+def asleep():
+    # In epoll_wait, epoll_pwait or epoll_pwait2, and not only passing by.
+    with open(task + "stat") as f:
+        if f.read().rpartition(")")[2].split()[0] != "S":
+            return False
+    with open(task + "syscall") as f:
+        return f.read().split()[0] in ("22", "232", "281", "441")
+t = threading.Thread(target=thread)
+t.start()
+for _ in range(10):
+    assert p.poll(20) == [(e, select.EPOLLIN)]
+    os.eventfd_read(e)
+    os.eventfd_write(back, 1)
+t.join()
+q = select.poll()
+q.register(e, select.POLLIN)
+assert q.poll(0) == []
+if os.fork() == 0:
+    os.eventfd_write(e, 1)
+    os._exit(0)
+os.wait()
+assert p.poll(20) == [(e, select.EPOLLIN)]
+END
+call "$pollux" run --stats -- python3 "$scratch/traffic.py"
+[ "$status" -eq 0 ] && says "$err" "20 reads, 20 writes, 1 ctl" && says "$err" "1 polls; left to the kernel: 1 ctl, 1 waits" &&
+	grep -Eq '^pollux: ready lists: 10 queued, 0 queued already, 10 given out in 10 turns' "$err" &&
+	grep -Eq '^pollux: wakes: 10 rings' "$err" && grep -Eq '; sleeps 1[0-9]; spilled 2' "$err" &&
+	says "$err" "pollux: spilled by fork: 2 ("
+report $? "--stats tells of wakes, of what was the kernel's, of what spilled and why"
+call "$pollux" run --stats -- python3 -c '
+import os, select
+p = select.epoll()
+for r, w in [os.pipe() for _ in range(3)]:
+    p.register(r, select.EPOLLIN)
+    p.modify(r, select.EPOLLIN)
+assert p.poll(0) == []'
+[ "$status" -eq 0 ] && says "$err" "0 ctl, 0 waits, 0 polls; left to the kernel: 6 ctl, 1 waits"
+report $? "--stats tells of epolls that hold nothing of ours"
+cat >"$scratch/usr2.py" <<'END'
+import os, select, signal, time
+e, p = os.eventfd(0), select.epoll()
+p.register(e, select.EPOLLIN)
+def send(want):
+    assert signal.getsignal(signal.SIGUSR2) == want, want
+    os.kill(os.getpid(), signal.SIGUSR2)
+    time.sleep(0.001)
+heard = []
+def hear(*_):
+    heard.append(1)
+send(signal.SIG_DFL)
+os.eventfd_write(e, 1)
+send(signal.SIG_DFL)
+signal.signal(signal.SIGUSR2, hear)
+send(hear)
+signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+send(signal.SIG_IGN)
+signal.signal(signal.SIGUSR2, signal.SIG_DFL)
+print(heard)
+END
+call "$pollux" run --stats -- python3 "$scratch/usr2.py"
+[ "$status" -eq 0 ] && [ "$(cat "$out")" = "[1]" ] && [ "$(grep -c '^pollux: adopted: 1 ' "$err")" -eq 3 ] &&
+	[ "$(grep -c '^pollux: in process: 0 reads, 0 writes, 1 ctl' "$err")" -eq 1 ]
+report $? "SIGUSR2 prints statistics as long as the program leaves it alone"
+call "$pollux" run --stats -- sh -c 'kill -USR2 $$; echo alive'
+[ "$status" -eq 0 ] && [ "$(cat "$out")" = alive ] && [ "$(grep -c '^pollux: adopted: 0 ' "$err")" -ge 1 ]
+report $? "also of a program that has nothing of ours"
+call "$pollux" run -- sh -c 'kill -USR2 $$; echo alive'
+[ "$status" -gt 128 ] && silent "$out"
+report $? "without --stats SIGUSR2 means what it always does"
+call timeout 60 "$pollux" run -- python3 -c '
+import ctypes, os, select
+lib = ctypes.CDLL(None)
+e, p = os.eventfd(0), select.epoll()
+p.register(e, select.EPOLLIN)
+pid = lib.pollux_fork()
+if pid == 0:
+    os.eventfd_write(e, 1)
+    os._exit(0 if lib.pollux_fd_served(os.eventfd(0)) == 1 else 1)
+print(os.waitpid(pid, 0)[1], p.poll(20) == [(e, select.EPOLLIN)])'
+[ "$status" -eq 0 ] && [ "$(cat "$out")" = "0 True" ]
+report $? "the library's own fork, where fork is served already"
+cat > "$scratch/pipes.py" <<'END'
+import ctypes, os, select
+served = ctypes.CDLL(None).pollux_fd_served
+p = select.epoll()
+used, watched = os.pipe(), os.pipe()
+os.write(used[1], b"x")
+p.register(used[0])
+p.register(watched[0])
+os.write(watched[1], b"y")
+assert sorted(p.poll(10)) == [(used[0], select.EPOLLIN), (watched[0], select.EPOLLIN)]
+assert os.read(used[0], 9) + os.read(watched[0], 9) == b"xy"
+print(served(used[0]), served(watched[1]))
+END
+
+pipes() # pipes NAME WANTED OPTION...
+{
+	name=$1
+	wanted=$2
+	shift 2
+	call "$pollux" run "$@" -- python3 "$scratch/pipes.py"
+	[ "$status" -eq 0 ] && [ "$(cat "$out")" = "$wanted" ]
+	report $? "$name"
+}
+
+pipes "pipes stay in the kernel" "0 0"
+pipes "--adopt=watched-pipe" "0 1" --adopt=watched-pipe
+pipes "--adopt=pipe" "1 1" --adopt=pipe
+pipes "--no-adopt=pipe goes before --adopt=pipe" "0 0" --adopt=pipe --no-adopt=pipe
+
 call "$pollux" run --stats --no-adopt=all -- python3 "$scratch/served.py"
 [ "$status" -eq 0 ] && says "$err" "pollux: adopted: 0 epolls, 0 eventfds"
 report $? "--stats counts nothing when nothing is adopted"
@@ -226,8 +354,8 @@ report $? "--help"
 cp "$out" "$scratch/want"
 call "$pollux" help run
 ok "help run says the same" cmp "$scratch/want" "$out"
-for bad in --no-such-option -x --no-adopt=timerfd --no-adopt= --no-adopt=eventfd, --stats=1 \
-	--aio=sync --aio= --aio=auto,off --aio-max-nr=10 --aio-max-nr=; do
+for bad in --no-such-option -x --adopt=eventfd --adopt= --no-adopt=timerfd --no-adopt= --no-adopt=eventfd, --stats=1 \
+	--load=none --load= --aio=sync --aio= --aio=auto,off --aio-max-nr=10 --aio-max-nr=; do
 	call "$pollux" run "$bad" -- sh -c 'echo ran'
 	[ "$status" -eq 125 ] && silent "$out" && says "$err" "--help"
 	report $? "option $bad is refused"

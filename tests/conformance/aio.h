@@ -12,6 +12,8 @@
 
 #include "waiting.h"
 
+#include <sched.h>
+
 #define AIO_MAGIC 0xa10a10a1u
 #define AIO_PAGE ((size_t)sysconf(_SC_PAGESIZE))
 
@@ -226,6 +228,65 @@ static inline void aio_accept1(aio_context_t ctx, struct iocb *cb)
 	assert_int_equal(assert_ok(aio_submit1(ctx, cb)), 1);
 }
 
+/*
+ * With --aio=async: eventfds have been told of all events that are there. They are told behind
+ * their events (AIO-CQ-02), by one thread, one after the other: so before any later event.
+ */
+static inline void aio_tells(void)
+{
+	struct timespec soon = {.tv_sec = SOON_MS / 1000};
+	struct io_event ev;
+	struct iocb cb;
+	aio_context_t ctx;
+	char c = 0;
+	int fd;
+
+	if (!aio_async())
+		return;
+	ctx = aio_new(1);
+	fd = (int)assert_ok(syscall(SYS_memfd_create, "aio", 1u));
+	aio_accept1(ctx, aio_pwrite(&cb, fd, &c, 1, 0));
+	assert_int_equal(aio_getevents(ctx, 1, 1, &ev, &soon), 1);
+	close(fd);
+	aio_free(ctx);
+}
+
+/* With --aio=async: waits until the ring's tail is another, or until the ring holds n events. */
+static inline void aio_moves(aio_context_t ctx, uint32_t tail)
+{
+	int64_t end = now_ms() + SOON_MS;
+
+	if (!aio_async())
+		return;
+	while (ring_tail(ring_of(ctx)) == tail && now_ms() < end)
+		sched_yield();
+	assert_true(ring_tail(ring_of(ctx)) != tail);
+}
+
+static inline void aio_settles(aio_context_t ctx, uint32_t n)
+{
+	int64_t end = now_ms() + SOON_MS;
+
+	if (!aio_async())
+		return;
+	while (ring_count(ring_of(ctx)) != n && now_ms() < end)
+		sched_yield();
+	assert_int_equal(ring_count(ring_of(ctx)), n);
+	aio_tells();
+}
+
+/*
+ * Submits a read or write of a file whose event is to be in the ring then. On the kernel it is
+ * (AIO-SUBMIT-11); with --aio=async it comes.
+ */
+static inline void aio_complete1(aio_context_t ctx, struct iocb *cb)
+{
+	uint32_t tail = ring_tail(ring_of(ctx));
+
+	aio_accept1(ctx, cb);
+	aio_moves(ctx, tail);
+}
+
 /* Takes n events, which must come within SOON_MS. */
 static inline void aio_take(aio_context_t ctx, struct io_event *ev, long n)
 {
@@ -279,6 +340,8 @@ static inline void aio_check_at(const struct io_event *ev, const struct iocb *cb
 		struct iocb *cb_ = (cb);                                                           \
 		aio_accept1(ctx, cb_);                                                             \
 		aio_expect(ctx, cb_, want);                                                        \
+		if (cb_->aio_flags & IOCB_FLAG_RESFD)                                              \
+			aio_tells();                                                               \
 		aio_none(ctx);                                                                     \
 	} while (0)
 
@@ -316,8 +379,9 @@ static inline int file_in_memory(size_t size)
 }
 
 /*
- * A file of size bytes on the file system of TMPDIR (/tmp when unset), without a name. flags may
- * be O_DIRECT, O_APPEND, O_SYNC, ...; -1 when the file system refuses them.
+ * A file of size bytes on the file system of TMPDIR (when unset /var/tmp, as /tmp may be memory),
+ * without a name. flags may be O_DIRECT, O_APPEND, O_SYNC, ...; -1 when the file system refuses
+ * them.
  */
 static inline int file_on_disk(size_t size, int flags)
 {
@@ -325,7 +389,7 @@ static inline int file_on_disk(size_t size, int flags)
 	char path[4096], name[64];
 	int plain, fd;
 
-	snprintf(path, sizeof(path), "%s/pollux-aio-XXXXXX", dir != NULL ? dir : "/tmp");
+	snprintf(path, sizeof(path), "%s/pollux-aio-XXXXXX", dir != NULL ? dir : "/var/tmp");
 	plain = (int)assert_ok(mkostemp(path, O_CLOEXEC));
 	assert_ok(unlink(path));
 	file_fill(plain, size);
@@ -439,8 +503,8 @@ static inline void *getter_main(void *arg)
 	return NULL;
 }
 
-/* Returns when the thread sleeps in its call. */
-static inline struct getter *getter_new(aio_context_t ctx, long min, long nr, int ms)
+/* One that may not have to sleep. */
+static inline struct getter *getter_new_awake(aio_context_t ctx, long min, long nr, int ms)
 {
 	struct getter *g = calloc(1, sizeof(*g));
 
@@ -451,6 +515,14 @@ static inline struct getter *getter_new(aio_context_t ctx, long min, long nr, in
 	g->nr = nr;
 	g->ms = ms;
 	thread_start(&g->t, getter_main, g);
+	return g;
+}
+
+/* Returns when the thread sleeps in its call. */
+static inline struct getter *getter_new(aio_context_t ctx, long min, long nr, int ms)
+{
+	struct getter *g = getter_new_awake(ctx, min, nr, ms);
+
 	assert_true(thread_asleep(&g->t));
 	return g;
 }

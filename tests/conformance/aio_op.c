@@ -906,9 +906,15 @@ static void AIO_OP_05_nowait_reads_what_is_cached(void **state)
 	int file = file_on_disk(4096, 0);
 	struct iocb cb;
 	char buf[64];
+	struct iovec v = {buf, sizeof(buf)};
 
 	(void)state;
 	assert_int_equal(pread(file, buf, 64, 0), 64);
+	if (preadv2(file, &v, 1, 0, RWF_NOWAIT) == -1 && errno == EOPNOTSUPP) {
+		close(file);
+		aio_free(ctx);
+		SKIP("the file system of TMPDIR does not read without waiting");
+	}
 	aio_does(ctx, with_rw_flags(aio_pread(&cb, file, buf, 64, 5), RW_NOWAIT), 64);
 	assert_true(file_matches(buf, 64, 5));
 	close(file);

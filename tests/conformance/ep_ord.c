@@ -313,9 +313,22 @@ static void EP_ORD_08_edge_items_left_over_need_no_new_edge(enum set set)
 
 	set_new(set, s, N, ep, EPOLLIN | EPOLLET);
 	set_fire(s, "bdace");
-	assert_order(ep, 2, "bd");
-	assert_order(ep, 1, "a");
-	assert_order(ep, 2, "ce");
+	if (set == SET_MIXED && under_pollux()) {
+		/* The order over both sides is not kept (NEEDS_ONE_ORDER); the rest is. */
+		struct epoll_event ev[5];
+		uint32_t seen = 0;
+
+		assert_int_equal(ep_poll(ep, ev, 2), 2);
+		assert_int_equal(ep_poll(ep, ev + 2, 1), 1);
+		assert_int_equal(ep_poll(ep, ev + 3, 2), 2);
+		for (int i = 0; i < N; i++)
+			seen |= 1u << (ev[i].data.u64 - 'a');
+		assert_int_equal(seen, (1u << N) - 1);
+	} else {
+		assert_order(ep, 2, "bd");
+		assert_order(ep, 1, "a");
+		assert_order(ep, 2, "ce");
+	}
 	assert_order(ep, 8, "");
 	set_close(s, N);
 	close(ep);

@@ -11,6 +11,7 @@
  */
 #include "waiting.h"
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <linux/io_uring.h>
 #include <sched.h>
@@ -398,6 +399,180 @@ static int helper_only_epoll(struct world *w)
 	return 0;
 }
 
+/*
+ * Forks of a process that has never had a second thread: there is nothing to be done for
+ * those that find everything shared already. Each test is a program of its own.
+ */
+static int helper_fork_shared(void)
+{
+	struct world w, mine;
+	pid_t pid;
+
+	CHECK(world_new(&w) == 0);
+	CHECK((pid = fork_bounded()) >= 0);
+	if (pid == 0)
+		_exit(0);
+	CHECK(child_end(pid) == 0);
+	for (int i = 0; i < 3; i++) {
+		CHECK((pid = fork_bounded()) >= 0);
+		if (pid == 0) {
+			if (i == 0 && world_check(&w) != 0)
+				_exit(1);
+			if (world_new(&mine) != 0 || world_check(&mine) != 0)
+				_exit(2);
+			world_close(&mine);
+			_exit(world_check_used(&w) != 0);
+		}
+		CHECK(child_end(pid) == 0);
+		CHECK(world_check_used(&w) == 0);
+	}
+	CHECK(world_new(&mine) == 0 && world_check(&mine) == 0);
+	CHECK((pid = fork_bounded()) >= 0);
+	if (pid == 0)
+		_exit(world_check_used(&mine) != 0 || world_check_used(&w) != 0);
+	CHECK(child_end(pid) == 0);
+	CHECK(world_check_used(&mine) == 0);
+	return 0;
+}
+
+static struct {
+	bool wanted;
+	struct world prepared, parent, child;
+	int failed;
+} at_fork;
+
+static void at_fork_prepare(void)
+{
+	if (at_fork.wanted)
+		at_fork.failed = world_new(&at_fork.prepared);
+}
+
+static void at_fork_parent(void)
+{
+	if (at_fork.wanted && world_new(&at_fork.parent) != 0)
+		at_fork.failed = __LINE__;
+}
+
+static void at_fork_child(void)
+{
+	if (at_fork.wanted && (world_new(&at_fork.child) != 0 || world_check(&at_fork.child) != 0))
+		at_fork.failed = __LINE__;
+}
+
+static int helper_fork_atfork(void)
+{
+	CHECK(pthread_atfork(at_fork_prepare, at_fork_parent, at_fork_child) == 0);
+	for (int i = 0; i < 3; i++) {
+		pid_t pid;
+
+		at_fork.wanted = true;
+		CHECK((pid = fork_bounded()) >= 0);
+		at_fork.wanted = false;
+		if (pid == 0) {
+			if (at_fork.failed || world_check(&at_fork.prepared) != 0)
+				_exit(1);
+			_exit(world_check_used(&at_fork.child) != 0);
+		}
+		CHECK(child_end(pid) == 0);
+		CHECK(at_fork.failed == 0);
+		CHECK(world_check_used(&at_fork.prepared) == 0);
+		CHECK(world_check(&at_fork.parent) == 0);
+		world_close(&at_fork.prepared);
+		world_close(&at_fork.parent);
+		/* Then one that has nothing new to share. */
+		CHECK((pid = fork_bounded()) >= 0);
+		if (pid == 0)
+			_exit(0);
+		CHECK(child_end(pid) == 0);
+	}
+	return 0;
+}
+
+static struct {
+	int efd, status;
+} in_handler;
+
+static void fork_in_handler(int sig)
+{
+	pid_t pid = fork();
+
+	(void)sig;
+	if (pid == 0)
+		_exit(put(in_handler.efd, 2) == 8 ? 7 : 1);
+	in_handler.status = pid > 0 ? child_end(pid) : -1;
+}
+
+/* The handler interrupts a wait for what is shared already. */
+static int helper_fork_in_wait(void)
+{
+	struct sigaction act = {.sa_handler = fork_in_handler};
+	struct epoll_event ev;
+	sigset_t block, was;
+	int ep = epoll_create1(0);
+
+	in_handler.efd = eventfd(0, 0);
+	CHECK(ep_ctl(ep, EPOLL_CTL_ADD, in_handler.efd, EPOLLIN, 5) == 0);
+	CHECK(sigaction(SIGUSR1, &act, NULL) == 0);
+	sigemptyset(&block);
+	sigaddset(&block, SIGUSR1);
+	CHECK(sigprocmask(SIG_BLOCK, &block, &was) == 0);
+	for (int i = 0; i < 3; i++) {
+		pid_t pid;
+
+		in_handler.status = -1;
+		CHECK(raise(SIGUSR1) == 0);
+		CHECK(epoll_pwait(ep, &ev, 1, -1, &was) == -1 && errno == EINTR);
+		CHECK(in_handler.status == 7);
+		CHECK(epoll_wait(ep, &ev, 1, -1) == 1 && ev.data.u64 == 5);
+		CHECK(get(in_handler.efd) == 2);
+		CHECK(epoll_wait(ep, &ev, 1, 0) == 0);
+		CHECK((pid = fork_bounded()) >= 0);
+		if (pid == 0)
+			_exit(0);
+		CHECK(child_end(pid) == 0);
+	}
+	return 0;
+}
+
+static int highest_number(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	struct dirent *entry;
+	int highest = -1;
+
+	while (d && (entry = readdir(d)))
+		if (atoi(entry->d_name) > highest)
+			highest = atoi(entry->d_name);
+	if (d)
+		closedir(d);
+	return highest;
+}
+
+/*
+ * The kernel copies its table of descriptors up to the highest number: once everything is shared,
+ * a fork finds no number but the program's. (Where signals are not kept, a library may have some.)
+ */
+static int helper_fork_numbers(void)
+{
+	for (int i = 0; i < 2; i++) {
+		/* It sees the folder's own number, too. */
+		int highest = highest_number() + 2;
+		int ep = epoll_create1(0), e = eventfd(1, 0);
+		struct epoll_event ev;
+		pid_t pid;
+
+		CHECK(ep_ctl(ep, EPOLL_CTL_ADD, e, EPOLLIN, 5) == 0);
+		CHECK((pid = fork_bounded()) >= 0);
+		if (pid == 0)
+			_exit(SANITIZED == 2 || highest_number() <= highest ? 7 : 1);
+		CHECK(child_end(pid) == 7);
+		CHECK(SANITIZED == 2 || highest_number() <= highest);
+		CHECK(epoll_wait(ep, &ev, 1, 0) == 1 && ev.data.u64 == 5);
+		CHECK(get(e) == 1);
+	}
+	return 0;
+}
+
 static int helper(int argc, char **argv)
 {
 	struct world w;
@@ -410,6 +585,14 @@ static int helper(int argc, char **argv)
 		return helper_failed_exec();
 	if (strcmp(argv[1], "--daemon") == 0 && argc == 3)
 		return helper_daemon(argv[2]);
+	if (strcmp(argv[1], "--fork-shared") == 0)
+		return helper_fork_shared();
+	if (strcmp(argv[1], "--fork-atfork") == 0)
+		return helper_fork_atfork();
+	if (strcmp(argv[1], "--fork-in-wait") == 0)
+		return helper_fork_in_wait();
+	if (strcmp(argv[1], "--fork-numbers") == 0)
+		return helper_fork_numbers();
 	CHECK(argc == WORLD_FDS + 2 && world_parse(&w, argv + 2));
 	if (strcmp(argv[1], "--check") == 0)
 		return world_check(&w);
@@ -575,6 +758,39 @@ static void ESCAPE_fork_many_times(void **state)
 		assert_int_equal(world_check(&w), 0);
 		world_close(&w);
 	}
+}
+
+static int helper_alone(const char *what)
+{
+	char *argv[] = {(char *)self, (char *)what, NULL};
+
+	return spawn_self(argv);
+}
+
+static void ESCAPE_fork_when_all_is_shared(void **state)
+{
+	(void)state;
+	assert_int_equal(helper_alone("--fork-shared"), 0);
+}
+
+static void ESCAPE_fork_with_handlers_that_make_objects(void **state)
+{
+	(void)state;
+	assert_int_equal(helper_alone("--fork-atfork"), 0);
+}
+
+static void ESCAPE_fork_by_a_handler_in_a_wait(void **state)
+{
+	(void)state;
+	if (SANITIZED == 2 && under_pollux())
+		SKIP("ThreadSanitizer's allocator is none for handlers");
+	assert_int_equal(helper_alone("--fork-in-wait"), 0);
+}
+
+static void ESCAPE_fork_leaves_only_numbers_of_the_program(void **state)
+{
+	(void)state;
+	assert_int_equal(helper_alone("--fork-numbers"), 0);
 }
 
 /* What is made after the fork is nobody else's business. */
@@ -1621,6 +1837,43 @@ static void ESCAPE_close_range_of_an_epoll(void **state)
 	world_close(&w);
 }
 
+/* What an epoll inside another one has been told before it ends stays told. */
+static void ESCAPE_close_range_ends_the_last_first(void **state)
+{
+	(void)state;
+	for (int served = 0; served < 2; served++) {
+		int outer = ep_new(), middle = ep_new(), inner = ep_new(), late = efd_new(0, 0),
+		    p[2];
+		int copy = (int)assert_ok(fcntl(inner, F_DUPFD, 600));
+		struct epoll_event ev[2];
+
+		close(inner);
+		assert_ok(pipe(p));
+		assert_int_equal(assert_ok(fcntl(p[0], F_DUPFD, 601)), 601);
+		close(p[0]);
+		/* Items of a library's own, which go to the kernel when the epolls are nested. */
+		if (served)
+			assert_ok(ep_ctl(copy, EPOLL_CTL_ADD, late, EPOLLOUT | EPOLLET, 1));
+		assert_ok(ep_ctl(copy, EPOLL_CTL_ADD, p[1], EPOLLIN | EPOLLET, 2));
+		assert_ok(ep_ctl(middle, EPOLL_CTL_ADD, copy, EPOLLIN, 3));
+		assert_ok(ep_ctl(middle, EPOLL_CTL_ADD, late, EPOLLIN, 4));
+		assert_ok(ep_ctl(outer, EPOLL_CTL_ADD, middle, EPOLLIN | EPOLLET, 5));
+		ep_poll(copy, ev, 2);
+		ep_poll(outer, ev, 2);
+		/* The pipe, which makes inner, middle and outer ready; then inner. */
+		assert_ok(close_range((unsigned int)copy, 601, 0));
+		assert_ok(ep_ctl(outer, EPOLL_CTL_ADD, p[1], EPOLLIN, 6));
+		efd_add(late, 1);
+		assert_int_equal(ep_poll(outer, ev, 2), 2);
+		assert_int_equal(ev[0].data.u64, 5);
+		assert_int_equal(ev[1].data.u64, 6);
+		close(p[1]);
+		close(late);
+		close(middle);
+		close(outer);
+	}
+}
+
 static void ESCAPE_close_range_CLOEXEC(void **state)
 {
 	struct world w = world_made();
@@ -2346,6 +2599,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(ESCAPE_fork_both_sides_talk),
 		cmocka_unit_test(ESCAPE_fork_of_a_fork),
 		cmocka_unit_test(ESCAPE_fork_many_times),
+		cmocka_unit_test(ESCAPE_fork_when_all_is_shared),
+		cmocka_unit_test(ESCAPE_fork_with_handlers_that_make_objects),
+		cmocka_unit_test(ESCAPE_fork_by_a_handler_in_a_wait),
+		cmocka_unit_test(ESCAPE_fork_leaves_only_numbers_of_the_program),
 		cmocka_unit_test(ESCAPE_fork_then_each_side_makes_its_own),
 		cmocka_unit_test(ESCAPE_fork_close_in_one_process_only),
 		cmocka_unit_test(ESCAPE_fork_with_nested_epolls),
@@ -2381,6 +2638,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(ESCAPE_dup2_over_a_watched_eventfd),
 		cmocka_unit_test(ESCAPE_close_range_and_closefrom),
 		cmocka_unit_test(ESCAPE_close_range_of_an_epoll),
+		cmocka_unit_test(ESCAPE_close_range_ends_the_last_first),
 		cmocka_unit_test(ESCAPE_close_range_CLOEXEC),
 		cmocka_unit_test(ESCAPE_no_number_left_below_a_lowered_hard_limit),
 		cmocka_unit_test(ESCAPE_no_number_left_with_a_low_hard_limit),

@@ -113,6 +113,13 @@ bool under_pollux(void);
 /* True when fd is served in process at this moment (false on the plain kernel). */
 bool fd_served(int fd);
 
+#define SKIP(...)                                                                                  \
+	do {                                                                                       \
+		print_message("skipped: " __VA_ARGS__);                                            \
+		print_message("\n");                                                               \
+		skip();                                                                            \
+	} while (0)
+
 /* Runs a group: checks POLLUX_EXPECT, arms a watchdog (60 s a test), runs it. */
 #define run_group(tests) harness_run(#tests, tests, sizeof(tests) / sizeof((tests)[0]))
 int harness_run(const char *name, const struct CMUnitTest *tests, size_t n);

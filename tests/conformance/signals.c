@@ -11,6 +11,7 @@
 #include "harness.h"
 
 #include <sched.h>
+#include <setjmp.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -229,7 +230,7 @@ static void one_call(enum call call, uint32_t *r)
 static void *victim(void *arg)
 {
 	struct sigevent sev = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR2};
-	uint32_t r = 12345;
+	uint32_t r = 12345, turn = 0;
 
 	(void)arg;
 	sev._sigev_un._tid = (pid_t)syscall(SYS_gettid);
@@ -239,6 +240,9 @@ static void *victim(void *arg)
 		/* Leaving is dear, and all that follows is the kernel's own. */
 		enum call call = random_below(&r, 400) ? random_below(&r, LEAVE) : LEAVE;
 
+		/* All of them at first, for a slow machine does not come to a rare one. */
+		if (turn < 2 * CALLS)
+			call = turn++ % CALLS;
 		if (all_left) {
 			all_left = 0;
 			set_renew();
@@ -708,6 +712,73 @@ static void SIGNAL_children_that_end_interrupt_nobody(void **state)
 	close(ep);
 }
 
+static void count_one(int sig)
+{
+	(void)sig;
+	fired++;
+}
+
+/* A signal that comes while a bad pointer becomes EFAULT leaves nothing blocked. */
+static void SIGNAL_bad_pointers_under_fire(void **state)
+{
+	struct sigevent sev = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR2};
+	int ep = assert_ok(epoll_create1(EPOLL_CLOEXEC)), fd = efd_new(0, EFD_CLOEXEC);
+	struct epoll_event *volatile bad = (void *)8;
+	struct sigaction sa = {.sa_handler = count_one};
+	int64_t start = now_ms();
+	uint32_t r = 99;
+	sigset_t mask;
+
+	(void)state;
+	fired = 0;
+	sev._sigev_un._tid = (pid_t)syscall(SYS_gettid);
+	assert_ok(sigaction(SIGUSR2, &sa, &sa_old));
+	assert_ok(timer_create(CLOCK_MONOTONIC, &sev, &timer));
+	while (now_ms() - start < torture_ms() || fired < 1000) {
+		struct itimerspec its = {.it_value.tv_nsec = 1 + random_below(&r, 6000)};
+
+		timer_settime(timer, 0, &its, NULL);
+		for (int i = 0; i < 4; i++)
+			assert_errno(epoll_ctl(ep, EPOLL_CTL_ADD, fd, bad), EFAULT);
+	}
+	timer_delete(timer);
+	assert_ok(sigaction(SIGUSR2, &sa_old, NULL));
+	assert_ok(pthread_sigmask(SIG_BLOCK, NULL, &mask));
+	assert_false(sigismember(&mask, SIGSEGV));
+	assert_false(sigismember(&mask, SIGUSR2));
+	close(fd);
+	close(ep);
+}
+
+static sigjmp_buf after_fault;
+static sigset_t mask_in_fault;
+
+static void on_fault(int sig)
+{
+	(void)sig;
+	pthread_sigmask(SIG_BLOCK, NULL, &mask_in_fault);
+	siglongjmp(after_fault, 1);
+}
+
+/* A fault of the program's own: its handler has the mask that it asked for. */
+static void SIGNAL_a_fault_has_the_mask_of_its_handler(void **state)
+{
+	int ep = assert_ok(epoll_create1(EPOLL_CLOEXEC));
+	struct sigaction sa = {.sa_handler = on_fault}, old;
+	volatile char *volatile bad = (char *)8;
+
+	(void)state;
+	sigaddset(&sa.sa_mask, SIGUSR1);
+	assert_ok(sigaction(SIGSEGV, &sa, &old));
+	if (!sigsetjmp(after_fault, 1))
+		*bad = 1;
+	assert_true(sigismember(&mask_in_fault, SIGSEGV));
+	assert_true(sigismember(&mask_in_fault, SIGUSR1));
+	assert_false(sigismember(&mask_in_fault, SIGUSR2));
+	assert_ok(sigaction(SIGSEGV, &old, NULL));
+	close(ep);
+}
+
 int main(void)
 {
 #ifdef __SANITIZE_THREAD__
@@ -727,6 +798,8 @@ int main(void)
 		cmocka_unit_test(SIGNAL_handler_has_interrupted_malloc),
 		cmocka_unit_test(SIGNAL_children_that_end_interrupt_nobody),
 		cmocka_unit_test(SIGNAL_a_poll_in_a_handler_takes_no_wake),
+		cmocka_unit_test(SIGNAL_bad_pointers_under_fire),
+		cmocka_unit_test(SIGNAL_a_fault_has_the_mask_of_its_handler),
 	};
 
 	return run_group(signals);

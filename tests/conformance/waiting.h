@@ -24,13 +24,6 @@
 #define QUIET_MS 30
 #define COUNT_MAX 0xfffffffffffffffeull
 
-#define SKIP(...)                                                                                  \
-	do {                                                                                       \
-		print_message("skipped: " __VA_ARGS__);                                            \
-		print_message("\n");                                                               \
-		skip();                                                                            \
-	} while (0)
-
 /*
  * A kernel file does not tell when it became ready, so in a mixed set Pollux keeps the
  * order of the in-process files and that of the kernel's, not one order over both. This

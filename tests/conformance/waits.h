@@ -178,12 +178,12 @@ static inline int wait_by(enum entry e, int ep, struct epoll_event *ev, int max,
 #ifdef SYS_epoll_wait
 		return (int)syscall(SYS_epoll_wait, ep, ev, max, ms);
 #else
-		return (int)syscall(SYS_epoll_pwait, ep, ev, max, ms, NULL, 8);
+		return (int)syscall(SYS_epoll_pwait, ep, ev, max, ms, NULL, 8L);
 #endif
 	case BY_RAW_PWAIT:
-		return (int)syscall(SYS_epoll_pwait, ep, ev, max, ms, mask, 8);
+		return (int)syscall(SYS_epoll_pwait, ep, ev, max, ms, mask, 8L);
 	default:
-		return (int)syscall(SYS_epoll_pwait2, ep, ev, max, tsp, mask, 8);
+		return (int)syscall(SYS_epoll_pwait2, ep, ev, max, tsp, mask, 8L);
 	}
 }
 

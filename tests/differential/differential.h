@@ -166,7 +166,8 @@ struct step {
 	uint8_t ptr;
 	bool any_order;
 	bool skip;
-	/* a is an epoll: it is not to be polled to find out whether the call would block. */
+	/* a is an epoll, for certain: it is not to be polled to find out whether the call would
+	 * block. */
 	bool direct;
 	uint8_t room;
 	uint32_t flags;
@@ -281,6 +282,8 @@ void model_escape_all(struct model *m);
 struct item *model_item(struct model *m, struct obj *ep, struct obj *o, int number);
 void model_add_item(struct model *m, struct obj *ep, struct obj *o, int number, uint32_t events);
 void model_del_item(struct obj *ep, struct item *it);
+/* DIFFERENTIAL_ADOPT: Pollux runs with --adopt=pipe, or watched-pipe. */
+extern bool pipes_adopted, pipes_watched;
 bool kind_adopted(enum kind kind);
 
 /* --- log.c ------------------------------------------------------------------------- */

@@ -64,20 +64,28 @@ static int open_slots(struct gen *g)
 	return n;
 }
 
+static uint32_t weight(const struct op *op, enum profile p)
+{
+	if (p == PROFILE_INPROC && pipes_adopted &&
+	    (!strcmp(op->name, "new_pipe") || !strcmp(op->name, "pipe_size")))
+		p = PROFILE_MIXED;
+	return op->weight[p];
+}
+
 static const struct op *pick_op(struct gen *g, int *index)
 {
 	enum profile p = g->m.profile;
 	uint32_t total = 0, at;
 
 	for (int i = 0; i < nops; i++)
-		total += ops[i]->weight[p];
+		total += weight(ops[i], p);
 	at = below(g, total);
 	for (int i = 0; i < nops; i++) {
-		if (at < ops[i]->weight[p]) {
+		if (at < weight(ops[i], p)) {
 			*index = i;
 			return ops[i];
 		}
-		at -= ops[i]->weight[p];
+		at -= weight(ops[i], p);
 	}
 	return NULL;
 }
@@ -97,7 +105,7 @@ static void append(struct gen *g, struct step *steps, int *n, const char *name, 
 	steps[(*n)++] = s;
 }
 
-/* What is left in the epolls and eventfds at the end. */
+/* What is left in the epolls, eventfds and pipes at the end. */
 static void look_at_rest(struct gen *g, struct step *steps, int *n)
 {
 	g->m.me = &g->m.procs[0];
@@ -107,6 +115,9 @@ static void look_at_rest(struct gen *g, struct step *steps, int *n)
 	for (int i = 0; i < SLOTS; i++)
 		if (model_obj_kind(&g->m, i, KIND_EVENTFD))
 			append(g, steps, n, "read", (struct step){.a = i, .n = 8});
+	for (int i = 0; i < SLOTS; i++)
+		if (model_obj_kind(&g->m, i, KIND_PIPE_R))
+			append(g, steps, n, "read", (struct step){.a = i, .n = 100000});
 }
 
 int generate(struct gen *g, enum profile profile, uint64_t seed, struct step *steps)

@@ -7,6 +7,8 @@
  *     runs one sequence, of it only the steps KEEP (as 0-4,7,9; - for all), after the BEFORE
  *     sequences before it, and prints the calls with their results
  *
+ * DIFFERENTIAL_ADOPT in the environment says which pipes Pollux serves: pipe or watched-pipe.
+ *
  * Both print the same on the kernel and on Pollux, or one of them is wrong.
  */
 #include "differential.h"
@@ -83,6 +85,7 @@ static int prepare(enum profile profile, uint64_t number, const char *keep)
 
 int main(int argc, char **argv)
 {
+	const char *adopt = getenv("DIFFERENTIAL_ADOPT");
 	bool show = argc > 3 && !strcmp(argv[1], "show");
 	uint64_t first, count;
 	struct rlimit lim;
@@ -112,6 +115,8 @@ int main(int argc, char **argv)
 		perror("mmap");
 		return 1;
 	}
+	pipes_adopted = adopt != NULL;
+	pipes_watched = adopt && !strcmp(adopt, "watched-pipe");
 	ops_init();
 	tidy(0, &lim);
 	for (uint64_t i = first; i < first + count; i++) {

@@ -11,11 +11,16 @@
  */
 #include "differential.h"
 
-static const bool adopted[] = {[KIND_EPOLL] = true, [KIND_EVENTFD] = true, [KIND_PLAIN] = false};
+bool pipes_adopted, pipes_watched;
+
+static bool is_pipe(enum kind kind)
+{
+	return kind == KIND_PIPE_R || kind == KIND_PIPE_W;
+}
 
 bool kind_adopted(enum kind kind)
 {
-	return adopted[kind];
+	return kind == KIND_EPOLL || kind == KIND_EVENTFD || (pipes_adopted && is_pipe(kind));
 }
 
 void model_init(struct model *m, enum profile profile)
@@ -42,6 +47,8 @@ static bool is_hidden(struct model *m, int slot)
 
 void model_apply(struct model *m, struct step *s)
 {
+	struct obj *ep;
+
 	m->me = &m->procs[s->proc];
 	s->skip = s->any_order = false;
 	if (!BAD_POINTERS)
@@ -54,7 +61,8 @@ void model_apply(struct model *m, struct step *s)
 		s->skip = true;
 		return;
 	}
-	s->direct = model_obj_kind(m, s->a, KIND_EPOLL) != NULL;
+	ep = model_obj_kind(m, s->a, KIND_EPOLL);
+	s->direct = ep && !ep->unsure;
 	ops[s->op]->apply(m, s);
 }
 
@@ -103,7 +111,9 @@ struct obj *model_new(struct model *m, enum kind kind, bool nonblock)
 	}
 	memset(o, 0, offsetof(struct obj, items));
 	o->kind = kind;
-	o->where = adopted[kind] ? AT_POLLUX : AT_KERNEL;
+	o->where = !kind_adopted(kind)		    ? AT_KERNEL
+		   : is_pipe(kind) && pipes_watched ? AT_EITHER
+						    : AT_POLLUX;
 	o->nonblock = nonblock;
 	o->peer = -1;
 	return o;
@@ -245,6 +255,19 @@ static void check_watchers(struct model *m, struct obj *o)
 			}
 }
 
+/* What is no epoll; the ends of a pipe go together. */
+static void move_file(struct model *m, struct obj *o, enum where where)
+{
+	struct obj *peer = is_pipe(o->kind) && o->peer >= 0 ? &m->objs[o->peer] : NULL;
+
+	o->where = where;
+	if (peer)
+		peer->where = where;
+	check_watchers(m, o);
+	if (peer)
+		check_watchers(m, peer);
+}
+
 void model_escape(struct model *m, struct obj *o)
 {
 	if (o->where == AT_KERNEL)
@@ -255,8 +278,7 @@ void model_escape(struct model *m, struct obj *o)
 			model_escape(m, &m->objs[o->items[i].obj]);
 		return;
 	}
-	o->where = AT_KERNEL;
-	check_watchers(m, o);
+	move_file(m, o, AT_KERNEL);
 }
 
 void model_escape_pair(struct model *m, struct obj *a, struct obj *b)
@@ -281,8 +303,7 @@ void model_escape_maybe(struct model *m, struct obj *o)
 			model_escape_maybe(m, &m->objs[o->items[i].obj]);
 		return;
 	}
-	o->where = AT_EITHER;
-	check_watchers(m, o);
+	move_file(m, o, AT_EITHER);
 }
 
 /* Nothing is left on the other side, so no order is mixed by it. */

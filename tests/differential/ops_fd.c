@@ -206,9 +206,13 @@ static void dup2_apply(struct model *m, struct step *s)
 	s->skip = to != from && model_hides_edge(m, to, 1);
 	if (s->skip)
 		return;
-	if (to != from)
-		model_replace(m, to, o);
 	m->me->slot[s->b] = to;
+	if (to == from)
+		return;
+	/* A stream of libc may stand on the number. */
+	if (o->kind == KIND_PIPE_R || o->kind == KIND_PIPE_W)
+		model_escape(m, o);
+	model_replace(m, to, o);
 }
 
 static void dup2_run(const struct step *s)
@@ -285,7 +289,7 @@ static void flags_apply(struct model *m, struct step *s)
 		return;
 	if (s->n == SET_FL || s->n == FIO_NBIO)
 		o->nonblock = s->flags;
-	if (s->n >= GET_OWNER && o->kind == KIND_EVENTFD)
+	if (s->n >= GET_OWNER && o->kind != KIND_EPOLL)
 		model_escape_maybe(m, o);
 }
 

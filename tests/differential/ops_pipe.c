@@ -90,6 +90,9 @@ static void new_text(const struct step *s)
 
 /* --- capacity ------------------------------------------------------------------------ */
 
+/* More than this is not served in process. */
+#define MAX_SERVED 262144
+
 static bool size_make(struct gen *g, struct step *s)
 {
 	static const int sizes[] = {0, 1, 4096, 4097, 8192, 16384, 65536, 131072, 1 << 20};
@@ -105,8 +108,9 @@ static void size_apply(struct model *m, struct step *s)
 {
 	struct obj *o = model_obj(m, s->a);
 
-	/* Foreign to an eventfd, so that it may go to the kernel. */
-	if (o && s->how < 2 && o->kind == KIND_EVENTFD)
+	/* Foreign to an eventfd, and a size that only the kernel's pipes have. */
+	if (o && ((s->how < 2 && o->kind == KIND_EVENTFD) ||
+		  (s->how == 0 && (s->n < 0 || s->n > MAX_SERVED))))
 		model_escape_maybe(m, o);
 }
 

@@ -206,7 +206,7 @@ static void get_apply(struct model *m, struct step *s)
 {
 	struct obj *o = model_obj(m, s->a);
 
-	if (s->how && o && o->kind == KIND_EVENTFD)
+	if (s->how && o && o->kind != KIND_EPOLL)
 		model_escape_maybe(m, o);
 }
 

@@ -6,6 +6,7 @@
 #include "native/native.h"
 
 #include "base/mem.h"
+#include "epoll/engine.h"
 
 static int live_before(void **state)
 {
@@ -228,6 +229,38 @@ static void each_allocation_in_turn(void **state)
 	plx_mem_fail_after(-1);
 }
 
+/* The table of a file with many watches is made or grows later, when there is memory. */
+static void the_table_of_a_file(void **state)
+{
+	struct pollux_ep *ep = ep_new();
+	struct pollux_eventfd *e = efd_new(1, 0);
+	struct pollux_file *f = pollux_efd_file(e);
+	int n = 0;
+
+	(void)state;
+	while (n <= PLX_INDEX_FROM)
+		ep_add(ep, f, n++, EPOLLIN, 'a');
+	plx_mem_fail_after(0);
+	ep_add(ep, f, n++, EPOLLIN, 'a');
+	assert_null(f->index);
+	while (!f->index)
+		ep_add(ep, f, n++, EPOLLIN, 'a');
+	/* Each second allocation of an ADD can only be the table's. */
+	while (f->index && n < 1000) {
+		plx_mem_fail_after(1);
+		ep_add(ep, f, n++, EPOLLIN, 'a');
+		plx_mem_fail_after(-1);
+	}
+	assert_null(f->index);
+	for (int k = 0; k < n; k++)
+		assert_int_equal(ep_ctl(ep, EPOLL_CTL_ADD, f, k, EPOLLIN, 'a'), -EEXIST);
+	assert_non_null(f->index);
+	for (int k = 0; k < n; k++)
+		assert_int_equal(ep_del(ep, f, k), 0);
+	ep_put(ep);
+	efd_put(e);
+}
+
 #define LEAKLESS(fn) cmocka_unit_test_setup_teardown(fn, live_before, live_after)
 
 int main(void)
@@ -236,7 +269,7 @@ int main(void)
 		LEAKLESS(the_seam_is_there),	   LEAKLESS(making_an_epoll),
 		LEAKLESS(making_a_counter),	   LEAKLESS(adding_an_item),
 		LEAKLESS(adding_an_epoll),	   LEAKLESS(the_rest_allocates_nothing),
-		LEAKLESS(each_allocation_in_turn),
+		LEAKLESS(each_allocation_in_turn), LEAKLESS(the_table_of_a_file),
 	};
 
 	return RUN(tests);

@@ -3,8 +3,8 @@
  * MOD against an event: the writer's callback or the poll of MOD reports it, never neither.
  *
  * Mirrors: src/epoll/ctl.c ep_modify (publish interest, full barrier, poll, queue),
- * src/epoll/file.c item_wake (key filter), src/epoll/ready.c plx_item_queue, plx_ep_help and
- * plx_item_unmark, and src/epoll/harvest.c harvest_one and harvest_helped for a ONESHOT item.
+ * src/epoll/file.c item_wake (key filter), src/epoll/ready.c plx_item_queue, plx_item_queue_locked,
+ * plx_ep_help and plx_item_unmark, and src/epoll/harvest.c harvest_one and harvest_helped for a ONESHOT item.
  *
  * Checked: a ONESHOT item is armed by MOD, delivered (which disarms it), armed again. When a MOD or
  * a write has returned, a harvest that starts afterwards delivers the item if it is armed and its
@@ -80,6 +80,36 @@ inline item_queue()
 	atomic { e = 0; q = 0; n_pops = 0; }
 }
 
+/* MOD has the mutex: what it marks is on the ordered list at once. */
+inline item_queue_locked()
+{
+	atomic {
+		if
+		:: incoming -> assert(!ordered); incoming = 0; ordered = 1
+		:: else
+		fi
+	}
+	atomic {
+		q = queued;
+		if
+		:: !q -> queued = 1
+		:: else
+		fi
+	}
+	if
+	:: q ->
+		if
+		:: ordered || pushed == pops
+		:: else -> wanted = 1; help = 1
+		fi
+	:: else ->
+		assert(!ordered);
+		ordered = 1;
+		pushed = pops
+	fi;
+	q = 0
+}
+
 proctype writer(bit me)
 {
 	byte e, n_pops;
@@ -150,7 +180,7 @@ inline harvest()
 
 active proctype user()
 {
-	byte e, n_pops, arms, mods = 2, idle = 2;
+	byte arms, mods = 2, idle = 2;
 	bit q, h, got, due, armed, owed, saw;
 
 	run writer(0);
@@ -176,7 +206,7 @@ active proctype user()
 #endif
 #endif
 		if
-		:: saw -> item_queue()
+		:: saw -> item_queue_locked()
 		:: else
 		fi;
 		saw = 0

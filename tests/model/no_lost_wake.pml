@@ -2,7 +2,8 @@
 /*
  * No wake is lost between producers that push and consumers that go to sleep, with both hosts.
  *
- * Mirrors: src/epoll/ready.c plx_ep_wake_one, bell_complete, plx_bell_collect; the end of
+ * Mirrors: src/epoll/ready.c plx_ep_wake_one, bell_complete, plx_bell_collect, plx_ep_stand_in,
+ * plx_ep_stand_down (and plx_ep_spin in wait.c); the end of
  * plx_ep_harvest (src/epoll/harvest.c); plx_ep_announce, plx_ep_retract and, for the futex host,
  * futex_park and pollux_ep_wait (src/epoll/wait.c). With -DKERNEL: collect_kernel, filter_events,
  * collect_inproc, collect_both, waiter_leave and wait_mixed (src/posix/wait.c), front_unpark
@@ -35,6 +36,7 @@
  *    wakes); the mutex makes it so. An item taken may stay on the list (level-triggered).
  *  - Time-outs and signals come from one budget, else no execution would come to rest. A wait ended
  *    by a signal and one ended by cancellation do the same to the bell.
+ *  - A spin is any time between its two steps; there are SPINS of them (0 unless given).
  *  - Consumer 0 leaves for ever after two waits, consumer 1 after one, so nobody comes back to clean
  *    up what they left behind.
  *  - The load of the bell and the compare-and-swap that follows are one step: if the bell changes
@@ -49,7 +51,8 @@
  * collects and does not ring on), ONE_RING (FROZEN: one ring at a time), and with -DKERNEL:
  * COLLECT_ONE (takes one ring off instead of all), NO_PASS (a non-blocking collection takes the
  * doorbell and does not ring on), KERNEL_ONLY (a sleeper that got the kernel's event and the
- * doorbell together returns the former and does nothing about the latter). NO_COLLECT alone breaks
+ * doorbell together returns the former and does nothing about the latter), SPIN_STAYS (SPINS: who
+ * has spun in vain leaves its ring counted). NO_COLLECT alone breaks
  * nothing in this model. run.sh lists what is run each time.
  */
 
@@ -58,6 +61,9 @@
 #endif
 #ifndef LEVEL
 #define LEVEL 1
+#endif
+#ifndef SPINS
+#define SPINS 0
 #endif
 #ifndef TIMEOUTS
 #define TIMEOUTS 1
@@ -71,6 +77,7 @@ bit announce_buf[2];	/* the store of 1 waits */
 byte begun, done, collections;
 bit asleep[2];
 byte timeouts = TIMEOUTS;
+byte spins = SPINS;
 #ifdef KERNEL
 bit door, kernel_event;
 #endif
@@ -242,6 +249,25 @@ inline retract()
 	collect()
 }
 
+/* While another consumer is a sleeper; a spin that has found something goes to `again`. */
+inline spin()
+{
+	if
+	:: atomic { spins > 0 && announced[1 - me] -> spins--; announced[me] = 1; }
+	   done++;
+#ifdef BROKEN_SPIN_STAYS
+	   announced[me] = 0;
+#else
+	   retract();
+#endif
+	   if
+	   :: !list_empty -> goto again
+	   :: true
+	   fi
+	:: true
+	fi
+}
+
 #ifdef KERNEL
 /* Any part of what the kernel has; it wakes another sleeper for the rest. In one step. */
 inline take_kernel()
@@ -309,6 +335,7 @@ again:
 	:: got -> goto returned
 	:: else
 	fi;
+	spin();
 #ifdef WEAK
 	announce_buf[me] = 1;
 #ifndef BROKEN_NO_SLEEP_BARRIER

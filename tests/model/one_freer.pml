@@ -24,26 +24,26 @@
  *
  * -DNONPRIMARY: the item has its own mark word.
  * Broken variants: NO_GRACE (freed at once), ONE_GRACE (help cleared before the first grace
- * period), NO_CLEAR (help not cleared), EP_PUT_EARLY (the item's reference to the epoll dropped
- * at removal), NO_EP_GET (closing side holds no own reference to the epoll), NO_TRYGET (close of
- * the epoll does not leave the item to the closing side), NO_IN_FLIGHT (removal does not wait for
- * a push under way), NO_EPOCH (primary: epoch kept), NO_MARK (-DNONPRIMARY: mark not set for
- * ever), NO_READ_LOCK (harvest uses the help slot outside the read lock), NO_DEAD (primary: a
- * producer does not look whether the item is dead). run.sh lists those that are run each time; the
- * others take longer than they are worth there.
+ * period), NO_CLEAR (help not cleared), PUT_AT_CLOSE (the common reference to the epoll dropped by
+ * its close though an item is left), NO_HELP_REF (who helps first takes no reference), HELP_GET
+ * (takes it although it was the last), NO_TRYGET (close of the epoll does not leave the item to the
+ * closing side), NO_IN_FLIGHT (removal does not wait for a push under way), NO_EPOCH (primary: epoch
+ * kept), NO_MARK (-DNONPRIMARY: mark not set for ever), NO_READ_LOCK (harvest uses the help slot
+ * outside the read lock), NO_DEAD (primary: a producer does not look whether the item is dead).
+ * run.sh lists those that are run each time; the others take longer than they are worth there.
  */
 
 #ifndef HARVESTS
 #define HARVESTS 1
 #endif
 
-byte file_refs = 1, epf_refs = 1, ep_refs = 2;
-bit file_zero, epf_zero, retired, released;
+byte file_refs = 1, epf_refs = 1, ep_refs = 1;
+bit file_zero, epf_zero, closed, retired, released;
 byte item_freed, ep_freed, file_freed;
 bit mtx;
 
 bit on_list = 1, in_set = 1, dead;
-bit queued, incoming, ordered, help;
+bit queued, incoming, ordered, help, ever;
 byte epoch, pops, pushed = 255;
 
 byte rcu[3];
@@ -100,9 +100,17 @@ inline remove()
 	atomic { touch_item; assert(!dead); dead = 1; in_set = 0; }
 	/* item_claim: no producer can push from now on, but for one that has QUEUED already. */
 	atomic {
+#ifdef NONPRIMARY
+		touch_item;
+#else
+		touch_file;
+#endif
 		q = queued;
 #ifndef BROKEN_NO_MARK
 		queued = 1;
+#endif
+#ifndef BROKEN_NO_EPOCH
+		epoch++;
 #endif
 	}
 	if
@@ -123,20 +131,21 @@ inline remove()
 	:: else
 	fi;
 #ifndef NONPRIMARY
-	/* plx_item_unmark: the mark goes back to the file. */
-	pops++;
-	atomic {
-		touch_file;
-		queued = 0;
+	if
+	:: file_refs > 0 ->
+		/* plx_item_unmark: the mark goes back to the file. */
+		pops++;
+		atomic {
+			touch_file;
+			queued = 0;
 #ifndef BROKEN_NO_EPOCH
-		epoch++;
+			epoch++;
 #endif
-	}
+		}
+	:: else
+	fi;
 #endif
 	q = 0;
-#ifdef BROKEN_EP_PUT_EARLY
-	ep_put();
-#endif
 	assert(!retired);
 	retired = 1
 }
@@ -174,7 +183,35 @@ proctype writer(byte me)
 			atomic { touch_item; q = (pushed == p); }
 			if
 			:: q
-			:: else -> atomic { touch_ep; help = 1; }
+			:: else ->
+				/* plx_ep_help: who sets `ever` takes a reference on the epoll. */
+				q = 1;
+#ifndef BROKEN_NO_HELP_REF
+				atomic { touch_item; q = ever; ever = 1; }
+				if
+				:: !q ->
+					atomic {
+						touch_ep;
+#ifdef BROKEN_HELP_GET
+						q = 1;
+#else
+						q = (ep_refs > 0);
+#endif
+						ep_refs = ep_refs + q;
+					}
+					if
+					:: !q -> atomic { touch_item; ever = 0; }
+					:: else
+					fi
+				:: else
+				fi;
+#else
+				atomic { touch_item; ever = 1; }
+#endif
+				if
+				:: q -> atomic { touch_ep; help = 1; }
+				:: else
+				fi
 			fi;
 			q = 1
 		:: else ->
@@ -276,7 +313,7 @@ out:
 /* The last put of the file. */
 proctype file_closer()
 {
-	bit q, found;
+	bit q, found, last;
 	byte s0, s1, s2;
 
 	file_zero;
@@ -286,13 +323,7 @@ proctype file_closer()
 			touch_file;
 			found = on_list;
 			if
-			:: found ->
-				touch_item;
-#ifndef BROKEN_NO_EP_GET
-				touch_ep;
-				assert(ep_refs > 0);
-				ep_refs++;
-#endif
+			:: found -> touch_item; touch_ep; assert(ep_refs > 0)
 			:: else
 			fi
 		}
@@ -300,10 +331,12 @@ proctype file_closer()
 		:: found ->
 			lock_mtx();
 			remove();
+			atomic { touch_ep; last = (closed && !in_set); }
 			unlock_mtx();
-#ifndef BROKEN_NO_EP_GET
-			ep_put();
-#endif
+			if
+			:: last -> ep_put()
+			:: else
+			fi
 		:: else -> break
 		fi
 	od;
@@ -315,7 +348,7 @@ proctype file_closer()
 /* The last put of the epoll's file. */
 proctype ep_closer()
 {
-	bit q, got;
+	bit q, got, last;
 	byte s0, s1, s2;
 
 	epf_zero;
@@ -338,12 +371,25 @@ proctype ep_closer()
 #endif
 	:: else
 	fi;
+	/* In C the loop comes round once more before it finds nothing to remove. */
+	atomic {
+		touch_ep;
+		closed = 1;
+#ifdef BROKEN_PUT_AT_CLOSE
+		last = 1;
+#else
+		last = !in_set;
+#endif
+	}
 	unlock_mtx();
 	if
 	:: got -> atomic { touch_file; file_refs--; file_zero = (file_refs == 0); }
 	:: else
 	fi;
-	ep_put()
+	if
+	:: last -> ep_put()
+	:: else
+	fi
 }
 
 proctype reclaim_item()
@@ -355,14 +401,21 @@ proctype reclaim_item()
 #ifndef BROKEN_ONE_GRACE
 	grace();
 #endif
+	if
+	:: ever ->
 #ifndef BROKEN_NO_CLEAR
-	atomic { touch_ep; help = 0; }
+		atomic { touch_ep; help = 0; }
 #endif
-	grace();
+		grace()
+	:: else
+	fi;
 #endif
 	item_freed++;
-#ifndef BROKEN_EP_PUT_EARLY
-	ep_put()
+#ifndef BROKEN_NO_HELP_REF
+	if
+	:: ever -> ep_put()
+	:: else
+	fi
 #endif
 }
 

@@ -11,6 +11,9 @@
  * write's wake, once both have returned.
  * -DCHANGE=2: the epoll becomes watched: the same, its poll finds the item on the lists or in the
  * help slot, unless a harvest has delivered it.
+ * -DCHANGE=4: the item is removed and then another watch becomes the first of the list, which bumps
+ * nothing (watch_link): that the removal has moved the epoch (item_claim) has to be enough. Checked:
+ * as for 1. A wake walks the list as it found its beginning.
  * -DCHANGE=3: no change; a consumer goes to sleep, writers 0 and 1 may stop at any step for ever.
  * Checked: when nothing moves, the consumer does not sleep while a write of writer 2 has returned
  * and is not delivered. QUIET is therefore set after the wake of the sleeper, not before.
@@ -24,7 +27,8 @@
  * Broken variants: NO_BUMP (change without bump), BUMP_FIRST (bump before the publication),
  * NO_BARRIER, CLEAR_ONLY (QUIET cleared, epoch kept), CHECK_FIRST (the writer checks the conditions
  * before it loads the word), QUIET_FIRST (-DCHANGE=3: QUIET set before the wake),
- * RELOAD (-DCHANGE=3: QUIET set for a stay on the list that began after the own wake). CHECK_FIRST
+ * RELOAD (-DCHANGE=3: QUIET set for a stay on the list that began after the own wake),
+ * CLAIM_KEEPS (-DCHANGE=4: the removal keeps the epoch). CHECK_FIRST
  * breaks nothing in this model since the word is compared as a whole.
  */
 
@@ -38,6 +42,12 @@ byte pushed = 255;
 bit incoming, help;
 
 bit other, other_buf;			/* the second watch, or "epoll is watched" */
+#if CHANGE == 4
+bit linked = 1, dead;			/* the item */
+#define ALONE (linked && !other)
+#else
+#define ALONE (!other)
+#endif
 bit made[3], returned[3], there;	/* ghosts: not seen by the other, write returned, change done */
 
 bit announced, asleep, bell, mtx;
@@ -70,7 +80,10 @@ inline wake_one()
 
 inline tell_other()
 {
-#if CHANGE != 3
+#if CHANGE == 4
+	/* Not behind an item that was the beginning of the list. */
+	skip
+#elif CHANGE != 3
 	if
 	:: other -> made[me] = 0
 	:: else
@@ -102,7 +115,10 @@ proctype writer(byte me; byte n)
 		:: true ->
 		   atomic { e = epoch; c = cnt; q = queued; qt = quiet; }
 		   p = pops;
-		   alone = !other;
+		   alone = ALONE;
+#if CHANGE == 4
+		   alone = alone && !dead;
+#endif
 		   atomic {
 			if
 			:: alone && !q && epoch == e && cnt == c && !queued && quiet == qt ->
@@ -124,8 +140,23 @@ proctype writer(byte me; byte n)
 		   fi
 #endif
 		fi;
+#if CHANGE == 4
+		atomic {
+			if
+			:: other -> made[me] = 0; goto done_
+			:: !other && !linked -> goto done_
+			:: else
+			fi
+		}
+#endif
 retry:
 		atomic { e = epoch; q = queued; qt = quiet; c = cnt; }
+#if CHANGE == 4
+		if
+		:: dead -> goto done_
+		:: else
+		fi;
+#endif
 		p = pops;
 		if
 		:: q ->
@@ -145,13 +176,16 @@ retry:
 #endif
 			/* plx_item_try_quiet */
 #ifdef BROKEN_CHECK_FIRST
-			alone = !other;
+			alone = ALONE;
 			atomic { e = epoch; q = queued; qt = quiet; c = cnt; }
 			p = pushed;
 #else
 			atomic { e = epoch; q = queued; qt = quiet; c = cnt; }
 			p = pushed;
-			alone = !other;
+			alone = ALONE;
+#endif
+#if CHANGE == 4
+			alone = alone && !dead;
 #endif
 			if
 #ifdef BROKEN_RELOAD
@@ -233,7 +267,7 @@ inline harvest()
 	:: else -> got = h
 	fi;
 	h = 0;
-#if CHANGE != 1
+#if CHANGE == 2 || CHANGE == 3
 	if
 	:: got -> seen()
 	:: else
@@ -285,8 +319,45 @@ inline bump()
 	}
 }
 
+#if CHANGE == 4
+inline remove_item()
+{
+	atomic { !mtx -> mtx = 1; }
+	linked = 0;
+	dead = 1;
+	atomic {
+		q = queued;
+		queued = 1;
+		quiet = 0;
+#ifndef BROKEN_CLAIM_KEEPS
+		epoch++;
+#endif
+	}
+	if
+	:: q -> atomic { incoming -> incoming = 0; }
+	:: else
+	fi;
+	pops++;
+	atomic {
+		queued = 0;
+		quiet = 0;
+#ifndef BROKEN_CLAIM_KEEPS
+		epoch++;
+#endif
+	}
+	atomic { q = 0; mtx = 0; }
+}
+#endif
+
 proctype change()
 {
+#if CHANGE == 4
+	bit q;
+
+	remove_item();
+	other_buf = 1;
+	(!other_buf);
+#else
 #ifdef BROKEN_BUMP_FIRST
 	bump();
 #endif
@@ -297,8 +368,9 @@ proctype change()
 #if !defined(BROKEN_BUMP_FIRST) && !defined(BROKEN_NO_BUMP)
 	bump();
 #endif
+#endif
 	atomic {
-#if CHANGE == 1
+#if CHANGE == 1 || CHANGE == 4
 		seen();
 #else
 		/* A poll of the epoll waits for a harvest. */

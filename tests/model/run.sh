@@ -30,6 +30,8 @@ wake_futex ok no_lost_wake
 wake_weak ok no_lost_wake -DWEAK -DTIMEOUTS=0
 wake_kernel ok no_lost_wake -DKERNEL -DTIMEOUTS=0 -DLEVEL=0 -DWAITS=1
 wake_kernel_timeout ok no_lost_wake -DKERNEL -DALONE -DLEVEL=0 -DWAITS=1
+wake_spin ok no_lost_wake -DSPINS=2 -DTIMEOUTS=0
+wake_kernel_spin ok no_lost_wake -DKERNEL -DALONE -DSPINS=1 -DTIMEOUTS=0 -DLEVEL=0 -DWAITS=1
 wake_each ok no_lost_wake -DFROZEN
 wake_one_ring broken no_lost_wake -DFROZEN -DBROKEN_ONE_RING
 wake_no_push_barrier broken no_lost_wake -DWEAK -DBROKEN_NO_PUSH_BARRIER
@@ -40,6 +42,7 @@ wake_begun_counts broken no_lost_wake -DBROKEN_BEGUN_COUNTS
 wake_late_done broken no_lost_wake -DBROKEN_LATE_DONE
 wake_no_last_harvest broken no_lost_wake -DBROKEN_NO_LAST_HARVEST
 wake_no_leave broken no_lost_wake -DBROKEN_NO_LEAVE
+wake_spin_stays broken no_lost_wake -DSPINS=1 -DTIMEOUTS=0 -DBROKEN_SPIN_STAYS
 wake_collect_one broken no_lost_wake -DKERNEL -DBROKEN_COLLECT_ONE
 freer ok one_freer
 freer_own_mark ok one_freer -DNONPRIMARY
@@ -48,6 +51,20 @@ freer_no_clear broken one_freer -DBROKEN_NO_CLEAR
 freer_no_tryget broken one_freer -DBROKEN_NO_TRYGET
 freer_no_in_flight broken one_freer -DBROKEN_NO_IN_FLIGHT
 freer_no_dead broken one_freer -DBROKEN_NO_DEAD
+freer_put_at_close broken one_freer -DBROKEN_PUT_AT_CLOSE
+freer_no_help_ref broken one_freer -DBROKEN_NO_HELP_REF
+freer_help_get broken one_freer -DBROKEN_HELP_GET
+grace ok grace
+grace_no_note_barrier broken grace -DBROKEN_NO_NOTE_BARRIER
+grace_no_begin_barrier broken grace -DBROKEN_NO_BEGIN_BARRIER
+grace_number_late broken grace -DBROKEN_NUMBER_LATE
+grace_not_greater broken grace -DBROKEN_NOT_GREATER
+changers ok changers
+changers_no_grace broken changers -DBROKEN_NO_GRACE
+changers_no_await broken changers -DBROKEN_NO_AWAIT
+changers_inside_late broken changers -DBROKEN_INSIDE_LATE
+changers_no_look broken changers -DBROKEN_NO_LOOK
+changers_leave_early broken changers -DBROKEN_LEAVE_EARLY
 topology ok topology
 topology_no_mutex broken topology -DBROKEN_NO_MUTEX
 topology_down_only broken topology -DBROKEN_DOWN_ONLY
@@ -59,9 +76,11 @@ mod_no_help broken mod -DBROKEN_NO_HELP
 quiet_watch ok quiet -DCHANGE=1
 quiet_nested ok quiet -DCHANGE=2
 quiet_sleep ok quiet -DCHANGE=3
+quiet_first ok quiet -DCHANGE=4
 quiet_bump_first broken quiet -DCHANGE=1 -DBROKEN_BUMP_FIRST
 quiet_sleep_quiet_first broken quiet -DCHANGE=3 -DBROKEN_QUIET_FIRST
 quiet_sleep_reload broken quiet -DCHANGE=3 -DBROKEN_RELOAD
+quiet_first_claim_keeps broken quiet -DCHANGE=4 -DBROKEN_CLAIM_KEEPS
 aio_call ok aio_table -DCALLER -DSETUPS
 aio_stray ok aio_table -DSTRAY -DSETUPS
 aio_destroys ok aio_table -DCALLER -DDESTROYERS
@@ -80,6 +99,20 @@ aio_no_mark_test broken aio_table -DDESTROYERS -DBROKEN_NO_MARK_TEST
 aio_no_setup_call broken aio_table -DDESTROYERS -DBROKEN_NO_SETUP_CALL
 aio_no_lock_once broken aio_table -DTAKER -DBROKEN_NO_LOCK_ONCE
 aio_no_dead_look broken aio_table -DTAKER -DBROKEN_NO_DEAD_LOOK
+handover_call ok handover -DCALLER -DDESTROY
+handover_take ok handover -DTAKER -DDESTROY
+handover_destroys ok handover -DDESTROY -DDESTROYS
+handover_moves ok handover -DDESTROY -DMOVES
+handover_not_alone broken handover -DCALLER -DBROKEN_NOT_ALONE
+handover_no_lock broken handover -DTAKER -DBROKEN_NO_LOCK
+handover_unused_first broken handover -DCALLER -DBROKEN_UNUSED_FIRST
+handover_moving_late broken handover -DCALLER -DBROKEN_MOVING_LATE
+handover_no_moved broken handover -DCALLER -DBROKEN_NO_MOVED
+handover_no_again broken handover -DCALLER -DBROKEN_NO_AGAIN
+handover_given_late broken handover -DDESTROY -DBROKEN_GIVEN_LATE
+handover_no_section broken handover -DDESTROY -DBROKEN_NO_SECTION
+handover_no_grace broken handover -DTAKER -DDESTROY -DBROKEN_NO_GRACE
+handover_by_address broken handover -DDESTROY -DMOVES -DBROKEN_BY_ADDRESS
 '
 
 here=$(cd "$(dirname "$0")" && pwd) || exit 1

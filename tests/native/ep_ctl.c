@@ -436,6 +436,140 @@ static void EP_WKU_02_wakeup_changes_nothing(void **state)
 	obj_put(o);
 }
 
+/* --- the limit, with threads --- */
+
+#define HOARDERS 3
+#define LIMIT 150
+
+struct hoarder {
+	pthread_t thread;
+	pthread_barrier_t *step;
+	struct pollux_ep *ep;
+	struct obj *o;
+	long added;
+};
+
+/* Has added and removed, so it may hold credits, and stays there while others add. */
+static void *hoard(void *arg)
+{
+	struct hoarder *h = arg;
+
+	ep_add(h->ep, &h->o->file, 0, EPOLLIN, 0);
+	assert_int_equal(ep_del(h->ep, &h->o->file, 0), 0);
+	pthread_barrier_wait(h->step);
+	pthread_barrier_wait(h->step);
+	/* The limit is used up: nothing is left for this thread either. */
+	assert_int_equal(ep_ctl(h->ep, EPOLL_CTL_ADD, &h->o->file, 0, EPOLLIN, 0), -ENOSPC);
+	pthread_barrier_wait(h->step);
+	return NULL;
+}
+
+static void EP_ADD_07_the_limit_is_exact_whoever_holds_credits(void **state)
+{
+	struct hoarder h[HOARDERS];
+	struct pollux_ep *ep = ep_new();
+	struct obj *o = obj_new(0);
+	pthread_barrier_t step;
+
+	(void)state;
+	pollux_ep_set_max_watches(LIMIT);
+	pthread_barrier_init(&step, NULL, HOARDERS + 1);
+	for (int i = 0; i < HOARDERS; i++) {
+		h[i] = (struct hoarder){.step = &step, .ep = ep_new(), .o = obj_new(0)};
+		assert_int_equal(pthread_create(&h[i].thread, NULL, hoard, &h[i]), 0);
+	}
+	pthread_barrier_wait(&step);
+	for (int key = 0; key < LIMIT; key++)
+		ep_add(ep, &o->file, key, EPOLLIN, 0);
+	assert_int_equal(ep_ctl(ep, EPOLL_CTL_ADD, &o->file, LIMIT, EPOLLIN, 0), -ENOSPC);
+	assert_int_equal(pollux_ep_watches(), LIMIT);
+	pthread_barrier_wait(&step);
+	pthread_barrier_wait(&step);
+	assert_int_equal(ep_del(ep, &o->file, 0), 0);
+	ep_add(ep, &o->file, 0, EPOLLIN, 0);
+	assert_int_equal(ep_ctl(ep, EPOLL_CTL_ADD, &o->file, LIMIT, EPOLLIN, 0), -ENOSPC);
+	/* A limit below what there is refuses, and takes nothing away. */
+	pollux_ep_set_max_watches(10);
+	assert_int_equal(pollux_ep_watches(), LIMIT);
+	assert_int_equal(ep_del(ep, &o->file, 0), 0);
+	assert_int_equal(ep_ctl(ep, EPOLL_CTL_ADD, &o->file, 0, EPOLLIN, 0), -ENOSPC);
+	pollux_ep_set_max_watches(-1);
+	for (int i = 0; i < HOARDERS; i++) {
+		pthread_join(h[i].thread, NULL);
+		ep_put(h[i].ep);
+		obj_put(h[i].o);
+	}
+	pthread_barrier_destroy(&step);
+	ep_put(ep);
+	obj_put(o);
+}
+
+#define CROWD 4
+#define CROWD_LIMIT 100
+#define CROWD_ROUNDS 300
+static long crowd_now, crowd_most;
+
+/* Up to the limit and down again, counted: before ADD is called, after DEL has returned. */
+static void *crowd(void *arg)
+{
+	struct hoarder *h = arg;
+	int64_t end = now_ns() + SOON_MS * 1000000ll;
+
+	pthread_barrier_wait(h->step);
+	for (int round = 0; round < CROWD_ROUNDS && now_ns() < end;) {
+		int n = 0;
+
+		while (n < CROWD_LIMIT &&
+		       ep_ctl(h->ep, EPOLL_CTL_ADD, &h->o->file, n, EPOLLIN, 0) == 0) {
+			long now = __atomic_add_fetch(&crowd_now, 1, __ATOMIC_SEQ_CST);
+			long most = __atomic_load_n(&crowd_most, __ATOMIC_SEQ_CST);
+
+			while (now > most &&
+			       !__atomic_compare_exchange_n(&crowd_most, &most, now, false,
+							    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+				;
+			n++;
+		}
+		h->added += n;
+		/* Another one may have it all, and be preempted. */
+		if (!n)
+			sched_yield();
+		round += n > 0;
+		while (n > 0) {
+			__atomic_sub_fetch(&crowd_now, 1, __ATOMIC_SEQ_CST);
+			assert_int_equal(ep_del(h->ep, &h->o->file, --n), 0);
+		}
+	}
+	return NULL;
+}
+
+static void EP_ADD_07_threads_that_reach_the_limit_together_do_not_exceed_it(void **state)
+{
+	struct hoarder h[CROWD];
+	pthread_barrier_t step;
+
+	(void)state;
+	crowd_now = crowd_most = 0;
+	pthread_barrier_init(&step, NULL, CROWD);
+	for (int i = 0; i < CROWD; i++)
+		h[i] = (struct hoarder){.step = &step, .ep = ep_new(), .o = obj_new(0)};
+	pollux_ep_set_max_watches(CROWD_LIMIT);
+	for (int i = 0; i < CROWD; i++)
+		assert_int_equal(pthread_create(&h[i].thread, NULL, crowd, &h[i]), 0);
+	for (int i = 0; i < CROWD; i++)
+		pthread_join(h[i].thread, NULL);
+	assert_true(crowd_most <= CROWD_LIMIT);
+	assert_int_equal(crowd_now, 0);
+	assert_int_equal(pollux_ep_watches(), 0);
+	pollux_ep_set_max_watches(-1);
+	for (int i = 0; i < CROWD; i++) {
+		assert_true(h[i].added > 0);
+		ep_put(h[i].ep);
+		obj_put(h[i].o);
+	}
+	pthread_barrier_destroy(&step);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -445,6 +579,8 @@ int main(void)
 		TEST(EP_CTL_09_lookup_errors),
 		TEST(EP_CTL_10_watch_limit_comes_last_and_leaves_nothing),
 		TEST(EP_CTL_13_ctl_works_while_others_sleep),
+		TEST(EP_ADD_07_the_limit_is_exact_whoever_holds_credits),
+		TEST(EP_ADD_07_threads_that_reach_the_limit_together_do_not_exceed_it),
 		TEST(EP_ADD_01_error_and_hangup_are_always_wanted),
 		TEST(EP_ADD_02_no_interest_reports_error_and_hangup),
 		TEST(EP_ADD_03_ready_at_add_is_queued_and_wakes),

@@ -2,6 +2,9 @@
 /* EPOLLEXCLUSIVE: who is told, in which order, and who counts as woken. */
 #include "native.h"
 
+#include <sched.h>
+#include <semaphore.h>
+
 #define N 4
 
 struct set {
@@ -116,6 +119,73 @@ static void EP_EXC_04_what_counts_as_a_success(void **state)
 	}
 }
 
+/* A host whose clock stands still and whose sleepers do not get to run. */
+struct still {
+	uint32_t parked, rung;
+	sem_t go;
+};
+
+static int still_park(void *host, uint32_t *bell, int64_t deadline)
+{
+	struct still *h = host;
+
+	(void)bell;
+	(void)deadline;
+	__atomic_fetch_add(&h->parked, 1, __ATOMIC_SEQ_CST);
+	while (sem_wait(&h->go) != 0)
+		;
+	return 0;
+}
+
+static void still_unpark(void *host, uint32_t *bell)
+{
+	(void)bell;
+	__atomic_fetch_add(&((struct still *)host)->rung, 1, __ATOMIC_SEQ_CST);
+}
+
+static int64_t still_now(void *host)
+{
+	(void)host;
+	return 0;
+}
+
+/* The one who has been woken has not run yet, and the epoll is too busy to wake another. */
+static void EP_EXC_04_a_sleeper_of_a_busy_epoll_is_a_success(void **state)
+{
+	static const struct pollux_host_ops ops = {still_park, still_unpark, still_now};
+	struct still h = {.parked = 0};
+	struct pollux_ep *busy, *next = ep_new();
+	struct obj *o = obj_new(0);
+	struct waiter *w[2];
+	int first;
+
+	(void)state;
+	sem_init(&h.go, 0, 0);
+	assert_int_equal(pollux_ep_new(&busy, &ops, &h), 0);
+	ep_add(busy, &o->file, 0, EPOLLIN | EPOLLET | EPOLLEXCLUSIVE, 'a');
+	ep_add(next, &o->file, 0, EPOLLIN | EPOLLET | EPOLLEXCLUSIVE, 'b');
+	for (int i = 0; i < 2; i++)
+		w[i] = waiter_begin(busy, 1, POLLUX_FOREVER);
+	while (__atomic_load_n(&h.parked, __ATOMIC_SEQ_CST) < 2)
+		sched_yield();
+	for (int i = 0; i < 2; i++)
+		obj_fire(o, EPOLLIN, EPOLLIN);
+	assert_int_equal(h.rung, 1);
+	assert_none(next);
+	for (int i = 0; i < 2; i++)
+		sem_post(&h.go);
+	first = waiters_first(w, 2);
+	assert_int_equal(w[first]->n, 1);
+	free(w[first]);
+	obj_fire(o, EPOLLIN, EPOLLIN);
+	sem_post(&h.go);
+	waiter_gets(w[!first], 'a');
+	ep_put(busy);
+	ep_put(next);
+	obj_put(o);
+	sem_destroy(&h.go);
+}
+
 static void EP_EXC_05_without_sleepers_all_are_told(void **state)
 {
 	struct set s = set_new("xxxx", EPOLLIN);
@@ -180,6 +250,7 @@ int main(void)
 		TEST(EP_EXC_02_exclusive_ones_come_last_and_oldest_first),
 		TEST(EP_EXC_03_the_first_success_ends_the_search),
 		TEST(EP_EXC_04_what_counts_as_a_success),
+		TEST(EP_EXC_04_a_sleeper_of_a_busy_epoll_is_a_success),
 		TEST(EP_EXC_05_without_sleepers_all_are_told),
 		TEST(EP_EXC_06_one_wake_wakes_the_epoll_that_was_added_first),
 		TEST(EP_EXC_07_a_watcher_of_the_epoll_does_not_count),

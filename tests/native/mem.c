@@ -7,7 +7,12 @@
 #include "base/mem.h"
 
 #define OBJECTS 400
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+/* It is their allocator, and they take their time. */
+#define ROUNDS 400
+#else
 #define ROUNDS 4000
+#endif
 #define THREADS 4
 
 static const size_t sizes[] = {1,    64,   65,	 100,  128,  200,   256,   300,	  512,	 1000,

@@ -36,6 +36,30 @@ public class Nio {
 		System.out.println("rate\t" + name + "\t" + count * 1e9 / (System.nanoTime() - began));
 	}
 
+	// Whoever sleeps is woken by the one that comes: there is no other that could make up for it.
+	static void sleepers() throws Exception {
+		int woken = 0, rounds = 60;
+		try (Selector selector = Selector.open()) {
+			for (; woken < rounds; woken++) {
+				Thread other = new Thread(() -> {
+					try {
+						Thread.sleep(3);
+					} catch (InterruptedException e) {
+						// nobody does
+					}
+					selector.wakeup();
+				});
+				other.start();
+				long start = System.nanoTime();
+				selector.select(10000);
+				if (System.nanoTime() - start > 9_000_000_000L)
+					break;
+				other.join();
+			}
+		}
+		result("sleepers woken", woken);
+	}
+
 	// Threads queue work and wake the selector; each waits for its answer before the next.
 	static void wakeups() throws Exception {
 		int threads = 4, rounds = 3000 * SCALE;
@@ -269,6 +293,7 @@ public class Nio {
 
 	public static void main(String[] args) throws Exception {
 		wakeups();
+		sleepers();
 		echo();
 		pipes();
 		asynchronous();

@@ -206,7 +206,11 @@ def event_threads(rounds):
         t.start()
     sums, events = [0] * threads, 0
     while events < threads * rounds:
-        for fd, what in ep.poll(30):
+        began = time.monotonic()
+        ready = ep.poll(20)
+        if not ready or time.monotonic() - began > 19:
+            raise ValueError("no event in 20 seconds")
+        for fd, what in ready:
             k = efds.index(fd)
             n = os.eventfd_read(fd)
             os.eventfd_write(backs[k], n)
@@ -220,6 +224,26 @@ def event_threads(rounds):
     for fd in efds + backs:
         os.close(fd)
     return sums, seen
+
+
+def sleepers_woken():
+    """Whoever sleeps is woken by the one that comes: there is no other that could make up for it."""
+    woken, rounds = 0, 60
+    e = os.eventfd(0)
+    with select.epoll() as ep:
+        ep.register(e, select.EPOLLIN)
+        for _ in range(rounds):
+            other = threading.Timer(0.003, os.eventfd_write, (e, 1))
+            other.start()
+            # At the end of the time there may be an event, too: nobody has been woken by it.
+            began = time.monotonic()
+            ready = ep.poll(10)
+            if not ready or time.monotonic() - began > 9:
+                break
+            woken += os.eventfd_read(e)
+            other.join()
+    os.close(e)
+    return woken
 
 
 def every_selector():
@@ -335,6 +359,7 @@ def main():
     timed("events", 8 * rounds, lambda: event_threads(rounds))
     served = results["events"][1]
     results["events"] = results["events"][0]
+    timed("sleepers", 0, sleepers_woken)
     timed("echo", 10 * 300 * SCALE, lambda: asyncio.run(echo_server(10, 300 * SCALE)))
     timed("threads", 0, lambda: asyncio.run(from_threads(4, 2000 * SCALE)))
     timed("asyncio", 0, lambda: asyncio.run(async_rest()))

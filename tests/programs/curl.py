@@ -118,8 +118,8 @@ def scenario(side, server):
     curl("limited", "--limit-rate", "4M", url + "/big")
     # Many at once, by curl's own loop, and the files they leave.
     os.mkdir(side.path("many"))
-    curl("parallel", "--no-progress-meter", "-Z", "--parallel-max", "20", "-o", side.path("many", "#1"),
-         url + "/n/[1-300]")
+    curl("parallel", "--no-progress-meter", "-Z", "--parallel-max", "20",
+         "-o", side.path("many", "#1"), url + "/n/[1-300]")
     all_ = hashlib.sha256()
     names = sorted(os.listdir(side.path("many")), key=int)
     for name in names:

@@ -88,7 +88,7 @@ def scenario(side, make):
     with open("/proc/%d/stat" % pid) as f:
         fields = f.read().rpartition(")")[2].split()
     said = []
-    for _ in range(20):
+    for _ in range(200):
         said.append(ask(port, question, last).splitlines()[-2:])
     os.kill(pid, signal.SIGTERM)
     ended = harness.wait_for(lambda: pid not in harness.descendants(os.getpid()), 20)

@@ -121,8 +121,8 @@ def client(port, number, keep, count, state):
 def clients(port, keep, count, number=4):
     state = {"bad": [], "backends": {}, "generations": set(), "lock": threading.Lock(),
              "over": False}
-    state["threads"] = [threading.Thread(target=client, args=(port, i, keep, count, state))
-                        for i in range(number)]
+    state["threads"] = [threading.Thread(target=client, args=(port, i, keep, count, state),
+                                         daemon=True) for i in range(number)]
     for t in state["threads"]:
         t.start()
     return state

@@ -28,7 +28,7 @@ def results(text):
 
 
 def body(test):
-    folder, why = test.source("libevent")
+    folder, why = test.source("libevent", alone=True)
     if not folder:
         print("skip: libevent's sources cannot be had here: " + why)
         raise SystemExit(harness.SKIP)

@@ -19,7 +19,7 @@ def results(text):
 
 
 def body(test):
-    folder, why = test.source("libuv1")
+    folder, why = test.source("libuv1", alone=True)
     if not folder:
         print("skip: libuv's sources cannot be had here: " + why)
         raise SystemExit(harness.SKIP)

@@ -50,7 +50,8 @@ class Load:
         self.port, self.sums, self.keep = port, sums, keep
         self.over = threading.Event()
         self.good, self.bad = [0] * clients, []
-        self.threads = [threading.Thread(target=self.client, args=(i,)) for i in range(clients)]
+        self.threads = [threading.Thread(target=self.client, args=(i,), daemon=True)
+                        for i in range(clients)]
         for t in self.threads:
             t.start()
 

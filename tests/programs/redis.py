@@ -115,8 +115,8 @@ def blocked(port, wrong):
 
 
 def rates_of(side, port, requests, *options):
-    r = subprocess.run(["redis-benchmark", "-p", str(port), "-n", str(requests), "-c", "30", "--csv",
-                        "-t", "set,get,lpush"] + list(options), stdout=subprocess.PIPE,
+    r = subprocess.run(["redis-benchmark", "-p", str(port), "-n", str(requests), "-c", "30",
+                        "--csv", "-t", "set,get,lpush"] + list(options), stdout=subprocess.PIPE,
                        stderr=subprocess.STDOUT, text=True, timeout=120)
     rates = {}
     for row in csv.reader(io.StringIO(r.stdout)):
@@ -147,8 +147,9 @@ def scenario(side):
     c.call("FLUSHALL")
 
     wrong = []
-    threads = [threading.Thread(target=writer, args=(port, i, wrong)) for i in range(6)]
-    threads.append(threading.Thread(target=blocked, args=(port, wrong)))
+    threads = [threading.Thread(target=writer, args=(port, i, wrong), daemon=True)
+               for i in range(6)]
+    threads.append(threading.Thread(target=blocked, args=(port, wrong), daemon=True))
     for t in threads:
         t.start()
     saves = rewrites = under_load = 0
@@ -179,8 +180,8 @@ def scenario(side):
     side.check(redis.stop(signal.SIGTERM) == 0, "redis ends with status 0", redis.said())
     if side.pollux:
         side.check(redis.adopted("epolls") >= 1, "redis was served", redis.said())
-    for name, options in (("the AOF", ("--appendonly", "yes")), ("the RDB", ("--appendonly", "no"))):
-        again, c = server(*options)
+    for name, append in ("the AOF", "yes"), ("the RDB", "no"):
+        again, c = server("--appendonly", append)
         side.check(c.call("DEBUG", "DIGEST") == digest and c.call("DBSIZE") == keys,
                    "the same data after a restart from %s" % name, again.said())
         c.close()

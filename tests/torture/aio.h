@@ -32,6 +32,21 @@ static inline void aio_begin(void)
 	plx_aio_mode = aio_async() ? PLX_AIO_ASYNC : PLX_AIO_AUTO;
 }
 
+/*
+ * Beside forks: a child that ends while the thread which forks has its signals blocked makes
+ * the kernel wake another thread for nothing, for SIGCHLD is not ignored at once then.
+ */
+static inline int aio_getevents_beside_forks(aio_context_t ctx, long min, long nr,
+					     struct io_event *ev)
+{
+	int n;
+
+	do
+		n = pollux_io_getevents(ctx, min, nr, ev, NULL);
+	while (n < 0 && errno == EINTR);
+	return n;
+}
+
 /* A file of which each request has a block to itself. */
 static inline int aio_file(void)
 {

@@ -235,9 +235,7 @@ static void run(enum what what, bool hands, unsigned int nr, int per_test)
 		thread_start(&t[n], submitter, &p[n]);
 	}
 	thread_start(&f, feeder, s);
-	while (!stopping() &&
-	       now_ns() - start < (atomic_get(&s->reaped) > ENOUGH ? torture_ns() / per_test
-								   : SOON_MS * 1000000ll))
+	while (torture_part_until(start, per_test, atomic_get(&s->reaped) > ENOUGH))
 		sleep_ms(2);
 	atomic_set(&torture_stop, 1);
 	for (int i = 0; i < SUBMITTERS; i++)
@@ -267,15 +265,16 @@ static void run(enum what what, bool hands, unsigned int nr, int per_test)
 	for (int i = 0; i < reapers; i++)
 		thread_join(&t[i]);
 	assert_false(torture_failed);
-	/* Ends that nobody took may stand before the last events. */
-	for (int left = 1; left > 0;) {
+	/* Ends that nobody took may stand before the last events, which may be on their way. */
+	(void)await(({
 		struct timespec none = {0};
 		struct io_event ev[8];
+		int left = pollux_io_getevents(s->ctx, 0, 8, ev, &none);
 
-		left = pollux_io_getevents(s->ctx, 0, 8, ev, &none);
 		for (int i = 0; i < left; i++)
 			taken(s, &ev[i]);
-	}
+		left <= 0 && atomic_get(&s->reaped) >= atomic_get(&s->submitted);
+	}));
 	assert_false(torture_failed);
 	print_message("%d, %s, %u: %lu and %lu submitted, %lu reaped (%lu by hand), %lu cancelled, "
 		      "%lu times full\n",

@@ -275,8 +275,7 @@ static void run(unsigned int roles, int per_test)
 	}
 	for (int i = 0; i < n; i++)
 		thread_start(&t[i], part, &p[i]);
-	while (!stopping() && now_ns() - start < (s.rounds > enough ? torture_ns() / per_test
-								    : SOON_MS * 1000000ll)) {
+	while (torture_part_until(start, per_test, s.rounds > enough)) {
 		s.ctx = aio_new(8);
 		s.won = 0;
 		req_init(&s.r[0], s.fd, 1, -1);

@@ -28,13 +28,13 @@ static bool pass(aio_context_t ctx, int fd, uint64_t block, bool poll, int event
 
 		req_transfer(&r);
 		if (pollux_io_submit(ctx, 1, &list) != 1 ||
-		    pollux_io_getevents(ctx, 1, 1, &ev, NULL) != 1 || req_event(&ev) != &r)
+		    aio_getevents_beside_forks(ctx, 1, 1, &ev) != 1 || req_event(&ev) != &r)
 			return false;
 		if (!poll)
 			continue;
 		req_poll(&r);
 		if (write(event, &(uint64_t){1}, 8) != 8 || pollux_io_submit(ctx, 1, &list) != 1 ||
-		    pollux_io_getevents(ctx, 1, 1, &ev, NULL) != 1 || req_event(&ev) != &r)
+		    aio_getevents_beside_forks(ctx, 1, 1, &ev) != 1 || req_event(&ev) != &r)
 			return false;
 	}
 	return !torture_failed;

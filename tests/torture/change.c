@@ -54,10 +54,10 @@ static void run(bool counter, enum what what)
 	if (what == MOD || what == REARM)
 		ep_add(s.ep, shared_file(&s), 0, EPOLLET, 'a');
 	thread_start(&t, waker, &s);
-	while (!stopping() && now_ns() - start < torture_ns() / 4) {
+	while (torture_part_until(start, 4, s.rounds > 50 && s.queued_by_ctl > 0)) {
 		uint32_t mode = s.rounds & 1 ? EPOLLET : 0;
 		struct epoll_event ev = {0};
-		unsigned long pushes = points_passed("push_before_link");
+		unsigned long pushes = points_passed("push_before_pushed");
 		uint64_t v;
 
 		if (!meet(&s.m))
@@ -66,7 +66,7 @@ static void run(bool counter, enum what what)
 			   shared_file(&s), 0, EPOLLIN | (what == REARM ? EPOLLONESHOT : mode),
 			   'a') != 0)
 			broken("ctl failed");
-		s.queued_by_ctl += points_passed("push_before_link") != pushes;
+		s.queued_by_ctl += points_passed("push_before_pushed") != pushes;
 		if (!meet(&s.m))
 			break;
 		/* Both have returned. */

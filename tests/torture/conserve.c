@@ -101,7 +101,7 @@ static void run(enum shape shape, uint32_t mode, int writers, int readers)
 	for (int i = 0; i < writers; i++)
 		thread_start(&t[i], writer, &s);
 	/* There are many shapes: each has a part of the time. */
-	while (!stopping() && now_ns() - start < torture_ns() / 3)
+	while (torture_part_until(start, 3, atomic_get(&s.waits) > 10))
 		sleep_ms(2);
 	atomic_set(&torture_stop, 1);
 	for (int i = 0; i < writers; i++)

@@ -76,10 +76,7 @@ static void run(int big, int flags, bool watched)
 	torture_begin();
 	for (int i = 0; i < 4; i++)
 		thread_start(&t[i], i < 2 ? writer : reader, &s);
-	/* However busy the machine: until the claim has been put to the test at all. */
-	while (!stopping() && (now_ns() - start < torture_ns() / 4 ||
-			       ((rounds <= 20 || s.reads <= 20 || (big && grown <= 20)) &&
-				now_ns() - start < 60 * 1000000000ll))) {
+	while (torture_part_until(start, 4, rounds > 20 && s.reads > 20 && (!big || grown > 20))) {
 		struct epoll_event ev;
 
 		s.in = s.out = 0;

@@ -133,8 +133,7 @@ static void run(unsigned int roles, bool nested, int per_test)
 	}
 	for (int i = 0; i < n; i++)
 		thread_start(&t[i], part, &p[i]);
-	while (!stopping() && now_ns() - start < (run_met(roles, s.rounds) ? torture_ns() / per_test
-									   : SOON_MS * 1000000ll)) {
+	while (torture_part_until(start, per_test, run_met(roles, s.rounds))) {
 		s.ep = NULL;
 		if (pollux_ep_new(&s.ep, NULL, NULL) != 0)
 			broken("no memory");

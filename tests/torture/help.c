@@ -193,7 +193,7 @@ static void random_producers(void **state)
 	}
 	for (int i = 0; i < 4; i++)
 		thread_start(&t[i], own_main, &o[i]);
-	torture_sleep();
+	torture_sleep_until(points_passed("help_before_slot") > helps);
 	torture_end(t, 4);
 	for (int i = 0; i < 4; i++) {
 		turns += o[i].turns;

@@ -18,9 +18,8 @@ static void collector(struct thread *t)
 	struct shared *s = t->arg;
 	uint32_t r = (uint32_t)t->tid;
 	struct epoll_event ev[ITEMS];
-	unsigned long n = 0;
 
-	for (; !stopping(); n++) {
+	for (unsigned long n = 0; !stopping(); n = atomic_add(&s->waits, 1)) {
 		struct pollux_ep *ep = s->up && rnd(&r) & 1 ? s->up : s->ep;
 
 		if (pollux_ep_wait(ep, ev, 1 + rnd(&r) % ITEMS, 0) < 1)
@@ -28,7 +27,6 @@ static void collector(struct thread *t)
 		if (!pollux_file_poll(pollux_ep_file(ep)))
 			broken("poll %lu found nothing although items are ready", n);
 	}
-	atomic_add(&s->waits, n);
 }
 
 static void waker(struct thread *t)
@@ -54,7 +52,7 @@ static void run(bool nested, int ready)
 		ep_add(s.up, pollux_ep_file(s.ep), 0, EPOLLIN, 'e');
 	for (int i = 0; i < 4; i++)
 		thread_start(&t[i], i ? collector : waker, &s);
-	torture_sleep();
+	torture_sleep_until(atomic_get(&s.waits) > 100 && atomic_get(&s.fires) > 100);
 	torture_end(t, 4);
 	print_message("%lu collections, %lu wakes\n", s.waits, s.fires);
 	assert_true(s.waits > 100 && s.fires > 100);

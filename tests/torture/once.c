@@ -66,7 +66,7 @@ static void edges(struct shared *s, int writers, int collectors)
 		thread_start(&t[i], writer, s);
 	for (int i = writers; i < writers + collectors; i++)
 		thread_start(&t[i], collector, s);
-	torture_sleep();
+	torture_sleep_until(points_passed("help_before_slot") > helps || writers == 1);
 	torture_end(t, writers + collectors);
 	/* The last edge of each is still there or has been delivered: nothing hides. */
 	for (int n; (n = pollux_ep_wait(s->ep, ev, ITEMS, 0)) > 0;)
@@ -156,6 +156,14 @@ static void oneshot_collector(struct thread *t)
 	}
 }
 
+static bool all_written(const struct shared *s)
+{
+	for (int i = 0; i < ITEMS; i++)
+		if (!atomic_get(&s->writes[i]))
+			return false;
+	return true;
+}
+
 static void oneshot(void **state)
 {
 	struct shared s;
@@ -171,7 +179,7 @@ static void oneshot(void **state)
 		s.is_armed[i] = 1;
 	for (int i = 0; i < 5; i++)
 		thread_start(&t[i], i < 2 ? writer : oneshot_collector, &s);
-	torture_sleep();
+	torture_sleep_until(atomic_get(&s.events[0]) > 100 && all_written(&s));
 	torture_end(t, 5);
 	/* All are armed now and nothing has been read: all are there, once. */
 	n = pollux_ep_wait(s.ep, ev, ITEMS, 0);

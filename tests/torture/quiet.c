@@ -146,6 +146,8 @@ struct shared {
 	struct pollux_ep *ep, *up;
 	struct pollux_eventfd *e;
 	unsigned long written, taken, quiets, tops;
+	/* No writer is left. */
+	int over;
 };
 
 static void writer(struct thread *t)
@@ -167,7 +169,7 @@ static void reader(struct thread *t)
 	struct epoll_event ev;
 	uint64_t v;
 
-	while (atomic_get(&s->taken) < atomic_get(&s->written) || !stopping()) {
+	while (!atomic_get(&s->over) || atomic_get(&s->taken) < atomic_get(&s->written)) {
 		if (pollux_ep_wait(s->ep, &ev, 1, 10000000) != 1)
 			continue;
 		/* Once and not until it is empty: the next edge has to come by itself. */
@@ -196,15 +198,19 @@ static void random_quiet(void **state)
 {
 	struct shared s = {.ep = ep_new(), .up = ep_new(), .e = efd_new(0, 0)};
 	unsigned long tried = points_passed("quiet_before_cas");
-	struct thread t[4];
+	struct thread t[3], r;
 
 	(void)state;
 	torture_begin();
 	ep_add(s.ep, pollux_efd_file(s.e), 0, EPOLLIN | EPOLLET, 'a');
-	for (int i = 0; i < 4; i++)
-		thread_start(&t[i], i < 2 ? writer : i == 2 ? reader : come_and_go, &s);
-	torture_sleep();
-	torture_end(t, 4);
+	thread_start(&r, reader, &s);
+	for (int i = 0; i < 3; i++)
+		thread_start(&t[i], i < 2 ? writer : come_and_go, &s);
+	torture_sleep_until(points_passed("quiet_before_cas") > tried && atomic_get(&s.quiets) &&
+			    atomic_get(&s.tops));
+	torture_end(t, 3);
+	atomic_set(&s.over, 1);
+	thread_join(&r);
 	tried = points_passed("quiet_before_cas") - tried;
 	print_message("%lu written, %lu taken, quiet tried %lu times, seen %lu times, %lu tops\n",
 		      s.written, s.taken, tried, s.quiets, s.tops);

@@ -13,6 +13,7 @@ struct shared {
 	struct pollux_ep *ep;
 	struct obj *o[N];
 	int64_t timeout;
+	bool stand_in;
 	unsigned long got, timed_out, rounds;
 	int quit;
 };
@@ -20,7 +21,22 @@ struct shared {
 struct sleeper {
 	struct shared *s;
 	unsigned long turn;
+	uint32_t random;
 };
+
+/* As a waiter does that spins while others sleep. */
+static void spin(struct sleeper *me)
+{
+	bool came = false;
+
+	plx_ep_stand_in(me->s->ep);
+	for (uint32_t i = rnd(&me->random) % 64; i && !came; i--) {
+		if (!(rnd(&me->random) & 31))
+			sched_yield();
+		came = !plx_ready_empty(me->s->ep);
+	}
+	plx_ep_stand_down(me->s->ep, came);
+}
 
 /* One event a round. */
 static void sleeper(struct thread *t)
@@ -36,6 +52,8 @@ static void sleeper(struct thread *t)
 			sched_yield();
 			continue;
 		}
+		if (s->stand_in)
+			spin(me);
 		n = pollux_ep_wait(s->ep, &ev, 1, s->timeout);
 		if (n == 1) {
 			me->turn++;
@@ -48,9 +66,9 @@ static void sleeper(struct thread *t)
 	}
 }
 
-static void run(uint32_t mode, int64_t timeout)
+static void run(uint32_t mode, int64_t timeout, bool stand_in)
 {
-	struct shared s = {.ep = ep_new(), .timeout = timeout};
+	struct shared s = {.ep = ep_new(), .timeout = timeout, .stand_in = stand_in};
 	struct sleeper me[N];
 	struct thread t[N];
 	unsigned long asleep = points_passed("announce_before_look");
@@ -62,10 +80,13 @@ static void run(uint32_t mode, int64_t timeout)
 	for (int i = 0; i < N; i++) {
 		s.o[i] = obj_new(0);
 		ep_add(s.ep, &s.o[i]->file, 0, EPOLLIN | mode, i);
-		me[i] = (struct sleeper){.s = &s};
+		me[i] = (struct sleeper){.s = &s, .random = i + 1};
 		thread_start(&t[i], sleeper, &me[i]);
 	}
-	while (!stopping() && now_ns() - start < torture_ns() / 2) {
+	while (torture_part_until(start, 2,
+				  s.rounds > 20 &&
+					  points_passed("bell_before_unpark") > rung + 20 &&
+					  (timeout <= 0 || atomic_get(&s.timed_out)))) {
 		unsigned long round = atomic_add(&s.rounds, 1) + 1;
 
 		/* Sometimes all sleep before the first event, sometimes none. */
@@ -99,20 +120,69 @@ static void run(uint32_t mode, int64_t timeout)
 static void edges(void **state)
 {
 	(void)state;
-	run(EPOLLET, POLLUX_FOREVER);
+	run(EPOLLET, POLLUX_FOREVER, false);
 }
 
 static void levels(void **state)
 {
 	(void)state;
-	run(0, POLLUX_FOREVER);
+	run(0, POLLUX_FOREVER, false);
 }
 
 /* Some leave by time-out just as they are chosen (EP-WAKE-09). */
 static void time_outs(void **state)
 {
 	(void)state;
-	run(EPOLLET, 60000);
+	run(EPOLLET, 60000, false);
+}
+
+/* Some spin before they sleep, while others sleep already. */
+static void spinners(void **state)
+{
+	(void)state;
+	run(EPOLLET, POLLUX_FOREVER, true);
+	run(0, POLLUX_FOREVER, true);
+}
+
+/* In a busy epoll who spins takes the place of a ring; what it leaves behind is rung for. */
+static void a_spinner_stands_in_for_a_ring(void **state)
+{
+	struct pollux_ep *ep = ep_new();
+	struct obj *a = obj_new(0), *b = obj_new(0);
+	struct waiter *w;
+	unsigned long rung;
+
+	(void)state;
+	torture_begin();
+	points_delay(false);
+	ep_add(ep, &a->file, 0, EPOLLIN | EPOLLET, 'a');
+	ep_add(ep, &b->file, 0, EPOLLIN | EPOLLET, 'b');
+	for (int busy = 0; busy < 2; busy++) {
+		int64_t at = busy ? now_ns() + 3600 * 1000000000ll : 0;
+
+		w = waiter_new(ep, 1);
+		rung = points_passed("bell_before_unpark");
+		atomic_set(&ep->collected_at, at);
+		plx_ep_stand_in(ep);
+		obj_fire(a, EPOLLIN, EPOLLIN);
+		assert_int_equal(points_passed("bell_before_unpark"), rung + !busy);
+		if (busy) {
+			plx_ep_stand_down(ep, true);
+			assert_one(ep, EPOLLIN, 'a');
+			atomic_set(&ep->collected_at, at);
+			obj_fire(b, EPOLLIN, EPOLLIN);
+			waiter_gets(w, 'b');
+		} else {
+			waiter_gets(w, 'a');
+			plx_ep_stand_down(ep, false);
+		}
+		assert_none(ep);
+		obj_set(a, 0);
+		obj_set(b, 0);
+	}
+	ep_put(ep);
+	obj_put(a);
+	obj_put(b);
 }
 
 /* What arrives while another thread collects wakes a sleeper. */
@@ -210,6 +280,8 @@ int main(void)
 		TEST(edges),
 		TEST(levels),
 		TEST(time_outs),
+		TEST(spinners),
+		TEST(a_spinner_stands_in_for_a_ring),
 		TEST(arrival_during_a_collection),
 		TEST(arrival_before_the_sleep),
 	};

@@ -231,10 +231,82 @@ static void a_file_and_the_epoll_too_many(void **state)
 	obj_put(p.o);
 }
 
+/* Whether j, or what hangs below it, watches i. */
+static bool reaches(struct shared *s, int j, int i)
+{
+	if (i == j)
+		return true;
+	for (int k = 0; k < EPS; k++)
+		if (s->link[j][k] && reaches(s, k, i))
+			return true;
+	return false;
+}
+
+static int height(struct shared *s, int j)
+{
+	int highest = 0;
+
+	for (int i = 0; i < EPS; i++) {
+		int h = s->link[i][j] ? height(s, i) : 0;
+
+		if (h > highest)
+			highest = h;
+	}
+	return highest + 1;
+}
+
+/*
+ * What a walk notes about an epoll that closes a loop must not be reckoned with later
+ * (R5): each answer is that of an oracle without notes, after any number of refusals.
+ */
+static void each_answer_is_that_of_an_oracle(void **state)
+{
+	struct shared s = {0};
+	unsigned long taken = 0, loops = 0, deep = 0;
+	int64_t start = now_ns();
+	uint32_t r = 4;
+
+	(void)state;
+	torture_begin();
+	for (int i = 0; i < EPS; i++)
+		s.ep[i] = ep_new();
+	while (torture_until(start, taken && loops && deep)) {
+		int i = rnd(&r) % EPS, j = rnd(&r) % EPS, want, got;
+		struct pollux_file *f = pollux_ep_file(s.ep[j]);
+		bool loop;
+
+		if (i == j)
+			continue;
+		/* Few removals: the sets are nearly full all the time. */
+		if (s.link[i][j]) {
+			if (rnd(&r) % 3 == 0) {
+				assert_int_equal(ep_del(s.ep[i], f, 0), 0);
+				s.link[i][j] = false;
+			}
+			continue;
+		}
+		loop = reaches(&s, j, i);
+		want = loop || depth(&s, j, 1) + height(&s, i) > 5 ? -ELOOP : 0;
+		got = ep_ctl(s.ep[i], EPOLL_CTL_ADD, f, 0, EPOLLIN, j);
+		if (got != want)
+			broken("%d below %d: %d, not %d", j, i, got, want);
+		s.link[i][j] = got == 0;
+		taken += got == 0;
+		loops += loop;
+		deep += got != 0 && !loop;
+	}
+	assert_false(torture_failed);
+	print_message("%lu taken, %lu loops, %lu too deep\n", taken, loops, deep);
+	assert_true(taken && loops && deep);
+	for (int i = 0; i < EPS; i++)
+		ep_put(s.ep[i]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(no_loop_and_no_sixth_level),
+		TEST(each_answer_is_that_of_an_oracle),
 		TEST(exactly_one_of_two),
 		TEST(a_file_and_the_epoll_too_many),
 	};

@@ -56,20 +56,30 @@ static inline bool torture_goes_on(int64_t start)
 	return !stopping() && now_ns() - start < torture_ns();
 }
 
-/* Goes on for longer, within bounds, if the race has not been met by then. */
+/* What a test waits for in vain: the machine is broken, or the race cannot be met. */
+#define TORTURE_AT_MOST (60 * 1000000000ll)
+
+/*
+ * For one of several parts of the time; for longer, within bounds, if the race has not been
+ * met by then, however busy the machine is.
+ */
+static inline bool torture_part_until(int64_t start, int parts, bool met)
+{
+	return !stopping() && now_ns() - start < (met ? torture_ns() / parts : TORTURE_AT_MOST);
+}
+
 static inline bool torture_until(int64_t start, bool met)
 {
-	return torture_goes_on(start) ||
-	       (!met && !stopping() && now_ns() - start < SOON_MS * 1000000ll);
+	return torture_part_until(start, 1, met);
 }
 
-static inline void torture_sleep(void)
-{
-	int64_t start = now_ns();
-
-	while (torture_goes_on(start))
-		sleep_ms(5);
-}
+/* Sleeps while other threads do it. */
+#define torture_sleep_until(met)                                                                   \
+	do {                                                                                       \
+		int64_t start_ = now_ns();                                                         \
+		while (torture_until(start_, met))                                                 \
+			sleep_ms(5);                                                               \
+	} while (0)
 
 static inline void torture_begin(void)
 {

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Threads that wait for events.
+ *
+ * A waiter that needs more events than there are takes none of them until they are all there
+ * (or its wait ends): others may need fewer (AIO-GET-09). So it only listens. It sleeps in the
+ * kernel's own call on the twin, so that signals, masks and time-outs are the kernel's, but with
+ * room for events at an address that nobody can write to: whatever comes to the twin ends the
+ * sleep with EFAULT, and stays where it is (AIO-GET-08). Events are taken from the twin under
+ * kioctx.lock only, and nobody ever has one in hand that he will not keep.
+ *
+ * No wake is lost. A waiter is in the list before it lets go of the lock under which it has
+ * emptied the twin, and sleeps for a single event. What comes to the twin after that ends its
+ * sleep. What is in our own ring does not; so whoever gives up the lock makes sure that a bell is
+ * in the twin, or on its way there, while our ring has what some waiter needs, or the context is
+ * dead (plx_aio_due). Whoever removes the bell is under the same rule. A waiter that has been
+ * woken by a bell that was for others must not sleep on the twin before they have heard it: the
+ * bell would wake it again at once. It sleeps by the clock meanwhile, and not for long.
+ *
+ * A handler may leave the sleep for good, by siglongjmp, and then the stack is not ours any
+ * more. So what is in the list is in memory of its own, and the thread's note says which waiter
+ * it has, for the next call that waits and for the end of the thread. A handler may also
+ * destroy the context, or fork: for the kernel the call that it has interrupted is over.
+ *
+ * A signal that comes together with an event that is not enough is told by the count of handlers
+ * that the drop-in keeps: it ends the call all the same.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include "aio/ring.h"
+#include "base/clock.h"
+#include "base/delay.h"
+#include "base/inside.h"
+#include "base/mem.h"
+#include "base/sys.h"
+#include "posix/posix.h"
+
+/* No address of a program's, on any machine that we know. */
+#define NOWHERE (-4096l)
+/* How long a waiter stays away from the twin. */
+#define AWAY_NS 100000
+#define NAP_NS 1000000
+
+struct plx_aio_waiter {
+	struct plx_aio_waiter *next;
+	struct plx_aio_waiter **at;
+	struct plx_kioctx *k;
+	int64_t need;
+	/* What the note said before: of a sleep that a handler of this thread has interrupted. */
+	struct plx_aio_waiter *outer;
+	/* Where on the stack the call is. */
+	void *frame;
+};
+
+/* The innermost wait of this thread, and memory for the next. */
+static __thread struct plx_aio_waiter *note, *spare;
+static PLX_START_PAGE pthread_key_t wait_key;
+static PLX_START_PAGE pthread_once_t wait_once = PTHREAD_ONCE_INIT;
+
+/* What the kernel's sixth argument points to. */
+struct sigarg {
+	const uint64_t *mask;
+	size_t size;
+};
+
+bool plx_aio_due(struct plx_kioctx *k)
+{
+	const struct plx_aio_waiter *w = k->waiters;
+	bool due;
+
+	if (plx_likely(!w) || k->bell)
+		return false;
+	due = plx_aio_dead(k);
+	for (uint32_t used = plx_ring_used(k); w && !due; w = w->next)
+		due = w->need <= used;
+	k->bell = due;
+	return due;
+}
+
+/* kioctx.lock held. */
+static void unlist(struct plx_aio_waiter *me)
+{
+	if (!me->at)
+		return;
+	*me->at = me->next;
+	if (me->next)
+		me->next->at = me->at;
+	me->at = NULL;
+}
+
+static void list(struct plx_aio_waiter *me, int64_t need)
+{
+	struct plx_kioctx *k = me->k;
+
+	me->need = need;
+	if (me->at)
+		return;
+	me->next = k->waiters;
+	if (me->next)
+		me->next->at = &me->next;
+	me->at = &k->waiters;
+	k->waiters = me;
+}
+
+/* --- the note ------------------------------------------------------------------------------- */
+
+/* The waiter, and the call inside the context with it. */
+static void leave(struct plx_aio_waiter *w)
+{
+	struct plx_kioctx *k = w->k;
+	bool ring;
+
+	w->k = NULL;
+	plx_lock(&k->lock, PLX_RANK_AIO);
+	unlist(w);
+	ring = plx_aio_due(k);
+	plx_unlock(&k->lock, PLX_RANK_AIO);
+	if (ring)
+		plx_aio_ring_bell(k);
+	plx_aio_put(k, 0);
+}
+
+/* The innermost wait was left by a jump. */
+static void drop(void)
+{
+	struct plx_aio_waiter *w = note;
+
+	if (w->k && !plx_aio_inherited(w->k))
+		leave(w);
+	note = w->outer;
+	plx_free(w);
+}
+
+void plx_aio_wait_forsake(struct plx_kioctx *k)
+{
+	for (struct plx_aio_waiter *w = note; w; w = w->outer)
+		if (w->k == k)
+			leave(w);
+}
+
+void plx_aio_wait_check(void *frame)
+{
+	stack_t stack;
+
+	/* In a handler the waits are those that it has interrupted. */
+	if (plx_likely(!note) || (char *)frame < (char *)note->frame ||
+	    plx_sys2(SYS_sigaltstack, NULL, &stack) < 0 || (stack.ss_flags & SS_ONSTACK))
+		return;
+	while (note && (char *)frame >= (char *)note->frame)
+		drop();
+}
+
+static void thread_exit(void *p)
+{
+	PLX_INSIDE();
+	(void)p;
+	while (note)
+		drop();
+	plx_free(spare);
+	spare = NULL;
+}
+
+static void wait_init(void)
+{
+	pthread_key_create(&wait_key, thread_exit);
+}
+
+void plx_aio_wait_init(void)
+{
+	pthread_once(&wait_once, wait_init);
+}
+
+static void thread_begin(void)
+{
+	static __thread bool begun;
+
+	if (plx_likely(begun))
+		return;
+	plx_aio_wait_init();
+	begun = pthread_setspecific(wait_key, &note) == 0;
+}
+
+/* The caller's own call inside k is the waiter's from here to the end. NULL without memory. */
+static struct plx_aio_waiter *waiter_new(struct plx_kioctx *k, void *frame)
+{
+	struct plx_aio_waiter *me = spare;
+
+	thread_begin();
+	spare = NULL;
+	if (!me)
+		me = plx_zalloc(sizeof(*me));
+	if (!me)
+		return NULL;
+	*me = (struct plx_aio_waiter){.k = k, .outer = note, .frame = frame};
+	note = me;
+	return me;
+}
+
+static void waiter_end(struct plx_aio_waiter *me)
+{
+	note = me->outer;
+	if (spare)
+		plx_free(me);
+	else
+		spare = me;
+}
+
+/* --- sleeping ------------------------------------------------------------------------------- */
+
+bool plx_aio_let_signals_in(const struct plx_aio_want *w, int64_t ns)
+{
+	struct timespec ts = {.tv_sec = 0, .tv_nsec = ns};
+	PLX_OUTSIDE(sleep);
+
+	if (sleep.interrupted && !w->masked)
+		return true;
+	return plx_sys6(SYS_ppoll, 0, 0, (long)&ts, w->masked ? (long)&w->mask : 0, sizeof(w->mask),
+			0) == -EINTR;
+}
+
+/* By the clock, for up to ns. What ends the wait, or 0. */
+static long nap(const struct plx_aio_want *w, int64_t left, int64_t ns)
+{
+	if (left == 0)
+		return -ETIME;
+	return plx_aio_let_signals_in(w, left < 0 || left > ns ? ns : left) ? -EINTR : 0;
+}
+
+/* On the twin. 0: something is there. Else what ends the wait. */
+static long sleep_on_twin(struct plx_kioctx *k, const struct plx_aio_want *w, int64_t left)
+{
+	struct timespec ts = {.tv_sec = left / PLX_NSEC, .tv_nsec = left % PLX_NSEC};
+	struct sigarg sig = {.mask = &w->mask, .size = sizeof(w->mask)};
+	uint32_t handlers = plx_inside.handlers;
+	long r;
+
+	PLX_DELAY(aio_sleep);
+	{
+		PLX_OUTSIDE(sleep);
+		/* A signal that came since the call began and has waited interrupts it. */
+		bool over = sleep.interrupted && !w->masked;
+
+		if (over)
+			ts = (struct timespec){0};
+		/* The call that the program made: a stop without a handler ends the one only. */
+		r = plx_sys6(w->pget ? SYS_io_pgetevents : SYS_io_getevents, k->twin, 1, 1, NOWHERE,
+			     left < 0 && !over ? 0 : (long)&ts, w->masked ? (long)&sig : 0);
+		if (over)
+			r = -EINTR;
+	}
+	PLX_DELAY(aio_woken);
+	if (r == 0)
+		return -ETIME;
+	if (r != -EFAULT)
+		return r;
+	return plx_inside.handlers != handlers ? -EINTR : 0;
+}
+
+static int64_t time_left(int64_t deadline)
+{
+	int64_t now;
+
+	if (!deadline)
+		return -1;
+	now = plx_now_ns();
+	return now < deadline ? deadline - now : 0;
+}
+
+/* kioctx.lock held. Events of the twin that are not in our ring. */
+static uint32_t with_twin(const struct plx_kioctx *k)
+{
+	const struct plx_aio_ring *t = (struct plx_aio_ring *)plx_load_acq(&k->twin);
+
+	if (!t)
+		return 0;
+	return (plx_load_acq(&t->tail) + k->twin_nr - plx_load(&t->head)) % k->twin_nr;
+}
+
+/* kioctx.lock held. Whether need events are there; else none is left with the twin. */
+static bool there(struct plx_kioctx *k, int64_t need)
+{
+	if (plx_ring_used(k) + (int64_t)with_twin(k) - k->bell >= need)
+		return true;
+	plx_aio_twin_drain(k);
+	return plx_ring_used(k) >= need;
+}
+
+/* One look, of a call that has got events already and is to end if it is over. */
+struct look {
+	long got;
+	long r;
+	bool first;
+	bool over;
+	bool done;
+	/* Nothing that is there would end a sleep on the twin. */
+	bool quiet;
+};
+
+/* Takes what is to be taken, and says in the list what is still needed. */
+static void look(struct plx_kioctx *k, const struct plx_aio_want *w, struct look *l,
+		 struct plx_aio_waiter *me)
+{
+	bool ring;
+
+	plx_lock(&k->lock, PLX_RANK_AIO);
+	l->r = 0;
+	l->done = l->over || !w->timeout || plx_aio_dead(k);
+	/* At first it takes what there is (AIO-GET-02). */
+	if (l->first || l->done || there(k, w->min - l->got)) {
+		l->r = plx_aio_take(k, w->user + l->got, w->nr - l->got);
+		l->got += l->r > 0 ? l->r : 0;
+		l->done |= l->r < 0 || l->got >= w->min;
+	}
+	l->first = false;
+	if (me && l->done)
+		unlist(me);
+	else if (me)
+		list(me, w->min - l->got);
+	ring = plx_aio_due(k);
+	l->quiet = !k->bell && !with_twin(k);
+	plx_unlock(&k->lock, PLX_RANK_AIO);
+	if (ring)
+		plx_aio_ring_bell(k);
+}
+
+long plx_aio_wait(struct plx_kioctx **ctx, const struct plx_aio_want *w, bool *slept)
+{
+	struct plx_kioctx *k = *ctx;
+	struct plx_aio_waiter *me = NULL;
+	struct look l = {.first = true};
+	int64_t deadline = 0;
+	long over = 0;
+
+	for (;;) {
+		look(k, w, &l, me);
+		if (l.done)
+			break;
+		if (w->timeout > 0 && !deadline &&
+		    __builtin_add_overflow(plx_now_ns(), w->timeout, &deadline))
+			deadline = INT64_MAX;
+		if (me && l.quiet) {
+			over = sleep_on_twin(k, w, time_left(deadline));
+			*slept = true;
+		} else if (me) {
+			over = nap(w, time_left(deadline), AWAY_NS);
+		} else if (plx_aio_twin_make(k) == 0 &&
+			   (me = waiter_new(k, __builtin_frame_address(0)))) {
+			continue;
+		} else {
+			/* Nothing to sleep on: memory, or the machine's limit of AIO, is used up.
+			 */
+			over = nap(w, time_left(deadline), NAP_NS);
+		}
+		l.over = over != 0;
+		if ((me && !me->k) || plx_aio_inherited(k)) {
+			/* Destroyed by a handler, or this is the child of a handler's fork. */
+			*ctx = NULL;
+			if (me)
+				waiter_end(me);
+			return l.got ? l.got : -EINTR;
+		}
+	}
+	if (me)
+		waiter_end(me);
+	if (l.got || l.r < 0)
+		return l.got ? l.got : l.r;
+	if (plx_aio_dead(k))
+		return -EINVAL;
+	return over == -ETIME ? 0 : over;
+}

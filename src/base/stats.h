@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a program does with what we serve, counted only if somebody wants to know: else each
+ * place costs a look at a word that nobody writes.
+ */
+#ifndef PLX_BASE_STATS_H
+#define PLX_BASE_STATS_H
+
+#include "base/atomic.h"
+
+enum plx_stat {
+	/* Calls answered in process, and system calls that were made for them. */
+	PLX_STAT_READS,
+	PLX_STAT_WRITES,
+	PLX_STAT_CTLS,
+	PLX_STAT_WAITS,
+	PLX_STAT_POLLS,
+	PLX_STAT_MADE,
+	/* Calls on epolls of ours that were the kernel's alone. */
+	PLX_STAT_KERNEL_CTLS,
+	PLX_STAT_KERNEL_WAITS,
+	/* Items put on a ready list, those that were there, those given out, in how many turns. */
+	PLX_STAT_QUEUED,
+	PLX_STAT_STAYED,
+	PLX_STAT_COLLECTED,
+	PLX_STAT_TURNS,
+	/* Sleepers rung for, and sleeps that ended without an event. */
+	PLX_STAT_RINGS,
+	PLX_STAT_IDLE,
+	/* Requests of AIO by who did them. */
+	PLX_STAT_AIO_INLINE,
+	PLX_STAT_AIO_ASYNC,
+	PLX_STAT_AIO_KERNEL,
+	PLX_STATS,
+};
+
+extern uint32_t plx_stats_wanted;
+
+void plx_stat_add(enum plx_stat what, uint64_t n);
+/* One turn of a collection has given out n. */
+void plx_stat_turn(uint64_t n);
+uint64_t plx_stat_sum(enum plx_stat what);
+uint64_t plx_stat_longest(void);
+/* In the child of a fork, which counts anew. */
+void plx_stat_reset(void);
+
+static inline void plx_stat(enum plx_stat what)
+{
+	if (plx_unlikely(plx_load(&plx_stats_wanted)))
+		plx_stat_add(what, 1);
+}
+
+#endif

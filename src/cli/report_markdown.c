@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/* The report as a text, for a mail or a repository. */
+#include "report.h"
+
+#include <string.h>
+
+/* A vertical bar would end the cell. */
+static void cell_text(FILE *f, const char *text)
+{
+	for (; *text; text++) {
+		if (*text == '|' || *text == '<' || *text == '*' || *text == '_' || *text == '~')
+			fputc('\\', f);
+		fputs(*text == '\n' ? "; " : (char[]){*text, '\0'}, f);
+	}
+}
+
+static void write_table(FILE *f, const struct table *t)
+{
+	if (t->caption)
+		fprintf(f, "%s:\n\n", t->caption);
+	for (size_t row = 0; row < table_rows(t); row++) {
+		for (size_t c = 0; c < t->columns; c++) {
+			const struct cell *cell = table_cell(t, row, c);
+
+			fputs("| ", f);
+			cell_text(f, cell->text);
+			if (cell->small) {
+				fputs(" (", f);
+				cell_text(f, cell->small);
+				fputc(')', f);
+			}
+			fputc(' ', f);
+		}
+		fputs("|\n", f);
+		for (size_t c = 0; !row && c < t->columns; c++)
+			fputs(c < t->numbers ? "|---" : "|---:", f);
+		if (!row)
+			fputs("|\n", f);
+	}
+	fputc('\n', f);
+}
+
+static void write_reason(void *arg, const char *text)
+{
+	fprintf(arg, "- %s\n", text);
+}
+
+void markdown_write(FILE *f, const struct results *r)
+{
+	struct tally tally = report_tally(r);
+	struct table t, parts[SEED_PARTS];
+
+	fprintf(f, "# Pollux beside the kernel, %s\n\n", r->start);
+	if (results_disturbances(r, NULL, NULL)) {
+		fputs("**This run was noisy.** Repeat it on a calmer machine:\n\n", f);
+		results_disturbances(r, write_reason, f);
+		fputc('\n', f);
+	}
+	fprintf(f,
+		"Of %zu comparisons Pollux was better in every pair in %zu, worse in every pair in "
+		"%zu; %zu are noisy.\n\n",
+		tally.comparisons, tally.better, tally.worse, tally.noisy);
+	table_of_machine(&t, r);
+	write_table(f, &t);
+	table_free(&t);
+	fprintf(f, "## The published experiments again\n\n%s\n\n", report_factors);
+	for (size_t i = 0; i < seed_count(); i++) {
+		size_t n;
+
+		if (!seed_repeated(i, r)) {
+			fprintf(f, "### %s\n\nNot among what was measured.\n\n",
+				seed_get(i)->title);
+			continue;
+		}
+		n = seed_tables(parts, i, r);
+		fprintf(f, "### %s\n\n%s\n\n", seed_get(i)->title, seed_get(i)->text);
+		for (size_t k = 0; k < n; k++) {
+			write_table(f, &parts[k]);
+			table_free(&parts[k]);
+		}
+	}
+	for (size_t i = 0; i < r->n_benches; i++) {
+		const struct bench_results *b = &r->benches[i];
+
+		fprintf(f, "## %s\n\n%s\n\n", b->name, b->title);
+		for (size_t from = b->first, to; from < b->first + b->n; from = to) {
+			to = table_run(r, from, b->first + b->n);
+			table_of_results(&t, r, from, to);
+			write_table(f, &t);
+			table_free(&t);
+		}
+		if (*b->command)
+			fprintf(f, "Measured again by `%s`.\n\n", b->command);
+	}
+	fputs("## How it was measured\n\n", f);
+	for (size_t i = 0; report_method[i]; i++)
+		fprintf(f, "- %s\n", report_method[i]);
+}

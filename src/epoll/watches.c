@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How many watches there are, and the limit of that (EP-ADD-07).
+ *
+ * Every ADD and every removal counts, in all threads, so the count must not be one word that
+ * all of them write. A thread charges many at once and uses them up by itself:
+ *
+ *   charged      atomic; watches that exist and credits that threads hold, together
+ *   credit.n     written by its thread, inside an RCU section and while exact is 0;
+ *                otherwise by the holder of credits_lock
+ *   exact        set under credits_lock: the limit is near, each watch is charged for itself
+ *
+ * Argument. There are charged minus the sum of all credits watches, and charged never
+ * exceeds the limit but by a limit that comes down: so there are never too many. Nor is one
+ * refused too early: before that exact is set, a grace period waits for all who have not
+ * seen it, and the credits of all threads go back. From then on nobody has any, charged is
+ * the number of watches, and it is compared and changed in one step. A change of a credit
+ * and its counterpart in charged are made in one RCU section, so the grace period
+ * separates neither.
+ */
+#include "epoll/engine.h"
+
+#include <pthread.h>
+
+#define CREDIT 64
+
+struct credit {
+	struct credit *next;
+	long n;
+	uint32_t taken;
+} __attribute__((aligned(64)));
+
+static plx_lock_t credits_lock;
+/* Never shorter: who comes takes over one that was left. */
+static struct credit *credits;
+static uint32_t exact;
+/* UNKNOWN until the first watch, or whoever sets it. */
+#define UNKNOWN (-2l)
+static long max_watches = UNKNOWN;
+static long charged __attribute__((aligned(64)));
+
+static __thread struct credit *mine;
+static PLX_START_PAGE pthread_key_t credit_key;
+static PLX_START_PAGE pthread_once_t credit_once = PTHREAD_ONCE_INIT;
+
+/* What it holds stays in it, for the next thread. */
+static void credit_exit(void *p)
+{
+	struct credit *c = p;
+
+	mine = NULL;
+	plx_store_rel(&c->taken, 0);
+}
+
+static void credit_init(void)
+{
+	PLX_INVARIANT(pthread_key_create(&credit_key, credit_exit) == 0,
+		      "a thread key for the count of watches can be had");
+}
+
+void plx_watches_init(void)
+{
+	pthread_once(&credit_once, credit_init);
+}
+
+/* NULL without memory: such a thread charges each watch for itself. */
+static struct credit *credit_new(void)
+{
+	struct credit *c;
+
+	plx_watches_init();
+	plx_lock(&credits_lock, PLX_RANK_WATCHES);
+	for (c = credits; c; c = c->next)
+		if (!plx_load_acq(&c->taken))
+			break;
+	if (!c) {
+		c = plx_mem_get(sizeof(*c));
+		if (c) {
+			c->n = 0;
+			c->next = credits;
+			credits = c;
+		}
+	}
+	if (c && pthread_setspecific(credit_key, c)) {
+		plx_store(&c->taken, 0);
+		c = NULL;
+	} else if (c) {
+		plx_store(&c->taken, 1);
+	}
+	plx_unlock(&credits_lock, PLX_RANK_WATCHES);
+	mine = c;
+	return c;
+}
+
+/* credits_lock held. */
+static void credits_recall(void)
+{
+	if (!exact) {
+		plx_store(&exact, 1);
+		plx_rcu_synchronize();
+	}
+	for (struct credit *c = credits; c; c = c->next) {
+		plx_xadd(&charged, -plx_load(&c->n));
+		plx_store(&c->n, 0);
+	}
+}
+
+PLX_START_PAGE long (*plx_watches_limit)(void);
+
+void plx_watches_learn(void)
+{
+	long max = UNKNOWN;
+
+	if (plx_load(&max_watches) == max)
+		(void)plx_cas(&max_watches, &max, plx_watches_limit ? plx_watches_limit() : -1);
+}
+
+static bool charge(long n)
+{
+	long max = plx_load(&max_watches);
+	long now = plx_load(&charged);
+
+	do {
+		if (max >= 0 && now + n > max)
+			return false;
+	} while (!plx_cas(&charged, &now, now + n));
+	return true;
+}
+
+static __attribute__((noinline)) bool charge_slow(void)
+{
+	struct credit *c = mine ? mine : credit_new();
+	bool ok;
+
+	plx_watches_learn();
+	plx_rcu_read_lock();
+	ok = c && !plx_load_acq(&exact) && charge(CREDIT);
+	if (ok)
+		plx_store(&c->n, c->n + CREDIT - 1);
+	plx_rcu_read_unlock();
+	if (ok || charge(1))
+		return true;
+	plx_lock(&credits_lock, PLX_RANK_WATCHES);
+	credits_recall();
+	plx_unlock(&credits_lock, PLX_RANK_WATCHES);
+	return charge(1);
+}
+
+bool plx_watches_charge(void)
+{
+	struct credit *c = mine;
+	bool ok;
+
+	plx_rcu_read_lock();
+	/* In this order: what is in the credit holds while exact is 0. */
+	ok = plx_likely(c && !plx_load_acq(&exact) && c->n > 0);
+	if (ok)
+		plx_store(&c->n, c->n - 1);
+	plx_rcu_read_unlock();
+	return ok || charge_slow();
+}
+
+void plx_watches_uncharge(void)
+{
+	struct credit *c = mine;
+
+	plx_rcu_read_lock();
+	if (plx_unlikely(!c || plx_load_acq(&exact))) {
+		plx_xadd(&charged, -1l);
+	} else if (plx_unlikely(c->n >= 2 * CREDIT)) {
+		plx_store(&c->n, c->n + 1 - CREDIT);
+		plx_xadd(&charged, -(long)CREDIT);
+	} else {
+		plx_store(&c->n, c->n + 1);
+	}
+	plx_rcu_read_unlock();
+}
+
+void pollux_ep_set_max_watches(long max)
+{
+	plx_lock(&credits_lock, PLX_RANK_WATCHES);
+	plx_store(&max_watches, max);
+	if (max < 0 || plx_load(&charged) <= max)
+		plx_store_rel(&exact, 0);
+	else
+		credits_recall();
+	plx_unlock(&credits_lock, PLX_RANK_WATCHES);
+}
+
+long pollux_ep_watches(void)
+{
+	uint32_t was;
+	long n;
+
+	plx_lock(&credits_lock, PLX_RANK_WATCHES);
+	was = exact;
+	credits_recall();
+	n = plx_load(&charged);
+	plx_store_rel(&exact, was);
+	plx_unlock(&credits_lock, PLX_RANK_WATCHES);
+	return n;
+}
+
+PLX_CHILD_CODE void plx_watches_after_fork_child(void)
+{
+	plx_lock_reset(&credits_lock);
+}

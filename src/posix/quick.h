@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The write that tells nobody, in line. Most of what it costs beyond its one addition would be
+ * the frames of the functions on the way, so all that is rare here is the last call of a path.
+ */
+#ifndef PLX_POSIX_QUICK_H
+#define PLX_POSIX_QUICK_H
+
+#include "base/inside.h"
+#include "posix/table.h"
+#include "posix/uaccess.h"
+#include "source/eventfd.h"
+
+typedef ssize_t (*plx_write_t)(int fd, const void *buf, size_t n);
+
+/*
+ * The ends of a write of eight bytes. Within the RCU section: it is done, but somebody has to be
+ * told; it is not done yet. After it: it is done, and a signal waits.
+ */
+ssize_t plx_px_write_tell(struct pollux_file *f, uint32_t depth);
+ssize_t plx_px_write_loud(struct pollux_file *f, uint64_t value, uint32_t depth, int fd,
+			  const void *buf, plx_write_t other);
+ssize_t plx_px_write_left(void);
+
+/* The end of plx_inside_begin, but for the look at signals that wait. */
+static inline void quick_outside(uint32_t depth)
+{
+	plx_compiler_barrier();
+	plx_inside.depth = depth;
+	plx_compiler_barrier();
+}
+
+/* What is not done here is left to other, undone, and so are signals that wait then. */
+static inline __attribute__((always_inline)) ssize_t plx_px_write_quick(int fd, const void *buf,
+									size_t n, plx_write_t other)
+{
+	struct pollux_file *f;
+	uint32_t depth;
+	uint64_t value;
+
+	if (plx_unlikely(plx_load(&plx_stats_wanted)))
+		return other(fd, buf, n);
+	depth = plx_inside_begin();
+	if (plx_unlikely(!plx_rcu_known())) {
+		quick_outside(depth);
+		return other(fd, buf, n);
+	}
+	plx_rcu_read_lock();
+	f = plx_table_peek(fd);
+	/* It will be written: to read it first would fetch the line twice. */
+	__builtin_prefetch(f, 1);
+	if (plx_unlikely(!f || f->kind != PLX_KIND_EVENTFD || n != sizeof(value) ||
+			 plx_load_user64(&value, buf))) {
+		plx_rcu_read_unlock();
+		quick_outside(depth);
+		return other(fd, buf, n);
+	}
+	switch (plx_efd_write_quiet(plx_file_efd(f), value)) {
+	case PLX_EFD_TELL:
+		return plx_px_write_tell(f, depth);
+	case PLX_EFD_NOT:
+		return plx_px_write_loud(f, value, depth, fd, buf, other);
+	default:
+		break;
+	}
+	plx_rcu_read_unlock();
+	quick_outside(depth);
+	return plx_unlikely(plx_inside.waits) ? plx_px_write_left() : (ssize_t)sizeof(value);
+}
+
+#endif

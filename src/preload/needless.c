@@ -1,0 +1,711 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Programs that have no use for us, and are started without us.
+ *
+ * Loading this library is a sixth of the life of a small program like true or cat. So whatever
+ * executes a program here (exec.c, syscall.c) looks at the file first, and when nothing in it can
+ * make an object that we serve, or start another program, our entry of LD_PRELOAD is left out of
+ * the environment that it gets. Other entries stay, in their order.
+ *
+ * Argument. What is decided here is about speed alone. A program without us runs on the kernel:
+ * what it inherits has become the kernel's before (plx_before_exec), and what it makes is the
+ * kernel's own. A wrong or old verdict therefore can only leave a program on the kernel, or give
+ * it a library that it does not need. It still should be right, so what is judged is narrow:
+ *
+ *   - a dynamically linked ELF file for this machine and this C library, without privileges, which
+ *     everybody may execute: not a script, whose interpreter starts programs anyway;
+ *   - a function of libc can only be called by its name, which stands at the end of a string
+ *     in the table of dynamic strings (linkers let a string be the end of another). If no string
+ *     of the program ends with a name of `names`, nor one of the libraries that it needs, nor of
+ *     those that are preloaded beside us, then none of these functions is called;
+ *   - libraries are looked for where the system has its own. One that is not there, or could be
+ *     found elsewhere (DT_RUNPATH, LD_LIBRARY_PATH), leaves the question open: we are loaded.
+ *     Libraries of libc are not looked into: they define the names. (What they load by themselves,
+ *     for names of users or character sets, is not asked about.)
+ *
+ * The place is unkind: the child of a vfork, in the memory of its parent, on any stack, in a signal
+ * handler perhaps. So there are only bare system calls, no lock, no memory but the stack, of which
+ * the deepest point takes less than 4 KiB; errno is not touched. The calls are those that the
+ * loader makes for every program: who may start one under a seccomp filter may make them. After a
+ * filter that we have seen nothing is judged any more.
+ *
+ * The environment is walked here where the kernel would have walked it, and a bad pointer in it has
+ * to be the kernel's EFAULT; so the kernel is asked about each page first (readable).
+ */
+#include "preload/preload.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "base/sys.h"
+
+#if defined(__x86_64__)
+#define MACHINE EM_X86_64
+#define LOADER "/lib64/ld-linux-x86-64.so.2"
+#define LIBDIR "lib/x86_64-linux-gnu/"
+#else
+#define MACHINE EM_AARCH64
+#define LOADER "/lib/ld-linux-aarch64.so.1"
+#define LIBDIR "lib/aarch64-linux-gnu/"
+#endif
+
+/*
+ * Beyond any of these bounds we are loaded. The strings are those of all files together: looking at
+ * more would take longer than we do to load.
+ */
+#define ENV_MAX 256
+#define LIST_MAX 1024
+#define PATH_LEN 256
+#define STRINGS_MAX (24u << 10)
+#define LOADS_MAX 8
+#define NEEDED_MAX 16
+#define LIBRARIES_MAX 8
+#define NAME_LEN 40
+
+/* Read at a time: the headers of a program, its dynamic section, a piece of its strings. */
+#define CHUNK 1024
+
+/*
+ * With one of these a program has, or may have, use for us:
+ *   it makes what we serve       epoll_create... eventfd pipe... io_setup io_queue_init
+ *   it makes any system call     syscall
+ *   it starts programs, which would start without us then
+ *                                exec... ..._spawn... popen system wordexp
+ *   it loads code, or finds functions by their names
+ *                                dlopen dlmopen dlsym dlvsym
+ *   it is written in Go, whose runtime starts programs by system calls of its own
+ *                                crosscall2 (each dynamic Go program has it)
+ * Sorted by the spelling from the end. None is the end of another: fexecve is an execve here.
+ */
+static const char names[][16] = {
+	"epoll_create1", "pipe2",	 "crosscall2",	  "eventfd",	  "execle",   "pipe",
+	"execvpe",	 "epoll_create", "execve",	  "execl",	  "syscall",  "system",
+	"dlsym",	 "dlvsym",	 "dlopen",	  "dlmopen",	  "popen",    "pidfd_spawn",
+	"posix_spawn",	 "execlp",	 "pidfd_spawnp",  "posix_spawnp", "io_setup", "execvp",
+	"wordexp",	 "execveat",	 "io_queue_init", "execv",
+};
+/* The longest of them. */
+#define NAMES_LONGEST 13
+
+/* What is known of a file; 0 in a cache: nothing. */
+enum verdict {
+	/* It may have use for us, or cannot be judged. */
+	NEEDED = 1,
+	/* It has none, and needs no library but libc's. */
+	NEEDLESS = 2,
+	/* It has none if the libraries are those that were looked at. */
+	NEEDLESS_AS_FOUND = 3,
+};
+
+/* Set by a seccomp filter. */
+static uint32_t never;
+
+void plx_needless_never(void)
+{
+	plx_store(&never, 1);
+}
+
+/* --- memory of the program ----------------------------------------------------------------- */
+
+/* Pages that have been found readable. */
+struct pages {
+	uintptr_t known[4];
+};
+
+/*
+ * The kernel reads the mask before it looks at what is to be done with it, which is nothing:
+ * EINVAL, or EFAULT.
+ */
+static bool readable(struct pages *pages, const void *p)
+{
+	uintptr_t page = (uintptr_t)p >> 12;
+	uintptr_t *known = &pages->known[page % 4];
+
+	/* 0 stands for none, and nobody has the first page. */
+	if (*known == page && page)
+		return true;
+	if (plx_sys4(SYS_rt_sigprocmask, -1, page << 12, 0, 8) != -EINVAL)
+		return false;
+	*known = page;
+	return true;
+}
+
+/* The length of a string up to a limit; -1: longer, or not readable. */
+static long length_of(struct pages *pages, const char *s, long limit)
+{
+	for (long n = 0; n < limit; n++) {
+		if ((n == 0 || !((uintptr_t)(s + n) & 4095)) && !readable(pages, s + n))
+			return -1;
+		if (!s[n])
+			return n;
+	}
+	return -1;
+}
+
+/* Whether a string begins so; the page of s is readable. */
+static bool begins(struct pages *pages, const char *s, const char *with)
+{
+	for (; *with; s++, with++) {
+		if (!((uintptr_t)s & 4095) && !readable(pages, s))
+			return false;
+		if (*s != *with)
+			return false;
+	}
+	return true;
+}
+
+/* --- the environment ----------------------------------------------------------------------- */
+
+#define PRELOAD "LD_PRELOAD="
+
+static bool separates(char c)
+{
+	return c == ' ' || c == ':';
+}
+
+/* Writes what is left of the list without our entry; false: it is not in it, or too long. */
+static bool leave_out(struct plx_needless *n, const char *list)
+{
+	const char *own = plx_real_own_name();
+	size_t len = strlen(own), used = strlen(PRELOAD);
+	bool found = false;
+
+	memcpy(n->preload, PRELOAD, used + 1);
+	while (*list) {
+		size_t entry = 0;
+
+		while (list[entry] && !separates(list[entry]))
+			entry++;
+		if (entry == len && memcmp(list, own, len) == 0) {
+			found = true;
+		} else if (entry) {
+			bool first = used == strlen(PRELOAD);
+
+			if (used + !first + entry >= sizeof(n->preload))
+				return false;
+			if (!first)
+				n->preload[used++] = ':';
+			memcpy(n->preload + used, list, entry);
+			used += entry;
+		}
+		n->preload[used] = 0;
+		list += entry;
+		list += *list != 0;
+	}
+	n->others = used > strlen(PRELOAD);
+	return found;
+}
+
+/*
+ * The program's environment: false if we are to be loaded whatever the program is. What changes
+ * how the loader works is known to be harmless, or is not judged.
+ */
+static bool environment(struct plx_needless *n, char *const *envp)
+{
+	struct pages arrays = {{0}}, strings = {{0}};
+	uint32_t count;
+
+	n->at = ENV_MAX;
+	/* Otherwise an entry could lie in two pages. */
+	if ((uintptr_t)envp % sizeof(*envp))
+		return false;
+	for (count = 0;; count++) {
+		const char *s;
+
+		if (count == ENV_MAX || !readable(&arrays, &envp[count]))
+			return false;
+		s = envp[count];
+		if (!s)
+			break;
+		if (!readable(&strings, s))
+			return false;
+		if (*s != 'L' && *s != 'P')
+			continue;
+		if (begins(&strings, s, PRELOAD)) {
+			if (n->at != ENV_MAX || length_of(&strings, s, LIST_MAX) < 0 ||
+			    !leave_out(n, s + strlen(PRELOAD)))
+				return false;
+			n->at = count;
+		} else if (begins(&strings, s, "LD_LIBRARY_PATH=")) {
+			n->library_path = true;
+		} else if (begins(&strings, s, "LD_BIND_NOW=")) {
+			continue;
+		} else if (begins(&strings, s, "LD_") || begins(&strings, s, "POLLUX_LOAD=all") ||
+			   begins(&strings, s, "POLLUX_STATS=1")) {
+			return false;
+		}
+	}
+	n->envp = envp;
+	n->count = count;
+	return n->at != ENV_MAX;
+}
+
+/* --- the file ------------------------------------------------------------------------------ */
+
+struct libraries {
+	uint32_t count, bytes;
+	char name[LIBRARIES_MAX][NAME_LEN];
+};
+
+struct load {
+	uint64_t address, offset, size;
+};
+
+struct image {
+	int fd;
+	bool program;
+	uint32_t loads;
+	struct load load[LOADS_MAX];
+	uint64_t dynamic, dynamic_size;
+	uint64_t interp, interp_size;
+	uint64_t strings, strings_size;
+	bool run_path;
+	uint32_t needs;
+	uint32_t need[NEEDED_MAX];
+	_Alignas(8) char buf[CHUNK];
+};
+
+static long read_at(int fd, void *buf, size_t size, uint64_t offset)
+{
+	return plx_sys4(SYS_pread64, fd, buf, size, offset);
+}
+
+/* Negative: before the name in the order of `names`; 0: the string ends with it. */
+static int against(const char *start, const char *end, const char *name)
+{
+	for (size_t n = strlen(name); n; n--) {
+		if (end == start)
+			return -1;
+		end--;
+		if (*end != name[n - 1])
+			return (unsigned char)*end < (unsigned char)name[n - 1] ? -1 : 1;
+	}
+	return 0;
+}
+
+static bool ends_with_name(const char *start, const char *end)
+{
+	size_t low = 0, high = sizeof(names) / sizeof(names[0]);
+
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+		int order = against(start, end, names[middle]);
+
+		if (!order)
+			return true;
+		if (order < 0)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return false;
+}
+
+/* Whether no string of the table ends with a name. */
+static bool strings_clean(struct image *im, struct libraries *libs)
+{
+	uint64_t at = im->strings, left = im->strings_size;
+
+	if (left > STRINGS_MAX - libs->bytes)
+		return false;
+	libs->bytes += left;
+	while (left) {
+		long n = read_at(im->fd, im->buf, left < CHUNK ? left : CHUNK, at);
+		const char *p = im->buf, *end;
+		uint64_t used;
+
+		if (n <= 0)
+			return false;
+		for (; (end = memchr(p, 0, im->buf + n - p)); p = end + 1)
+			if (ends_with_name(p, end))
+				return false;
+		used = p - im->buf;
+		/* A long one: its end is what counts. */
+		if (!used && n == CHUNK)
+			used = CHUNK - NAMES_LONGEST;
+		if (!used)
+			return false;
+		at += used;
+		left -= used;
+	}
+	return true;
+}
+
+static bool headers(struct image *im)
+{
+	const ElfW(Ehdr) *h = (const void *)im->buf;
+	const ElfW(Phdr) * p;
+	long n = read_at(im->fd, im->buf, CHUNK, 0);
+
+	if (n < (long)sizeof(*h) || memcmp(h->e_ident, ELFMAG, SELFMAG) != 0 ||
+	    h->e_ident[EI_CLASS] != ELFCLASS64 || h->e_ident[EI_DATA] != ELFDATA2LSB ||
+	    h->e_machine != MACHINE || (h->e_type != ET_EXEC && h->e_type != ET_DYN) ||
+	    h->e_phentsize != sizeof(*p) || h->e_phoff != sizeof(*h) ||
+	    h->e_phnum > (n - sizeof(*h)) / sizeof(*p))
+		return false;
+	p = (const void *)(h + 1);
+	for (uint32_t i = 0; i < h->e_phnum; i++, p++) {
+		if (p->p_type == PT_LOAD) {
+			if (im->loads == LOADS_MAX)
+				return false;
+			im->load[im->loads++] = (struct load){
+				.address = p->p_vaddr, .offset = p->p_offset, .size = p->p_filesz};
+		} else if (p->p_type == PT_DYNAMIC) {
+			im->dynamic = p->p_offset;
+			im->dynamic_size = p->p_filesz;
+		} else if (p->p_type == PT_INTERP) {
+			im->interp = p->p_offset;
+			im->interp_size = p->p_filesz;
+		}
+	}
+	return im->dynamic_size;
+}
+
+static bool interpreter(struct image *im)
+{
+	return im->interp_size == sizeof(LOADER) &&
+	       read_at(im->fd, im->buf, sizeof(LOADER), im->interp) == sizeof(LOADER) &&
+	       memcmp(im->buf, LOADER, sizeof(LOADER)) == 0;
+}
+
+static bool dynamic(struct image *im)
+{
+	const ElfW(Dyn) *d = (const void *)im->buf;
+	uint64_t address = 0, size = 0;
+	long n;
+
+	if (im->dynamic_size > CHUNK)
+		return false;
+	n = read_at(im->fd, im->buf, im->dynamic_size, im->dynamic);
+	for (; n >= (long)sizeof(*d) && d->d_tag != DT_NULL; d++, n -= sizeof(*d)) {
+		switch (d->d_tag) {
+		case DT_NEEDED:
+			if (im->needs == NEEDED_MAX)
+				return false;
+			im->need[im->needs++] = d->d_un.d_val;
+			break;
+		case DT_STRTAB:
+			address = d->d_un.d_ptr;
+			break;
+		case DT_STRSZ:
+			size = d->d_un.d_val;
+			break;
+		case DT_RPATH:
+		case DT_RUNPATH:
+			im->run_path = true;
+			break;
+		case DT_AUDIT:
+		case DT_DEPAUDIT:
+		case DT_AUXILIARY:
+		case DT_FILTER:
+			return false;
+		}
+	}
+	if (!size)
+		return false;
+	for (uint32_t i = 0; i < im->loads; i++) {
+		const struct load *l = &im->load[i];
+		uint64_t in = address - l->address;
+
+		if (address >= l->address && in < l->size && size <= l->size - in) {
+			im->strings = l->offset + in;
+			im->strings_size = size;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Libraries that come with libc. */
+static bool of_libc(const char *name)
+{
+	static const char all[][16] = {
+		"libc.so.6",  "libm.so.6",    "libpthread.so.0", "libdl.so.2",
+		"librt.so.1", "libutil.so.1", "libmvec.so.1",
+	};
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		if (strcmp(name, all[i]) == 0)
+			return true;
+	return strcmp(name, strrchr(LOADER, '/') + 1) == 0;
+}
+
+static bool add_library(struct libraries *libs, const char *name)
+{
+	for (uint32_t i = 0; i < libs->count; i++)
+		if (strcmp(libs->name[i], name) == 0)
+			return true;
+	if (libs->count == LIBRARIES_MAX || strlen(name) >= NAME_LEN)
+		return false;
+	strcpy(libs->name[libs->count++], name);
+	return true;
+}
+
+static bool add_needed(struct image *im, struct libraries *libs)
+{
+	bool libc = false;
+
+	for (uint32_t i = 0; i < im->needs; i++) {
+		uint64_t at = im->need[i];
+		long n;
+
+		if (at >= im->strings_size)
+			return false;
+		n = read_at(im->fd, im->buf, NAME_LEN, im->strings + at);
+		if (n <= 0 || !memchr(im->buf, 0, n))
+			return false;
+		libc |= strcmp(im->buf, "libc.so.6") == 0;
+		if (of_libc(im->buf))
+			continue;
+		/* A path, or one that may be found elsewhere. */
+		if (im->run_path || strchr(im->buf, '/') || !add_library(libs, im->buf))
+			return false;
+	}
+	return libc || !im->program;
+}
+
+static __attribute__((noinline)) bool examine(int fd, bool program, struct libraries *libs)
+{
+	struct image im;
+
+	/* All but the buffer. */
+	memset(&im, 0, offsetof(struct image, buf));
+	im.fd = fd;
+	im.program = program;
+	return headers(&im) && (!program || interpreter(&im)) && dynamic(&im) &&
+	       strings_clean(&im, libs) && add_needed(&im, libs);
+}
+
+static long open_library(const char *name)
+{
+	/* In the loader's order. */
+	static const char folders[][32] = {
+		"/" LIBDIR, "/usr/" LIBDIR, "/lib64/", "/usr/lib64/", "/lib/", "/usr/lib/",
+	};
+	char path[32 + NAME_LEN];
+	long fd = -ENOENT;
+
+	if (name[0] == '/')
+		return plx_sys4(SYS_openat, AT_FDCWD, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
+	if (strlen(name) >= NAME_LEN)
+		return -ENAMETOOLONG;
+	for (size_t i = 0; fd == -ENOENT && i < sizeof(folders) / sizeof(folders[0]); i++) {
+		size_t len = strlen(folders[i]);
+
+		memcpy(path, folders[i], len);
+		memcpy(path + len, name, strlen(name) + 1);
+		fd = plx_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	}
+	return fd;
+}
+
+static bool library(const char *name, struct libraries *libs)
+{
+	long fd = open_library(name);
+	bool clean = fd >= 0 && examine(fd, false, libs);
+
+	if (fd >= 0)
+		plx_sys1(SYS_close, fd);
+	return clean;
+}
+
+/* The libraries that are preloaded beside us. */
+static bool preloaded(struct plx_needless *n, struct libraries *libs)
+{
+	char *list = n->preload + strlen(PRELOAD);
+	bool clean = true;
+
+	while (clean && *list) {
+		char *end = strchrnul(list, ':'), was = *end;
+
+		*end = 0;
+		/* A path that depends on the place, or is written with $LIB, is not judged. */
+		clean = !strchr(list, '$') && (*list == '/' || !strchr(list, '/')) &&
+			library(list, libs);
+		*end = was;
+		list = end + (was != 0);
+	}
+	return clean;
+}
+
+/* fd is the program's file. */
+static enum verdict judge(struct plx_needless *n, int fd)
+{
+	struct libraries libs;
+
+	libs.count = libs.bytes = 0;
+	if (!examine(fd, true, &libs) || !preloaded(n, &libs))
+		return NEEDED;
+	for (uint32_t i = 0; i < libs.count; i++)
+		if (!library(libs.name[i], &libs))
+			return NEEDED;
+	return libs.count || n->others ? NEEDLESS_AS_FOUND : NEEDLESS;
+}
+
+/* --- verdicts that are remembered ---------------------------------------------------------- */
+
+/*
+ * One word each: the hash of what tells a file and its state, without its last two bits, and the
+ * verdict there. Words are read and written whole; which of two writers wins does not matter. A
+ * program that has changed has another hash. (One whose library has changed has not: see above.)
+ *
+ * What the child of a fork finds out would be lost with it, and a loop of forks would judge the
+ * same program again and again. So the first fork makes a table that all share.
+ */
+#define CACHE 256
+static uint64_t own_cache[CACHE];
+static PLX_START_PAGE uint64_t *cache = own_cache;
+
+void plx_needless_before_fork(void)
+{
+	uint64_t *own = own_cache, *shared;
+	int saved;
+
+	if (plx_likely(plx_load(&cache) != own) || plx_load(&never))
+		return;
+	saved = errno;
+	shared = mmap(NULL, sizeof(own_cache), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		      -1, 0);
+	if (shared != MAP_FAILED && !plx_cas(&cache, &own, shared))
+		munmap(shared, sizeof(own_cache));
+	errno = saved;
+}
+
+static uint64_t mix(uint64_t h, uint64_t v)
+{
+	h = (h ^ v) * 0x9e3779b97f4a7c15ull;
+	return h ^ h >> 29;
+}
+
+static uint64_t key_of(const struct plx_needless *n, const struct stat *st)
+{
+	uint64_t h = mix(mix(1, st->st_dev), st->st_ino);
+
+	h = mix(mix(h, st->st_size), st->st_mode);
+	h = mix(mix(h, st->st_mtim.tv_sec), st->st_mtim.tv_nsec);
+	h = mix(mix(h, st->st_ctim.tv_sec), st->st_ctim.tv_nsec);
+	for (const char *p = n->preload; n->others && *p; p++)
+		h = mix(h, (unsigned char)*p);
+	return h & ~3ull;
+}
+
+/* --- what is executed ---------------------------------------------------------------------- */
+
+static enum verdict verdict_of(struct plx_needless *n, int dir, const char *path,
+			       const struct stat *st)
+{
+	uint64_t key = key_of(n, st), *word = &plx_load(&cache)[(key >> 32) % CACHE],
+		 seen = plx_load(word);
+	enum verdict v;
+	long fd;
+
+	if ((seen & ~3ull) == key && seen & 3)
+		return seen & 3;
+	if (!*path)
+		return judge(n, dir);
+	/* What has been a regular file a moment ago may be a pipe now. */
+	fd = plx_sys4(SYS_openat, dir, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+	if (fd < 0)
+		return NEEDED;
+	v = judge(n, fd);
+	plx_sys1(SYS_close, fd);
+	plx_store(word, key | v);
+	return v;
+}
+
+/* 0, or the kernel's error. */
+static long file_at(int dir, const char *path, int flags, struct stat *st)
+{
+	return plx_sys4(SYS_newfstatat, dir, path, st, flags);
+}
+
+static bool needless_file(struct plx_needless *n, int dir, const char *path, const struct stat *st)
+{
+	enum verdict v;
+
+	if (!S_ISREG(st->st_mode) || (st->st_mode & 06111) != 0111)
+		return false;
+	v = verdict_of(n, dir, path, st);
+	return v == NEEDLESS || (v == NEEDLESS_AS_FOUND && !n->library_path);
+}
+
+/*
+ * As execvp searches: the first file that is there, if it may be executed, as needless_file asks.
+ * What execvp goes past for other reasons ends the search here.
+ */
+static bool searched(struct plx_needless *n, const char *file, bool from_here)
+{
+	const char *dirs = getenv("PATH");
+	struct pages pages = {{0}};
+	long len = length_of(&pages, file, PATH_LEN);
+	char path[PATH_LEN];
+	struct stat st;
+
+	if (len <= 0)
+		return false;
+	if (strchr(file, '/'))
+		return (from_here || *file == '/') && file_at(AT_FDCWD, file, 0, &st) == 0 &&
+		       needless_file(n, AT_FDCWD, file, &st);
+	if (!dirs)
+		dirs = "/bin:/usr/bin";
+	for (;; dirs++) {
+		size_t dir = 0;
+		long r;
+
+		while (dirs[dir] && dirs[dir] != ':')
+			dir++;
+		if (dir + len + 2 > sizeof(path) || (!from_here && *dirs != '/'))
+			return false;
+		memcpy(path, dirs, dir);
+		path[dir] = '/';
+		memcpy(path + dir + (dir > 0), file, len + 1);
+		r = file_at(AT_FDCWD, path, 0, &st);
+		if (r == 0)
+			return needless_file(n, AT_FDCWD, path, &st);
+		dirs += dir;
+		if ((r != -ENOENT && r != -ENOTDIR) || !*dirs)
+			return false;
+	}
+}
+
+static bool is_needless(struct plx_needless *n, const struct plx_execution *x, char *const *envp)
+{
+	struct stat st;
+
+	if (plx_load(&never) || !*plx_real_own_name() || !envp || !x->path || !environment(n, envp))
+		return false;
+	if (x->search)
+		return searched(n, x->path, !x->elsewhere);
+	if ((x->flags & ~AT_EMPTY_PATH) || file_at(x->dir, x->path, x->flags, &st))
+		return false;
+	return (*x->path == '/' || !x->elsewhere) && needless_file(n, x->dir, x->path, &st);
+}
+
+uint32_t plx_needless(struct plx_needless *n, const struct plx_execution *x, char *const *envp)
+{
+	n->library_path = false;
+	n->changed = is_needless(n, x, envp);
+	n->envp = envp;
+	return n->changed ? n->count + 1 : 1;
+}
+
+char *const *plx_needless_env(struct plx_needless *n, char **room)
+{
+	uint32_t used = 0;
+
+	if (!n->changed)
+		return n->envp;
+	for (uint32_t i = 0; i < n->count; i++) {
+		if (i != n->at)
+			room[used++] = n->envp[i];
+		else if (n->others)
+			room[used++] = n->preload;
+	}
+	room[used] = NULL;
+	return room;
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT */
+/* io_uring through syscall(): see uring.c. errno may change in all of them. */
+#ifndef PLX_PRELOAD_URING_H
+#define PLX_PRELOAD_URING_H
+
+#include <stdint.h>
+
+/* After a setup that gave fd; params are the program's. */
+void plx_uring_made(int fd, const void *params);
+void plx_uring_before_enter(int fd, uint32_t submitted, uint32_t flags);
+void plx_uring_before_register(uint32_t what);
+
+#endif

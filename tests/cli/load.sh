@@ -1,0 +1,181 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# load.sh POLLUX - which of the programs that a program starts are loaded with the drop-in; says TAP.
+set -u
+
+here=$(dirname "$0")
+pollux=$(realpath "$1") || exit 1
+built=$(dirname "$pollux")
+. "$here/tap.sh"
+
+dropin=$built/libpollux-preload.so
+: "${CC:=cc}"
+
+if ! $CC -o "$scratch/plain" "$here/child.c" 2>"$err"; then
+	echo "skip: no C compiler"
+	exit 77
+fi
+
+# A shell starts it, so that the drop-in in the shell decides.
+run() # run OPTIONS... -- COMMAND
+{
+	options=
+	while [ "$1" != -- ]; do
+		options="$options $1"
+		shift
+	done
+	shift
+	call "$pollux" run $options -- sh -c "$1; exit \$?"
+}
+
+is_plain()
+{
+	[ "$status" -eq 0 ] && [ "$(cat "$out")" = "plain - -" ]
+}
+
+is_mapped()
+{
+	[ "$status" -eq 0 ] && [ "$(cat "$out")" = "mapped $dropin -" ]
+}
+
+call "$pollux" run -- "$scratch/plain"
+is_mapped
+report $? "the program itself is always loaded with the drop-in"
+run -- "$scratch/plain"
+is_plain
+report $? "what it starts is not, without use for it"
+run --load=needed -- "$scratch/plain"
+is_plain
+report $? "--load=needed is the default"
+run --load=all -- "$scratch/plain"
+is_mapped
+report $? "--load=all"
+run -- "POLLUX_LOAD=all $scratch/plain"
+is_mapped
+report $? "POLLUX_LOAD=all of one program"
+run --stats -- "$scratch/plain"
+is_mapped
+report $? "--stats wants all of them"
+run -- "sh -c '$scratch/plain; exit \$?'"
+is_plain
+report $? "the same one deeper"
+
+# Each name for which a program is loaded with it: all that the code has, and none by the name alone.
+names=$(sed -n '/^static const char names\[\]/,/^};/p' "$here/../../src/preload/needless.c" |
+	tr ',' '\n' | sed -n 's/.*"\(.*\)".*/\1/p')
+[ "$(echo "$names" | wc -l)" -ge 28 ]
+report $? "the names are found in the code"
+[ "$(echo "$names" | rev)" = "$(echo "$names" | rev | sort)" ]
+report $? "they are sorted from the end"
+# fexecve is an execve by its end.
+for name in $names fexecve; do
+	if ! $CC -DUSES="$name" -o "$scratch/uses" "$here/child.c" 2>"$err"; then
+		# Not in this C library: one of the program's own, which others could call, does as well.
+		$CC -rdynamic -DUSES="$name" -DDEFINES="$name" -o "$scratch/uses" "$here/child.c" ||
+			exit 1
+	fi
+	run -- "$scratch/uses"
+	is_mapped
+	report $? "a program with $name is loaded with it"
+done
+for name in fork epoll_wait read pthread_create getpwnam; do
+	$CC -DUSES="$name" -o "$scratch/uses" "$here/child.c" 2>"$err" || exit 1
+	run -- "$scratch/uses"
+	is_plain
+	report $? "a program with $name is not"
+done
+
+# Libraries
+
+echo 'extern char epoll_create1[]; const void *library(void) { return epoll_create1; }' >"$scratch/makes.c"
+echo 'int library(void) { return 0; }' >"$scratch/idle.c"
+for lib in makes idle; do
+	$CC -shared -fPIC -o "$scratch/libpollux-test-$lib.so" "$scratch/$lib.c" || exit 1
+	$CC -DUSES=library -o "$scratch/$lib" "$here/child.c" "$scratch/libpollux-test-$lib.so" || exit 1
+	$CC -DUSES=library -o "$scratch/$lib-there" "$here/child.c" -L"$scratch" \
+		-lpollux-test-$lib -Wl,-rpath,"$scratch" || exit 1
+	run -- "$scratch/$lib"
+	is_mapped
+	report $? "a program with a library by its path ($lib) is loaded with it"
+	run -- "$scratch/$lib-there"
+	is_mapped
+	report $? "a program with a run path ($lib) is loaded with it"
+done
+# One of the system's.
+if $CC -Wl,--no-as-needed -o "$scratch/zlib" "$here/child.c" -l:libz.so.1 2>"$err"; then
+	run -- "$scratch/zlib"
+	is_plain
+	report $? "a program with a library of the system, neither with use for it, is not"
+	run -- "LD_LIBRARY_PATH=$scratch $scratch/zlib"
+	is_mapped
+	report $? "with LD_LIBRARY_PATH it is"
+	run -- "LD_LIBRARY_PATH=$scratch $scratch/plain"
+	is_plain
+	report $? "one with libc alone is not"
+else
+	skip "a program with a library of the system" "no libz.so.1"
+fi
+run -- "LD_AUDIT=/nonexistent $scratch/plain 2>/dev/null"
+is_mapped
+report $? "with LD_AUDIT a program is loaded with it"
+
+# Other libraries in LD_PRELOAD
+
+preloaded() # preloaded WANTED ENTRIES NAME
+{
+	wanted=$1
+	LD_PRELOAD=$2 "$pollux" run -- sh -c "$scratch/plain; exit \$?" >"$out" 2>"$err"
+	status=$?
+	[ "$status" -eq 0 ] && [ "$(cat "$out")" = "$wanted" ]
+	report $? "$3"
+}
+
+idle=$scratch/libpollux-test-idle.so
+cp "$idle" "$scratch/second.so"
+preloaded "plain $idle -" "$idle" "another entry of LD_PRELOAD is kept"
+preloaded "plain $idle:$scratch/second.so -" "$idle:$scratch/second.so" "two are kept in their order"
+preloaded "plain $scratch/second.so:$idle -" "$scratch/second.so $idle" "and in the other"
+makes=$scratch/libpollux-test-makes.so
+preloaded "mapped $dropin:$idle:$makes -" "$idle:$makes" "one that has use for the drop-in keeps it"
+LD_PRELOAD=$idle:$dropin:$scratch/second.so sh -c "$scratch/plain; exit \$?" >"$out" 2>"$err"
+status=$?
+[ "$status" -eq 0 ] && [ "$(cat "$out")" = "plain $idle:$scratch/second.so -" ]
+report $? "the drop-in is taken out of the middle"
+
+# What is not judged
+
+printf '%s\n' '#!/bin/sh' 'echo "script $LD_PRELOAD"' >"$scratch/script"
+chmod 755 "$scratch/script"
+run -- "$scratch/script"
+[ "$(cat "$out")" = "script $dropin" ]
+report $? "a script keeps it"
+if $CC -static -o "$scratch/static" "$here/child.c" 2>"$err"; then
+	run -- "$scratch/static"
+	[ "$(cat "$out")" = "plain $dropin -" ]
+	report $? "a static program keeps it in its environment"
+else
+	skip "a static program keeps it in its environment" "no static C library"
+fi
+cp "$scratch/plain" "$scratch/private"
+chmod 700 "$scratch/private"
+run -- "$scratch/private"
+is_mapped
+report $? "a file that not everybody may execute keeps it"
+cp "$scratch/plain" "$scratch/cut"
+printf '\177ELF\002\001\001' | dd of="$scratch/cut" conv=notrunc 2>"$err"
+dd if=/dev/zero of="$scratch/cut" bs=1 seek=54 count=2 conv=notrunc 2>"$err"
+run -- "$scratch/cut 2>/dev/null"
+[ "$status" -ne 0 ]
+report $? "a damaged file fails as it does"
+
+# A file that changes
+
+$CC -DUSES=epoll_create1 -o "$scratch/uses" "$here/child.c" || exit 1
+call "$pollux" run -- bash -c '
+	cd "$1" && cp plain changes && ./changes && ./changes && cp uses changes && ./changes &&
+	cp plain new && mv new changes && ./changes && ./changes' bash "$scratch"
+[ "$status" -eq 0 ] && [ "$(cut -d" " -f1 "$out" | tr "\n" " ")" = "plain plain mapped plain plain " ]
+report $? "a file that has changed is looked at again"
+
+finish

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A file with many watches: under many keys in one epoll, in many epolls, and both. The table
+ * that lookups go to then (src/epoll/index.c) says what the list says.
+ */
+#include "native.h"
+
+#include "epoll/engine.h"
+
+#define KEYS 5000
+#define EPS 40
+#define EP_KEYS 6
+
+static uint32_t next_random(uint32_t *s)
+{
+	uint32_t x = *s;
+
+	x ^= x << 13;
+	x ^= x >> 17;
+	x ^= x << 5;
+	return *s = x;
+}
+
+static void EP_KEY_01_each_of_many_keys_is_a_registration(void **state)
+{
+	static int order[KEYS];
+	struct pollux_ep *ep = ep_new();
+	struct obj *o = obj_new(0);
+	uint32_t seed = 1;
+
+	(void)state;
+	for (int k = 0; k < KEYS; k++) {
+		ep_add(ep, &o->file, k, EPOLLIN, (uint64_t)k);
+		order[k] = k;
+	}
+	assert_non_null(o->file.index);
+	for (int k = KEYS - 1; k > 0; k--) {
+		int other = (int)(next_random(&seed) % (uint32_t)(k + 1)), was = order[k];
+
+		order[k] = order[other];
+		order[other] = was;
+	}
+	for (int i = 0; i < KEYS; i++) {
+		int k = order[i];
+
+		assert_int_equal(ep_ctl(ep, EPOLL_CTL_ADD, &o->file, k, EPOLLIN, 0), -EEXIST);
+		ep_mod(ep, &o->file, k, EPOLLOUT, (uint64_t)k);
+		assert_int_equal(ep_del(ep, &o->file, k), 0);
+		assert_int_equal(ep_del(ep, &o->file, k), -ENOENT);
+		assert_int_equal(ep_ctl(ep, EPOLL_CTL_MOD, &o->file, k, EPOLLIN, 0), -ENOENT);
+	}
+	/* The table goes when few are left. */
+	assert_null(o->file.index);
+	assert_int_equal(pollux_ep_watches(), 0);
+	ep_put(ep);
+	obj_put(o);
+}
+
+/* One file, a pair of epoll and key for each watch, and a table of what should be. */
+static void EP_CTL_09_lookups_among_many_epolls_and_keys(void **state)
+{
+	struct pollux_ep *ep[EPS];
+	bool there[EPS][EP_KEYS] = {{false}};
+	struct obj *o = obj_new(0);
+	uint32_t seed = 7;
+	bool met = false;
+
+	(void)state;
+	for (int e = 0; e < EPS; e++)
+		ep[e] = ep_new();
+	for (int round = 0; round < 40000; round++) {
+		uint32_t r = next_random(&seed);
+		int e = (int)(r >> 4) % EPS, k = (int)(r >> 16) % EP_KEYS;
+		/* Phases in which there are more of them, and fewer. */
+		uint32_t adds = round / 4000 % 2 ? 3 : 9, what = next_random(&seed) % 16;
+		uint32_t events = EPOLLIN | (r & 1 ? EPOLLEXCLUSIVE : 0);
+
+		if (what < adds) {
+			assert_int_equal(ep_ctl(ep[e], EPOLL_CTL_ADD, &o->file, k, events, 0),
+					 there[e][k] ? -EEXIST : 0);
+			there[e][k] = true;
+		} else if (what < 15) {
+			assert_int_equal(ep_del(ep[e], &o->file, k), there[e][k] ? 0 : -ENOENT);
+			there[e][k] = false;
+		} else {
+			ep_put(ep[e]);
+			ep[e] = ep_new();
+			memset(there[e], 0, sizeof(there[e]));
+		}
+		met |= o->file.index != NULL;
+	}
+	assert_true(met);
+	obj_fire(o, EPOLLIN, 0);
+	for (int e = 0; e < EPS; e++) {
+		struct epoll_event ev[EP_KEYS + 1];
+		int want = 0;
+
+		for (int k = 0; k < EP_KEYS; k++)
+			want += there[e][k];
+		assert_int_equal(pollux_ep_wait(ep[e], ev, EP_KEYS + 1, 0), want);
+	}
+	/* The last close finds all that are left. */
+	obj_put(o);
+	assert_int_equal(pollux_ep_watches(), 0);
+	for (int e = 0; e < EPS; e++) {
+		assert_none(ep[e]);
+		ep_put(ep[e]);
+	}
+}
+
+/* In a large epoll few watches of a file are enough for its table, in a small one they are not. */
+static void EP_CTL_09_lookups_of_a_few_watches_in_a_large_epoll(void **state)
+{
+	enum { FEW = PLX_INDEX_FROM_LARGE + 2 };
+	struct pollux_ep *large = ep_new(), *small = ep_new();
+	struct obj *rest = obj_new(0), *few = obj_new(0), *other = obj_new(0);
+
+	(void)state;
+	for (int k = 0; k < PLX_INDEX_LARGE; k++)
+		ep_add(large, &rest->file, k, EPOLLIN, 0);
+	for (int k = 0; k < FEW; k++) {
+		ep_add(large, &few->file, k, EPOLLIN, 0);
+		ep_add(small, &other->file, k, EPOLLIN, 0);
+	}
+	assert_non_null(few->file.index);
+	assert_null(other->file.index);
+	/* It knows of other epolls, too. */
+	ep_add(small, &few->file, 0, EPOLLIN, 0);
+	for (int k = 0; k < FEW; k++) {
+		assert_int_equal(ep_ctl(large, EPOLL_CTL_ADD, &few->file, k, EPOLLIN, 0), -EEXIST);
+		assert_int_equal(ep_ctl(small, EPOLL_CTL_ADD, &other->file, k, EPOLLIN, 0),
+				 -EEXIST);
+		assert_int_equal(ep_del(small, &few->file, k), k ? -ENOENT : 0);
+	}
+	for (int k = 1; k < FEW; k++)
+		assert_int_equal(ep_del(large, &few->file, k), 0);
+	assert_null(few->file.index);
+	assert_int_equal(ep_del(large, &few->file, 1), -ENOENT);
+	assert_int_equal(ep_del(large, &few->file, 0), 0);
+	ep_put(large);
+	ep_put(small);
+	assert_int_equal(pollux_ep_watches(), 0);
+	obj_put(rest);
+	obj_put(few);
+	obj_put(other);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(EP_KEY_01_each_of_many_keys_is_a_registration),
+		TEST(EP_CTL_09_lookups_among_many_epolls_and_keys),
+		TEST(EP_CTL_09_lookups_of_a_few_watches_in_a_large_epoll),
+	};
+
+	return RUN(tests);
+}

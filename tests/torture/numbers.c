@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Descriptors are made, duplicated and closed while all objects become kernel objects: each
+ * number goes on to mean the object that it meant, whichever of the two it is, and what
+ * has been closed is watched no more.
+ */
+#include "torture.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+
+#include <pollux/posix.h>
+
+#define CHANGERS 3
+/* Where descriptors of our own are, and so many numbers from there on are wanted. */
+#define HIDDEN 4000
+#define HIGH 16
+
+struct changer {
+	int ep;
+	unsigned long rounds;
+	/* Rounds in which the object was served at first, and at the end was not. */
+	unsigned long moved;
+};
+
+struct world {
+	struct changer changers[CHANGERS];
+	unsigned long escapes;
+};
+
+static void add(int ep, int fd, uint64_t data)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = data};
+
+	if (pollux_epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev) != 0)
+		broken("ADD: %s", strerror(errno));
+}
+
+static void expect(int fd, uint64_t want)
+{
+	uint64_t v = 0;
+
+	if (pollux_read(fd, &v, sizeof(v)) != sizeof(v) || v != want)
+		broken("fd %d held %lu instead of %lu", fd, (unsigned long)v, (unsigned long)want);
+}
+
+static void put(int fd, uint64_t v)
+{
+	if (pollux_write(fd, &v, sizeof(v)) != sizeof(v))
+		broken("a write failed: %s", strerror(errno));
+}
+
+static int nothing_left(int ep)
+{
+	struct epoll_event ev;
+
+	return pollux_epoll_wait(ep, &ev, 1, 0) == 0;
+}
+
+/* The same object under both numbers. */
+static void same(int a, int b, uint64_t v)
+{
+	put(a, v);
+	expect(b, v);
+	put(b, v + 1);
+	expect(a, v + 1);
+}
+
+static void change(struct changer *c, uint32_t how)
+{
+	int fd = pollux_eventfd(5, EFD_NONBLOCK | (how & 1 ? EFD_CLOEXEC : 0));
+	int served = pollux_fd_served(fd);
+	struct epoll_event ev = {0};
+	int other;
+
+	if (fd < 0) {
+		broken("eventfd: %s", strerror(errno));
+		return;
+	}
+	if (how & 2)
+		add(c->ep, fd, 1);
+	if (how & 4) {
+		other = pollux_fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	} else {
+		/* Over something else that is ours. */
+		other = pollux_eventfd(0, EFD_NONBLOCK);
+		if (pollux_dup3(fd, other, O_CLOEXEC) != other)
+			broken("dup3: %s", strerror(errno));
+	}
+	expect(other, 5);
+	same(fd, other, 7);
+	put(fd, 1);
+	if ((how & 2) && (pollux_epoll_wait(c->ep, &ev, 1, 0) != 1 || ev.data.u64 != 1))
+		broken("what is ready was not reported");
+	if (served && !pollux_fd_served(other))
+		atomic_add(&c->moved, 1);
+	check(pollux_close(fd) == 0);
+	if ((how & 2) && pollux_epoll_wait(c->ep, &ev, 1, 0) != 1)
+		broken("one of two numbers was closed, and the watch had gone");
+	expect(other, 1);
+	check(pollux_close(other) == 0);
+	check(nothing_left(c->ep));
+	c->rounds++;
+}
+
+static void changer(struct thread *t)
+{
+	struct changer *c = t->arg;
+	uint32_t r = (uint32_t)(uintptr_t)c;
+
+	while (!stopping()) {
+		/* What has become a kernel epoll stays one. */
+		c->ep = pollux_epoll_create1(EPOLL_CLOEXEC);
+		check(c->ep >= 0);
+		for (int i = 0; i < 16 && !stopping(); i++)
+			change(c, rnd(&r));
+		check(pollux_close(c->ep) == 0);
+	}
+}
+
+static bool met(const struct world *w)
+{
+	for (int i = 0; i < CHANGERS; i++)
+		if (!atomic_get(&w->changers[i].moved))
+			return false;
+	return w->escapes > 50;
+}
+
+static void changes_beside_escapes(void **state)
+{
+	struct thread t[CHANGERS];
+	struct world w = {0};
+	int64_t start = now_ns();
+
+	(void)state;
+	torture_begin();
+	for (int i = 0; i < CHANGERS; i++)
+		thread_start(&t[i], changer, &w.changers[i]);
+	for (; torture_until(start, met(&w)); w.escapes++) {
+		pollux_escape(-1);
+		sched_yield();
+	}
+	torture_end(t, CHANGERS);
+	for (int i = 0; i < CHANGERS; i++)
+		print_message("%lu rounds, %lu moved\n", w.changers[i].rounds, w.changers[i].moved);
+	print_message("%lu escapes\n", w.escapes);
+	assert_true(met(&w));
+}
+
+struct making {
+	struct gate gate;
+	int fd, done;
+};
+
+/* An eventfd, or a duplicate of one, that takes as long as the test likes. */
+static void maker(struct thread *t)
+{
+	struct making *m = t->arg;
+
+	gate_arm(&m->gate, "table_inside");
+	m->fd = m->fd < 0 ? pollux_eventfd(5, EFD_NONBLOCK) : pollux_dup(m->fd);
+}
+
+static void escaper(struct thread *t)
+{
+	struct making *m = t->arg;
+
+	pollux_escape(-1);
+	atomic_set(&m->done, 1);
+}
+
+/* Our own descriptors move away from here, wherever that of which eventfds are made may be. */
+static void mover(struct thread *t)
+{
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	struct making *m = t->arg;
+
+	for (int fd = HIDDEN; fd < HIDDEN + HIGH; fd++)
+		if (pollux_dup2(null, fd) != fd)
+			broken("dup2: %s", strerror(errno));
+	atomic_set(&m->done, 1);
+	for (int fd = HIDDEN; fd < HIDDEN + HIGH; fd++)
+		check(pollux_close(fd) == 0);
+	close(null);
+}
+
+/* other waits until the change of m is done. */
+static void stand_in_the_way(struct making *m, void (*other)(struct thread *))
+{
+	struct thread t[2];
+
+	torture_begin();
+	points_delay(false);
+	thread_start(&t[0], maker, m);
+	assert_true(gate_reached(&m->gate));
+	thread_start(&t[1], other, m);
+	sleep_ms(50);
+	assert_false(atomic_get(&m->done));
+	gate_open(&m->gate);
+	torture_end(t, 2);
+	assert_true(atomic_get(&m->done));
+}
+
+static void escape_waits(void **state)
+{
+	int fd = pollux_eventfd(5, EFD_NONBLOCK);
+	struct making m = {.fd = fd};
+
+	(void)state;
+	assert_true(pollux_fd_served(fd));
+	stand_in_the_way(&m, escaper);
+	assert_false(pollux_fd_served(fd));
+	assert_false(pollux_fd_served(m.fd));
+	expect(m.fd, 5);
+	same(fd, m.fd, 7);
+	pollux_close(fd);
+	pollux_close(m.fd);
+}
+
+static void move_waits(void **state)
+{
+	int first = pollux_eventfd(1, EFD_NONBLOCK);
+	struct making m = {.fd = -1};
+	struct stat st;
+
+	(void)state;
+	assert_int_not_equal(fcntl(HIDDEN, F_GETFD), -1);
+	stand_in_the_way(&m, mover);
+	assert_int_equal(fstat(m.fd, &st), 0);
+	/* An anonymous file, as eventfds are. */
+	assert_int_equal(st.st_mode & S_IFMT, 0);
+	expect(m.fd, 5);
+	pollux_close(first);
+	pollux_close(m.fd);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(changes_beside_escapes),
+		TEST(escape_waits),
+		TEST(move_waits),
+	};
+
+	return RUN(tests);
+}
