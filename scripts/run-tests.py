@@ -32,6 +32,8 @@ TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PASS, FAIL, SKIP = "passed", "failed", "skipped"
 EXIT_SKIP = 77
 OUTPUT_KEPT = 24000
+# Of what a failed test has said, once more at the end.
+LINES_AT_THE_END = 6
 OUTPUT_READ = 16 << 20
 
 ASAN_OPTIONS = ":".join([
@@ -468,12 +470,6 @@ def report(units):
             if r.outcome == SKIP:
                 program = u.suite.split("-")[0] + "/" + u.name
                 skipped.setdefault((program, r.name, r.reason), []).append(u)
-    for u, r in failed:
-        say()
-        say("--- failed: %s: %s" % (u.ident, r.name))
-        say(r.text.rstrip("\n"))
-        if u.suite not in ("check", "build"):
-            say("--- run it again: scripts/run-tests.py --only '%s'" % u.ident)
     if skipped:
         say()
         say("Skipped tests:")
@@ -481,11 +477,20 @@ def report(units):
             sides = ", ".join(sorted({u.config + ("/kernel" if u.suite == "conformance-kernel"
                                                   else "") for u in where}))
             say("  %s: %s [%s]: %s" % (program, name, sides, reason))
+    # The failures come last: what keeps only the end of the output must keep them.
+    for u, r in failed:
+        say()
+        say("--- failed: %s: %s" % (u.ident, r.name))
+        say(r.text.rstrip("\n"))
+        if u.suite not in ("check", "build"):
+            say("--- run it again: scripts/run-tests.py --only '%s'" % u.ident)
     if failed:
         say()
         say("Failed tests:")
         for u, r in failed:
             say("  %s: %s" % (u.ident, r.name))
+            for line in [l for l in r.text.splitlines() if l.strip()][-LINES_AT_THE_END:]:
+                say("      " + line)
     return len(failed)
 
 

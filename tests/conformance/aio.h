@@ -326,6 +326,32 @@ static inline void aio_check_at(const struct io_event *ev, const struct iocb *cb
 	fail();
 }
 
+/*
+ * Takes the events of n requests that one call accepted, all with this result: in the order of
+ * the requests (AIO-CQ-01), or with --aio=async in whichever order they were done.
+ */
+static inline void aio_expect_all(aio_context_t ctx, struct iocb *cb, long n, int64_t want)
+{
+	struct io_event *ev = calloc((size_t)n, sizeof(*ev));
+
+	assert_non_null(ev);
+	aio_take(ctx, ev, n);
+	for (long i = 0; i < n; i++) {
+		/* Look for the event of cb[i]; if there is none, the next one is the wrong one. */
+		for (long j = i; aio_async() && j < n; j++) {
+			if (ev[j].obj == (uintptr_t)&cb[i]) {
+				struct io_event found = ev[j];
+
+				ev[j] = ev[i];
+				ev[i] = found;
+				break;
+			}
+		}
+		aio_check(&ev[i], &cb[i], want);
+	}
+	free(ev);
+}
+
 /* The next event belongs to this request and has this result; waits for it. */
 #define aio_expect(ctx, cb, want)                                                                  \
 	do {                                                                                       \

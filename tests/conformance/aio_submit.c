@@ -473,7 +473,6 @@ static void AIO_SUBMIT_02_in_order_until_the_first_that_fails(void **state)
 					   WRONG_RESFD, BAD_KEY,       BAD_OPCODE};
 	struct bench b = bench_new();
 	struct iocb cb[6], *list[6];
-	struct io_event ev[6];
 	char buf[6][8];
 
 	(void)state;
@@ -488,9 +487,7 @@ static void AIO_SUBMIT_02_in_order_until_the_first_that_fails(void **state)
 				continue;
 			}
 			assert_int_equal(assert_ok(aio_submit(b.ctx, 6, list)), at);
-			aio_take(b.ctx, ev, at);
-			for (int i = 0; i < at; i++)
-				aio_check(&ev[i], &cb[i], 8);
+			aio_expect_all(b.ctx, cb, at, 8);
 			aio_none(b.ctx);
 			/* The error shows when the rest is tried. */
 			assert_errno(aio_submit(b.ctx, 6 - at, list + at),
@@ -547,9 +544,7 @@ static void AIO_SUBMIT_03_a_bad_slot_of_the_array(void **state)
 		for (int i = 0; i < n; i++)
 			list[i] = aio_pread(&cb[i], b.fd, buf, 8, 0);
 		assert_int_equal(assert_ok(aio_submit(b.ctx, n + 1, list)), n);
-		aio_take(b.ctx, ev, n);
-		for (int i = 0; i < n; i++)
-			aio_check(&ev[i], &cb[i], 8);
+		aio_expect_all(b.ctx, cb, n, 8);
 		assert_int_equal(assert_ok(aio_submit(b.ctx, LONG_MAX, list)), n);
 		aio_take(b.ctx, ev, n);
 		assert_int_equal(assert_ok(aio_submit(b.ctx, INT_MAX, list)), n);
