@@ -146,11 +146,11 @@ for r in results:
             assert " clock_ns=" in run["output"], run
         else:
             assert 0 < run["p50_us"] <= run["p99_us"] <= run["max_us"], run
-            # Five milliseconds long the thread that was stopped does not run. (Without real-time
-            # priorities who waits for it may come late himself.)
+            # Five milliseconds long the thread that was stopped does not run. Who waits for it
+            # may come late himself, but not each time. (Without real-time priorities he may.)
             if (side in ("spinlock", "rwlock") and "middle" in r["configuration"]
                     and " scheduler=fifo " in run["output"]):
-                assert run["p50_us"] > 2500, run
+                assert run["max_us"] > 2500, run
 assert rows["inversion"] in (2, 3) and rows["latency"] == 4, rows
 END
 python3 "$scratch/look-delays.py" "$json" 2>"$err"
