@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/rcu.h"
 
+#include <linux/membarrier.h>
 #include <pthread.h>
 
 #include "base/bug.h"
@@ -9,6 +10,7 @@
 #include "base/lock.h"
 #include "base/mem.h"
 #include "base/slab.h"
+#include "base/sys.h"
 
 /* A batch is as large as a class of memory has it (mem.c). */
 #define RETIRE_BATCH 126
@@ -128,6 +130,16 @@ static void retire_init(void)
 void plx_retire_init(void)
 {
 	pthread_once(&retire_once, retire_init);
+}
+
+void plx_mb_heavy(void)
+{
+	plx_mb();
+#if defined(_LGPL_SOURCE)
+	if (urcu_bp_has_sys_membarrier)
+		PLX_INVARIANT(plx_sys2(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0) == 0,
+			      "the barrier that liburcu registered for can be had");
+#endif
 }
 
 void plx_rcu_synchronize(void)

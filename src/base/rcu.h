@@ -67,6 +67,22 @@ static inline bool plx_rcu_known(void)
 #endif
 }
 
+/*
+ * A full barrier of which one side costs next to nothing. If each side makes its half between
+ * a store of its own and a load of what the other stores, at least one sees the other's store.
+ * The heavy half makes a barrier in each thread of the process, where the kernel offers that;
+ * elsewhere both are plain ones.
+ */
+static inline void plx_mb_light(void)
+{
+#if defined(_LGPL_SOURCE)
+	urcu_bp_smp_mb_slave();
+#else
+	plx_mb();
+#endif
+}
+void plx_mb_heavy(void);
+
 /* Waits until every reader section that is open now has ended. */
 void plx_rcu_synchronize(void);
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/sys.h"
 
 /*
  * Once both sides spin, an answer takes about a microsecond. To get there, one of them
@@ -26,6 +27,10 @@
 #define YIELD_MOST_NS 100000000
 #define YIELD_PAUSE_LOG 2
 #define YIELD_PAUSE_LOG_MAX 9
+
+/* Who waits for a few instructions of others yields so often before it sleeps in between. */
+#define AWAIT_YIELDS 16
+#define AWAIT_PAUSE_NS 1000000
 
 int plx_spin_enabled = 1;
 __thread struct plx_yields plx_read_yields;
@@ -50,6 +55,18 @@ static int32_t spin_count_cpus(void)
 		n = CPU_COUNT(&set);
 	plx_store(&spin_cpus, n);
 	return n;
+}
+
+void plx_await_zero(const uint32_t *word)
+{
+	const struct timespec pause = {.tv_nsec = AWAIT_PAUSE_NS};
+
+	for (int tries = 0; plx_load_acq(word); tries++) {
+		if (tries < AWAIT_YIELDS)
+			sched_yield();
+		else
+			plx_sys2(SYS_nanosleep, &pause, NULL);
+	}
 }
 
 void plx_spin_note_waker(int32_t *waker_cpu)

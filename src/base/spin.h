@@ -76,6 +76,9 @@ static inline bool plx_spin(struct plx_yields *y, uint32_t *state, const int32_t
 /* How many events the calling thread has found at the end of a wait, spun or slept. */
 void plx_spin_brought(struct plx_yields *y, int events);
 
+/* Returns once *word has been 0, which other threads make it soon; acquires what they did. */
+void plx_await_zero(const uint32_t *word);
+
 /*
  * Whoever wakes a sleeper says from which CPU. If that is the waiter's own, the two
  * share it, and a spin would only keep the other from running.

@@ -51,6 +51,9 @@ struct plx_epitem *plx_item_find(struct pollux_ep *ep, struct pollux_file *f, in
 	plx_lockdep_held(&ep->mtx);
 	if (plx_unlikely(plx_load(&f->index)) && plx_index_find(f, ep, key, &found))
 		return found;
+	/* A new file needs no section, in which a preempted thread delays grace periods. */
+	if (!plx_load(&f->watches))
+		return NULL;
 	plx_rcu_read_lock();
 	for (struct plx_watch *w = plx_load_acq(&f->watches); w; w = plx_load_acq(&w->next)) {
 		struct plx_epitem *item = plx_watch_item(w);

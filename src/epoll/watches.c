@@ -5,18 +5,27 @@
  * Every ADD and every removal counts, in all threads, so the count must not be one word that
  * all of them write. A thread charges many at once and uses them up by itself:
  *
- *   charged      atomic; watches that exist and credits that threads hold, together
- *   credit.n     written by its thread, inside an RCU section and while exact is 0;
- *                otherwise by the holder of credits_lock
- *   exact        set under credits_lock: the limit is near, each watch is charged for itself
+ *   charged       atomic; watches that exist and credits that threads hold, together
+ *   credit.n      written by its thread while inside is 1 and after it has seen exact 0;
+ *                 otherwise by the holder of credits_lock
+ *   credit.inside written by its thread
+ *   exact         set under credits_lock: the limit is near, each watch is charged for itself
  *
  * Argument. There are charged minus the sum of all credits watches, and charged never
  * exceeds the limit but by a limit that comes down: so there are never too many. Nor is one
- * refused too early: before that exact is set, a grace period waits for all who have not
- * seen it, and the credits of all threads go back. From then on nobody has any, charged is
- * the number of watches, and it is compared and changed in one step. A change of a credit
- * and its counterpart in charged are made in one RCU section, so the grace period
- * separates neither.
+ * refused too early: before that exact is set, all who have not seen it are waited for, and
+ * the credits of all threads go back. From then on nobody has any, charged is the number of
+ * watches, and it is compared and changed in one step. A change of a credit and its
+ * counterpart in charged are made inside once, so the recall separates neither.
+ *
+ * Who is waited for: a thread stores inside and looks at exact, the recall stores exact and
+ * looks at inside, with a full barrier between the two steps on both sides (credit_enter,
+ * credits_recall). So the thread sees exact, or the recall sees inside and waits until it is
+ * taken back with a release, behind the thread's stores. A credit that comes on the list
+ * later is put there under the lock: its thread sees exact. It is no RCU section, as a thread
+ * that is preempted in one delays all who wait for a grace period, and in a storm of ADDs and
+ * closes this is where a thread is; there nothing but the recall waits for it.
+ * The model is tests/model/credits.pml.
  */
 #include "epoll/engine.h"
 
@@ -27,6 +36,7 @@
 struct credit {
 	struct credit *next;
 	long n;
+	uint32_t inside;
 	uint32_t taken;
 } __attribute__((aligned(64)));
 
@@ -77,6 +87,7 @@ static struct credit *credit_new(void)
 		c = plx_mem_get(sizeof(*c));
 		if (c) {
 			c->n = 0;
+			c->inside = 0;
 			c->next = credits;
 			credits = c;
 		}
@@ -92,12 +103,36 @@ static struct credit *credit_new(void)
 	return c;
 }
 
+/*
+ * Whether the thread may change its credit, until credit_leave. The barrier's partner is in
+ * credits_recall.
+ */
+static inline bool credit_enter(struct credit *c)
+{
+	bool may;
+
+	plx_store(&c->inside, 1);
+	plx_mb_light();
+	may = plx_likely(!plx_load_acq(&exact));
+	PLX_DELAY(credit_entered);
+	return may;
+}
+
+static inline void credit_leave(struct credit *c)
+{
+	PLX_DELAY(credit_before_leave);
+	plx_store_rel(&c->inside, 0);
+}
+
 /* credits_lock held. */
 static void credits_recall(void)
 {
 	if (!exact) {
 		plx_store(&exact, 1);
-		plx_rcu_synchronize();
+		/* Partner: credit_enter. */
+		plx_mb_heavy();
+		for (struct credit *c = credits; c; c = c->next)
+			plx_await_zero(&c->inside);
 	}
 	for (struct credit *c = credits; c; c = c->next) {
 		plx_xadd(&charged, -plx_load(&c->n));
@@ -130,14 +165,15 @@ static bool charge(long n)
 static __attribute__((noinline)) bool charge_slow(void)
 {
 	struct credit *c = mine ? mine : credit_new();
-	bool ok;
+	bool ok = false;
 
 	plx_watches_learn();
-	plx_rcu_read_lock();
-	ok = c && !plx_load_acq(&exact) && charge(CREDIT);
-	if (ok)
-		plx_store(&c->n, c->n + CREDIT - 1);
-	plx_rcu_read_unlock();
+	if (c) {
+		ok = credit_enter(c) && charge(CREDIT);
+		if (ok)
+			plx_store(&c->n, c->n + CREDIT - 1);
+		credit_leave(c);
+	}
 	if (ok || charge(1))
 		return true;
 	plx_lock(&credits_lock, PLX_RANK_WATCHES);
@@ -151,21 +187,25 @@ bool plx_watches_charge(void)
 	struct credit *c = mine;
 	bool ok;
 
-	plx_rcu_read_lock();
+	if (plx_unlikely(!c))
+		return charge_slow();
 	/* In this order: what is in the credit holds while exact is 0. */
-	ok = plx_likely(c && !plx_load_acq(&exact) && c->n > 0);
-	if (ok)
+	ok = credit_enter(c) && c->n > 0;
+	if (plx_likely(ok))
 		plx_store(&c->n, c->n - 1);
-	plx_rcu_read_unlock();
-	return ok || charge_slow();
+	credit_leave(c);
+	return plx_likely(ok) || charge_slow();
 }
 
 void plx_watches_uncharge(void)
 {
 	struct credit *c = mine;
 
-	plx_rcu_read_lock();
-	if (plx_unlikely(!c || plx_load_acq(&exact))) {
+	if (plx_unlikely(!c)) {
+		plx_xadd(&charged, -1l);
+		return;
+	}
+	if (!credit_enter(c)) {
 		plx_xadd(&charged, -1l);
 	} else if (plx_unlikely(c->n >= 2 * CREDIT)) {
 		plx_store(&c->n, c->n + 1 - CREDIT);
@@ -173,7 +213,7 @@ void plx_watches_uncharge(void)
 	} else {
 		plx_store(&c->n, c->n + 1);
 	}
-	plx_rcu_read_unlock();
+	credit_leave(c);
 }
 
 void pollux_ep_set_max_watches(long max)
@@ -204,4 +244,8 @@ long pollux_ep_watches(void)
 PLX_CHILD_CODE void plx_watches_after_fork_child(void)
 {
 	plx_lock_reset(&credits_lock);
+	/* Whoever was inside is not here. */
+	for (struct credit *c = credits; c; c = c->next)
+		if (plx_load(&c->inside))
+			plx_store(&c->inside, 0);
 }

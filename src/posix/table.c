@@ -14,8 +14,6 @@
  */
 #define HIDDEN_BASE 4000
 #define HIDDEN_ROOM 256
-/* Then it sleeps. */
-#define AWAIT_YIELDS 16
 
 struct hidden {
 	struct pollux_file file;
@@ -134,16 +132,8 @@ bool plx_table_enter_slow(void)
  */
 void plx_table_await(void)
 {
-	const struct timespec pause = {.tv_nsec = 1000000};
-
-	for (struct plx_changer *c = plx_load_acq(&changers); c; c = c->next) {
-		for (int tries = 0; plx_load_acq(&c->inside); tries++) {
-			if (tries < AWAIT_YIELDS)
-				sched_yield();
-			else
-				plx_sys2(SYS_nanosleep, &pause, NULL);
-		}
-	}
+	for (struct plx_changer *c = plx_load_acq(&changers); c; c = c->next)
+		plx_await_zero(&c->inside);
 }
 
 void plx_table_settle(void)

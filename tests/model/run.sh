@@ -65,6 +65,13 @@ changers_no_await broken changers -DBROKEN_NO_AWAIT
 changers_inside_late broken changers -DBROKEN_INSIDE_LATE
 changers_no_look broken changers -DBROKEN_NO_LOOK
 changers_leave_early broken changers -DBROKEN_LEAVE_EARLY
+credits ok credits
+credits_no_look broken credits -DBROKEN_NO_LOOK
+credits_no_light broken credits -DBROKEN_NO_LIGHT
+credits_no_heavy broken credits -DBROKEN_NO_HEAVY
+credits_no_await broken credits -DBROKEN_NO_AWAIT
+credits_leave_early broken credits -DBROKEN_LEAVE_EARLY
+credits_split broken credits -DBROKEN_SPLIT
 topology ok topology
 topology_no_mutex broken topology -DBROKEN_NO_MUTEX
 topology_down_only broken topology -DBROKEN_DOWN_ONLY
