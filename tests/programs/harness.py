@@ -117,6 +117,23 @@ def free_port():
         return s.getsockname()[1]
 
 
+def takes(pid, number, seconds=60):
+    """Waits until the process catches a signal and does not block it. One that comes earlier may
+    end a program or be lost: what is pending is discarded when the signal is set to be ignored,
+    which some do before they install their handler."""
+    def ready():
+        masks = signal_masks("/proc/%d/" % pid)
+        return masks.get("SigCgt", 0) & ~masks.get("SigBlk", 0) & 1 << number - 1
+
+    return bool(wait_for(ready, seconds))
+
+
+def signal_masks(where):
+    return {name: int(mask, 16) for name, mask in
+            re.findall(r"^(Sig(?:Pnd|Blk|Ign|Cgt)|ShdPnd):\s*(\w+)", read_text(where + "status"),
+                       re.M)}
+
+
 def answers(port):
     try:
         socket.create_connection(("127.0.0.1", port), 1).close()
@@ -213,6 +230,7 @@ class Program:
                                           env=env, cwd=more.pop("cwd", side.dir), **more)
         self.pid = self.popen.pid
         self.seconds = 0.0
+        self.hung = False
 
     @property
     def status(self):
@@ -223,7 +241,14 @@ class Program:
         return read_text(self.out)
 
     def said(self):
-        return ("%s: status %s after %.1f s\n" % (self.label, self.status, self.seconds)
+        """What there is to know about it: how it ended, and what it wrote."""
+        if self.hung:
+            end = "did not end and was killed after %.1f s" % self.seconds
+        elif self.status is None:
+            end = "runs since %.1f s" % (time.monotonic() - self.began)
+        else:
+            end = "status %s after %.1f s" % (self.status, self.seconds)
+        return ("%s (%d): %s\n" % (self.label, self.pid, end)
                 + "".join("| %s\n" % l for l in
                           (read_text(self.out)[-3000:] + read_text(self.err)[-5000:]).splitlines()))
 
@@ -235,6 +260,7 @@ class Program:
             status = None
         self.seconds = time.monotonic() - self.began
         if status is None:
+            self.hung = True
             self.describe_hang()
             self.popen.kill()
             self.popen.wait()
@@ -249,9 +275,10 @@ class Program:
             for tid in tasks:
                 where = "/proc/%d/task/%s/" % (pid, tid)
                 state = re.search(r"State:\s*(\S+)", read_text(where + "status"))
-                print("# hang: %s %d/%s %s %s %s" % (
+                print("# hang: %s %d/%s %s %s %s %s" % (
                     self.label, pid, tid, read_text(where + "comm").strip(),
-                    state.group(1) if state else "?", read_text(where + "syscall").strip()))
+                    state.group(1) if state else "?", read_text(where + "syscall").strip(),
+                    " ".join("%s:%x" % m for m in signal_masks(where).items() if m[1])))
         sys.stdout.flush()
 
     def send(self, number):
