@@ -115,12 +115,21 @@ async def async_rest():
     loop.remove_signal_handler(signal.SIGUSR1)
     order = []
 
+    # Times from one moment on: each coroutine may begin long after the one before.
+    began = loop.time()
+
     async def sleeper(ms):
-        began = loop.time()
-        await asyncio.sleep(ms / 1000)
+        woken = loop.create_future()
+        loop.call_at(began + ms / 1000, woken.set_result, None)
+        await woken
         order.append((ms, loop.time() - began >= ms / 1000 - 0.002))
 
     await asyncio.gather(*(sleeper(ms) for ms in (60, 1, 30, 15, 0)))
+    naps = []
+    for ms in (0, 1, 7, 20):
+        began = loop.time()
+        await asyncio.sleep(ms / 1000)
+        naps.append((ms, loop.time() - began >= ms / 1000 - 0.002))
     q = asyncio.Queue(3)
 
     async def produce():
@@ -131,7 +140,7 @@ async def async_rest():
         return sum([await q.get() for _ in range(1000)])
 
     _, total = await asyncio.gather(produce(), consume())
-    return len(got), order, total
+    return len(got), order, naps, total
 
 
 # --- multiprocessing --------------------------------------------------------------------------

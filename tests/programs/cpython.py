@@ -18,10 +18,11 @@ def scenario(side):
     script = os.path.join(harness.HERE, "cpython-program.py")
     p = side.start([python, script], env={"SCALE": "10" if harness.LONG else "1",
                                           "PYTHONDONTWRITEBYTECODE": "1"})
-    status = p.wait(600 if harness.LONG else 70)
+    status = p.wait(harness.LIMIT - 20)
     side.require(status == 0, "Python ends with status 0 in time", p.said())
     said = json.loads(p.text.strip().splitlines()[-1])
-    side.check(said["mapped"] == side.pollux, "Python itself sees the drop-in, or none")
+    side.check(said["mapped"] == side.pollux, "Python itself sees the drop-in, or none",
+               p.said())
     if side.pollux:
         side.check(said["served"] == [1, 1], "its eventfds and epolls are served", said["served"])
         side.check(p.adopted("epolls") >= 5 and p.adopted("eventfds") >= 16,

@@ -92,7 +92,9 @@ def scenario(side, make):
         said.append(ask(port, question, last).splitlines()[-2:])
     os.kill(pid, signal.SIGTERM)
     ended = harness.wait_for(lambda: pid not in harness.descendants(os.getpid()), 20)
-    side.check(ended, label + " ends on SIGTERM")
+    side.check(ended, label + " ends on SIGTERM",
+               "%s\n%s" % (harness.signal_masks("/proc/%d/" % pid),
+                           harness.read_text(side.path("log"))[-3000:] + p.said()))
     # A session of its own, and what it says.
     return fields[3] != str(os.getsid(0)), said
 

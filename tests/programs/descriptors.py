@@ -32,7 +32,8 @@ def daemon(side):
     said = json.loads(harness.read_text(report))
     pid = said.pop("pid")
     side.prove(pid, "the daemon")
-    side.check(said.pop("mapped") == side.pollux, "the daemon sees the drop-in, or does not")
+    side.check(said.pop("mapped") == side.pollux, "the daemon sees the drop-in, or does not",
+               p.said())
     side.check(pid in harness.descendants(os.getpid()), "the daemon has left its parent")
     os.kill(pid, signal.SIGTERM)
     ended = harness.wait_for(lambda: pid not in harness.descendants(os.getpid()), 30)

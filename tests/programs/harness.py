@@ -7,6 +7,7 @@ a signal.
 """
 
 import atexit
+import contextlib
 import ctypes
 import fcntl
 import glob
@@ -32,7 +33,7 @@ SKIP = 77
 ADOPT = os.environ.get("POLLUX_TEST_ADOPT")
 LONG = os.environ.get("POLLUX_TEST_LONG") == "1"
 # Less than what scripts/run-tests.py allows, so that a test that hangs can still clear up.
-LIMIT = int(os.environ.get("POLLUX_TEST_LIMIT", "1500" if LONG else "160"))
+LIMIT = int(os.environ.get("POLLUX_TEST_LIMIT", "1500" if LONG else "320"))
 
 
 class TooLong(Exception):
@@ -115,6 +116,17 @@ def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
+
+
+@contextlib.contextmanager
+def untimed():
+    """Packages that are fetched and built, and waiting for others that do so, are no time of the
+    test."""
+    left = signal.alarm(0)
+    try:
+        yield
+    finally:
+        signal.alarm(left)
 
 
 def takes(pid, number, seconds=60):
@@ -245,7 +257,7 @@ class Program:
         if self.hung:
             end = "did not end and was killed after %.1f s" % self.seconds
         elif self.status is None:
-            end = "runs since %.1f s" % (time.monotonic() - self.began)
+            end = "has been running for %.1f s" % (time.monotonic() - self.began)
         else:
             end = "status %s after %.1f s" % (self.status, self.seconds)
         return ("%s (%d): %s\n" % (self.label, self.pid, end)
@@ -383,9 +395,10 @@ class Test:
                 sys.exit(SKIP)
 
     def cannot_have(self, program):
-        got = subprocess.run(["sh", os.path.join(TOP, "scripts", "install-deps.sh"), "programs",
-                              program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, text=True)
+        with untimed():
+            got = subprocess.run(["sh", os.path.join(TOP, "scripts", "install-deps.sh"), "programs",
+                                  program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=subprocess.STDOUT, text=True)
         if got.returncode == 0:
             return None
         return (got.stdout.strip().splitlines() or ["no reason given"])[-1]
@@ -395,7 +408,7 @@ class Test:
 
         apt is asked by way of its own settings, with the lists of sources taken from the
         system's; nothing of the system is changed. alone: until this test ends, no other has the
-        folder, for what builds in it and suites that use fixed ports; waiting takes no time.
+        folder, for what builds in it and suites that use fixed ports.
         """
         why = self.cannot_have("dpkg-source") or self.cannot_have("cmake")
         if why:
@@ -404,13 +417,13 @@ class Test:
         unpacked = os.path.join(top, "unpacked")
         os.makedirs(os.path.dirname(top), exist_ok=True)
         lock = open(top + ".lock", "w")
-        left = signal.alarm(0)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        signal.alarm(left)
+        with untimed():
+            fcntl.flock(lock, fcntl.LOCK_EX)
         if alone:
             self.locks.append(lock)
         try:
-            return self.fetch(package, top, unpacked)
+            with untimed():
+                return self.fetch(package, top, unpacked)
         finally:
             if not alone:
                 lock.close()
@@ -451,8 +464,9 @@ class Test:
         where = os.path.join(folder, "pollux-build")
         for argv in (["cmake", "-S", folder, "-B", where, "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
                      + options, ["cmake", "--build", where, "-j2", "--target"] + targets):
-            got = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                 stderr=subprocess.STDOUT, text=True)
+            with untimed():
+                got = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                     stderr=subprocess.STDOUT, text=True)
             if got.returncode:
                 self.check(False, "%s is built" % os.path.basename(os.path.dirname(folder)),
                            got.stdout[-5000:])
@@ -534,6 +548,12 @@ class Test:
                 results.append(scenario(side))
             except Failed:
                 return None
+            except TooLong:
+                for p in side.started:
+                    if p.alive():
+                        p.describe_hang()
+                        self.note(p.said().rstrip("\n").replace("\n", "\n# "))
+                raise
             except (OSError, ValueError, KeyError, IndexError, subprocess.SubprocessError):
                 # A result like any other, with its traceback.
                 self.check(False, name + ": the scenario runs to its end",

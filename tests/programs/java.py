@@ -12,7 +12,7 @@ def scenario(side):
     source = os.path.join(harness.HERE, "Nio.java")
     java = side.start(["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", source],
                       env={"SCALE": "10" if harness.LONG else "1", "JAVA_TOOL_OPTIONS": ""})
-    status = java.wait(600 if harness.LONG else 70)
+    status = java.wait(harness.LIMIT - 20)
     lines = [l.split("\t") for l in java.text.splitlines()]
     side.require(status == 0 and ["end"] in lines, "java ends with status 0 in time", java.said())
     side.check(["mapped", "true" if side.pollux else "false"] in lines,

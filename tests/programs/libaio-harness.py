@@ -104,7 +104,8 @@ def body(test):
     if not folder:
         print("skip: libaio's sources cannot be had here: " + why)
         raise SystemExit(harness.SKIP)
-    made = build(test, folder)
+    with harness.untimed():
+        made = build(test, folder)
     if not made:
         return
 

@@ -95,7 +95,7 @@ def scenario(side):
     # One after the other: nobody else comes and wakes the worker that was forgotten.
     comers_and_goers(port, wrong)
     side.check(not wrong and not any(t.is_alive() for t in threads), "every answer is right",
-               "\n".join(wrong[:5]))
+               "%s\n%s" % ("\n".join(wrong[:5]), memcached.said()))
     s.sendall(b"get counter\r\n")
     counter = list(iter(f.readline, b"END\r\n"))[1].strip().decode()
     s.sendall(b"stats\r\n")

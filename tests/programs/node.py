@@ -13,10 +13,11 @@ def scenario(side):
     script = os.path.join(harness.HERE, "node.js")
     node = side.start(["node", script], env={"SCALE": "8" if harness.LONG else "1",
                                              "TMPDIR": side.dir})
-    status = node.wait(600 if harness.LONG else 70)
+    status = node.wait(harness.LIMIT - 20)
     side.require(status == 0, "node ends with status 0 in time", node.said())
     said = json.loads(node.text)
-    side.check(said["mapped"] == side.pollux, "node itself sees the drop-in, or none")
+    side.check(said["mapped"] == side.pollux, "node itself sees the drop-in, or none",
+               node.said())
     if side.pollux:
         side.check(node.adopted("epolls") >= 5 and node.adopted("eventfds") >= 20,
                    "loops and their wakes were served", node.said())

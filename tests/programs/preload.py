@@ -33,10 +33,11 @@ def scenario(side, name, library):
     real = os.path.realpath(library)
     both = harness.wait_for(lambda: harness.maps(p.pid, real) or not p.alive(), 20)
     side.check(both and p.alive(), "%s has %s mapped" % (name, os.path.basename(library)), p.said())
-    status = p.wait(70)
+    status = p.wait(harness.LIMIT - 20)
     side.require(status == 0, "%s ends with status 0 in time" % name, p.said())
     said = json.loads(p.text.strip().splitlines()[-1])
-    side.check(said["mapped"] == side.pollux, name + " itself sees the drop-in, or none")
+    side.check(said["mapped"] == side.pollux, name + " itself sees the drop-in, or none",
+               p.said())
     if side.pollux:
         side.check(p.adopted("epolls") >= 5 and p.adopted("eventfds") >= 16,
                    name + ": objects were served", p.said())

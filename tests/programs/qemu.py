@@ -81,7 +81,11 @@ def written(side, form):
                % (requests, p.said()))
     served(side, p, form)
     found = contents(side, path, form)
-    side.check(found == image, "%s: the image is what was written" % form)
+    side.check(found == image, "%s: the image is what was written" % form,
+               "%d bytes of %d, clusters that differ: %s" % (len(found), len(image), [
+                   n for n in range(CLUSTERS)
+                   if found[n * CLUSTER:(n + 1) * CLUSTER] != image[n * CLUSTER:(n + 1) * CLUSTER]
+               ][:20]))
     return hashlib.sha256(found).hexdigest()
 
 
