@@ -475,7 +475,8 @@ static int ring_equip(struct plx_async *a, int bell)
 	return first_submission(a);
 }
 
-static int ring_open(struct plx_async *a)
+/* plx_hidden_lock held. */
+static int ring_make(struct plx_async *a)
 {
 	struct io_uring_params p = {
 		.flags = IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP,
@@ -484,9 +485,6 @@ static int ring_open(struct plx_async *a)
 	int bell = plx_kernel_eventfd(EFD_CLOEXEC);
 	int err = bell;
 
-	/* In the child of a fork that nobody has seen. */
-	plx_fd_unhide(&ring_fd);
-	plx_fd_unhide(&bell_fd);
 	if (err < 0)
 		return err;
 	err = io_uring_queue_init_params(SUBMISSIONS, &a->ring, &p);
@@ -501,8 +499,19 @@ static int ring_open(struct plx_async *a)
 		return err;
 	}
 	err = plx_fd_hide_private(bell, &bell_fd);
-	if (err >= 0)
-		err = plx_fd_hide_private(a->ring.ring_fd, &ring_fd);
+	return err < 0 ? err : plx_fd_hide_private(a->ring.ring_fd, &ring_fd);
+}
+
+static int ring_open(struct plx_async *a)
+{
+	int err;
+
+	/* In the child of a fork that nobody has seen. */
+	plx_fd_unhide(&ring_fd);
+	plx_fd_unhide(&bell_fd);
+	plx_hidden_lock();
+	err = ring_make(a);
+	plx_hidden_unlock();
 	if (err < 0)
 		plx_fd_unhide(&bell_fd);
 	return err;

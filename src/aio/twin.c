@@ -248,6 +248,8 @@ void plx_aio_ring_bell(struct plx_kioctx *k)
 {
 	long r;
 
+	/* If it has to be made, that is not done within the section. */
+	(void)plx_eventfd_prototype();
 	/* The number may move away (plx_fd_evict), but not within an RCU section. */
 	plx_rcu_read_lock();
 	r = ring(k->twin, plx_eventfd_prototype());

@@ -21,8 +21,9 @@
  *   PLX_RANK_AIO       kioctx.lock               the ring's tail, taking from it
  *   PLX_RANK_AIO_ASYNC its slots and its queue   requests on their way to it
  *   PLX_RANK_GHOST     plx_front.ghost_lock      events that a spill made itself
- *   PLX_RANK_LIMIT     soft limit of descriptors, while it is raised
  *   PLX_RANK_GRACE     gp_lock                   the numbers of grace periods; held over one
+ *   PLX_RANK_HIDDEN    hidden_lock               which numbers are of descriptors of our own
+ *   PLX_RANK_LIMIT     soft limit of descriptors, while it is raised
  *   PLX_RANK_RETIRE    orphaned retire batches   batches left behind by threads that ended
  *   PLX_RANK_SLAB      depot of the slab         free objects that no thread keeps
  *   PLX_RANK_MEM       all other memory
@@ -49,8 +50,9 @@ enum plx_rank {
 	PLX_RANK_AIO,
 	PLX_RANK_AIO_ASYNC,
 	PLX_RANK_GHOST,
-	PLX_RANK_LIMIT,
 	PLX_RANK_GRACE,
+	PLX_RANK_HIDDEN,
+	PLX_RANK_LIMIT,
 	PLX_RANK_RETIRE,
 	PLX_RANK_SLAB,
 	PLX_RANK_MEM,

@@ -147,10 +147,28 @@ static void doorbell_moved(int *owner, int from, int to)
 	plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_DEL, from, NULL);
 }
 
+/* plx_hidden_lock held: the doorbell does not move before the kernel knows it by its number. */
+static int doorbell_make(struct plx_front *fr, int epfd)
+{
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
+	int r = plx_fd_hide_dup(epfd, &fr->kfd);
+
+	if (r < 0)
+		return r;
+	r = plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC);
+	if (r >= 0)
+		r = plx_fd_hide(r, &fr->doorbell);
+	if (r < 0)
+		return r;
+	plx_fd_on_move(&fr->doorbell, doorbell_moved);
+	plx_store(&fr->marker, marker_new());
+	ev.data.u64 = fr->marker;
+	return plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_ADD, fr->doorbell, &ev);
+}
+
 /* Registers the doorbell, once. 0, or a negative errno: the set stays with the kernel. */
 static int front_setup(struct plx_front *fr, int epfd)
 {
-	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
 	long r;
 
 	if (plx_load_acq(&fr->inproc))
@@ -163,20 +181,9 @@ static int front_setup(struct plx_front *fr, int epfd)
 		r = -ESTALE;
 		goto out;
 	}
-	r = plx_fd_hide_dup(epfd, &fr->kfd);
-	if (r < 0)
-		goto out;
-	r = plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC);
-	if (r >= 0)
-		r = plx_fd_hide(r, &fr->doorbell);
-	if (r < 0) {
-		plx_fd_unhide(&fr->kfd);
-		goto out;
-	}
-	plx_fd_on_move(&fr->doorbell, doorbell_moved);
-	plx_store(&fr->marker, marker_new());
-	ev.data.u64 = fr->marker;
-	r = plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_ADD, fr->doorbell, &ev);
+	plx_hidden_lock();
+	r = doorbell_make(fr, epfd);
+	plx_hidden_unlock();
 	if (r < 0) {
 		plx_fd_unhide(&fr->doorbell);
 		plx_fd_unhide(&fr->kfd);

@@ -28,11 +28,13 @@ int plx_eventfd_prototype(void)
 	plx_lock(&prototype_lock, PLX_RANK_TABLE);
 	fd = prototype;
 	if (fd < 0) {
+		plx_hidden_lock();
 		fd = plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC);
 		if (fd >= 0)
 			fd = plx_fd_hide(fd, &prototype);
 		if (fd >= 0)
 			plx_fd_share(&prototype);
+		plx_hidden_unlock();
 	}
 	plx_unlock(&prototype_lock, PLX_RANK_TABLE);
 	return fd;

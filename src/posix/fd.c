@@ -27,15 +27,16 @@ static long close_number(int fd, struct pollux_file **f)
 	*f = NULL;
 	plx_pipe_forget(fd);
 	if (!slot)
-		return PLX_PASS;
+		return plx_fd_maybe_hidden(fd) && plx_fd_stray(fd) ? -EBADF : PLX_PASS;
 	locked = plx_table_enter();
 	plx_rcu_read_lock();
 	old = plx_table_peek(fd);
 	hidden = old && old->kind == PLX_KIND_HIDDEN;
 	plx_rcu_read_unlock();
 	if (plx_unlikely(!old || hidden)) {
+		hidden |= plx_fd_maybe_hidden(fd) && plx_fd_stray(fd);
 		plx_table_leave(locked);
-		return old ? -EBADF : PLX_PASS;
+		return hidden ? -EBADF : PLX_PASS;
 	}
 	*f = plx_table_set(fd, NULL);
 	r = plx_sys1(SYS_close, fd);
@@ -99,7 +100,7 @@ static bool leave_epoll(int fd)
 }
 
 /* What is the kernel's from first to last; our hidden descriptors stay. */
-static long close_kernel_range(unsigned int first, unsigned int last, unsigned int flags)
+static long close_around(unsigned int first, unsigned int last, unsigned int flags)
 {
 	unsigned int end = plx_table_end(), fd = last < end ? last + 1 : end;
 	long r = 0;
@@ -115,6 +116,24 @@ static long close_kernel_range(unsigned int first, unsigned int last, unsigned i
 		last = fd - 1;
 	}
 	return plx_sys3(SYS_close_range, first, last, flags);
+}
+
+/* Where hidden descriptors may come to be, none does meanwhile. */
+static long close_kernel_range(unsigned int first, unsigned int last, unsigned int flags)
+{
+	unsigned int from = plx_load(&plx_hidden_from);
+
+	if (last >= from) {
+		long r;
+
+		plx_hidden_lock();
+		r = close_around(first < from ? from : first, last, flags);
+		plx_hidden_unlock();
+		if (first >= from || r < 0)
+			return r;
+		last = from - 1;
+	}
+	return close_around(first, last, flags);
 }
 
 long plx_px_close_range(unsigned int first, unsigned int last, unsigned int flags)
@@ -197,12 +216,33 @@ long plx_px_dup(int fd)
 	return dup_any(fd, F_DUPFD, 0);
 }
 
+/*
+ * Nothing of ours is at fd, nor comes to be there, from now on: plx_table_enter and plx_hidden_lock
+ * are held. False if what is there cannot be moved.
+ */
+static bool want_number(int fd, struct plx_left *left, enum plx_want *want, bool *locked)
+{
+	for (;;) {
+		if (plx_fd_evict(fd, left) < 0)
+			return false;
+		*locked = plx_table_enter();
+		plx_hidden_lock();
+		*want = plx_fd_want(fd, left);
+		if (*want != PLX_WANT_HIDDEN)
+			return true;
+		plx_hidden_unlock();
+		plx_table_leave(*locked);
+	}
+}
+
 long plx_px_dup3(int oldfd, int newfd, int flags)
 {
 	PLX_INSIDE();
 	struct pollux_file *f, *old = NULL;
+	struct plx_left left = {0};
 	struct pollux_file **slot;
-	bool locked, evicted;
+	enum plx_want want;
+	bool locked;
 	long r;
 
 	if (flags != -1 && (oldfd == newfd || (flags & ~O_CLOEXEC)))
@@ -211,24 +251,30 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		return -EBADF;
 	if (oldfd == newfd || plx_sys2(SYS_fcntl, oldfd, F_GETFD) < 0)
 		return PLX_PASS;
-	evicted = plx_fd_hidden(newfd);
-	if (evicted && plx_fd_evict(newfd) < 0)
-		return -EMFILE;
 	plx_pipe_forget(oldfd);
 	plx_pipe_forget(newfd);
 	dup_over(oldfd, newfd);
-	if (newfd >= 0 && plx_table_reserve(newfd) < 0) {
+	if (newfd >= 0 && plx_fd_ours(oldfd) && plx_table_reserve(newfd) < 0) {
 		plx_px_escape(oldfd, PLX_OUT_NO_FD);
 		return PLX_PASS;
 	}
-	locked = plx_table_enter();
+	if (!want_number(newfd, &left, &want, &locked))
+		return -EMFILE;
 	f = plx_table_get(oldfd);
+	slot = newfd >= 0 ? plx_table_slot(newfd) : NULL;
+	if (want == PLX_WANT_TAKEN) {
+		/* It cannot become ours, and to end what it is may take long. */
+		plx_hidden_unlock();
+		if (!f && !plx_fd_ours(newfd)) {
+			plx_table_leave(locked);
+			return PLX_PASS;
+		}
+	}
 	/*
 	 * There is no moment at which newfd has no entry and is still a duplicate of the
 	 * prototype: a write of another thread would be lost in that. So what comes in is
 	 * in the table before the kernel replaces the number, what goes out is afterwards.
 	 */
-	slot = newfd >= 0 ? plx_table_slot(newfd) : NULL;
 	if (f && slot) {
 		/* One more, so that its address means nothing else meanwhile. */
 		pollux_file_get(f);
@@ -244,9 +290,12 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		if (!slot || plx_cas(slot, &mine, old))
 			old = f;
 	}
-	if (r < 0 && evicted)
-		plx_sys1(SYS_close, newfd);
+	if (r < 0 && want == PLX_WANT_LEFT)
+		plx_fd_left_close(newfd, &left);
+	if (want != PLX_WANT_TAKEN)
+		plx_hidden_unlock();
 	plx_table_leave(locked);
+	plx_fd_left_put(&left);
 	if (old)
 		pollux_file_put(old);
 	if (f && slot)

@@ -84,8 +84,11 @@ static int bell_get(void)
 		poll_bell_owner = owner;
 		pthread_setspecific(bell_key, owner);
 	}
+	plx_hidden_lock();
 	fd = plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC);
-	return fd < 0 ? -EMFILE : plx_fd_hide(fd, owner);
+	fd = fd < 0 ? -EMFILE : plx_fd_hide(fd, owner);
+	plx_hidden_unlock();
+	return fd;
 }
 
 bool plx_poll_sleeps(void)

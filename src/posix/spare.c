@@ -44,10 +44,13 @@ bool plx_spare_keep(bool semaphore)
 		return true;
 	plx_lock(&spare_lock, PLX_RANK_TABLE);
 	if (plx_load(spare) < 0) {
-		int fd = plx_kernel_eventfd(spare_flags(semaphore));
+		int fd;
 
+		plx_hidden_lock();
+		fd = plx_kernel_eventfd(spare_flags(semaphore));
 		if (fd >= 0)
 			plx_fd_hide(fd, spare);
+		plx_hidden_unlock();
 	}
 	plx_unlock(&spare_lock, PLX_RANK_TABLE);
 	return plx_load(spare) >= 0;
@@ -60,11 +63,14 @@ int plx_spare_take(bool semaphore)
 
 void plx_spare_renew(bool semaphore)
 {
-	int fd = plx_sys2(SYS_eventfd2, 0, spare_flags(semaphore));
+	int fd;
 
+	plx_hidden_lock();
+	fd = plx_sys2(SYS_eventfd2, 0, spare_flags(semaphore));
 	if (fd >= 0 &&
 	    (plx_load(&spares[semaphore]) >= 0 || plx_fd_hide_here(fd, &spares[semaphore]) < 0))
 		plx_sys1(SYS_close, fd);
+	plx_hidden_unlock();
 }
 
 bool plx_spare_beyond(rlim_t limit)

@@ -598,8 +598,7 @@ static bool borrow(struct borrowed *b, int file, int number)
 {
 	int n;
 
-	if (plx_fd_hidden(number) && plx_fd_evict(number) == 0)
-		plx_sys1(SYS_close, number);
+	plx_fd_vacate(number);
 	*b = (struct borrowed){.number = number, .aside = -1};
 	n = dup_from(file, number);
 	if (n == number)
@@ -1299,9 +1298,12 @@ static void target_done(struct spill *s, struct target *t)
 	struct plx_served *served = plx_file_served(t->f);
 
 	PLX_DELAY(spill_before_done);
-	if (is_eventfd(t) && plx_load(&plx_file_efd(t->f)->pins))
+	if (is_eventfd(t) && plx_load(&plx_file_efd(t->f)->pins)) {
+		plx_hidden_lock();
 		PLX_INVARIANT(plx_fd_hide_dup_private(t->k, &plx_file_efd(t->f)->kfd) >= 0,
 			      "there is a descriptor for turning an object into a kernel object");
+		plx_hidden_unlock();
+	}
 	if (t->k >= 0 && !own_number(s, t->k, served->picked - 1))
 		plx_sys1(SYS_close, t->k);
 	served->picked = 0;
@@ -1627,6 +1629,7 @@ bool plx_px_begin_slow(void)
 {
 	uint32_t s = plx_load(&plx_px_begun);
 
+	plx_hidden_begin();
 	do {
 		if (s >= EMPTY_FORK)
 			return false;
@@ -1647,9 +1650,9 @@ static bool fork_empty_begin(void)
 }
 
 /*
- * Fork. The table lock and being without signals last from prepare to the hook of each
- * side, so that nothing is adopted in between and the child finds the lock its own; so
- * does being inside, since leaving would let a signal in that waits.
+ * Fork. The table lock, that of hidden descriptors and being without signals last from prepare
+ * to the hook of each side, so that nothing is adopted or hidden in between and the child finds the
+ * locks its own; so does being inside, since leaving would let a signal in that waits.
  */
 static PLX_FORK_PAGE struct plx_masked fork_masked;
 static PLX_FORK_PAGE uint32_t fork_depth;
@@ -1748,6 +1751,7 @@ void plx_px_fork_prepare(void)
 	spill_table(&s, NULL);
 	spill_end(&s, PLX_OUT_FORK, true);
 	fork_masked = s.masked;
+	plx_hidden_lock();
 	plx_rcu_before_fork();
 }
 
@@ -1766,6 +1770,7 @@ void plx_px_fork_parent(void)
 		return;
 	}
 	plx_rcu_after_fork_parent();
+	plx_hidden_unlock();
 	spill_unlock();
 	plx_signals_unblock(&masked);
 	plx_inside_end(&depth);
@@ -1808,6 +1813,7 @@ PLX_CHILD_CODE void plx_px_fork_child_locks(void)
 			fr->ep->sleepers = 0;
 		plx_lock_reset(&f->lock);
 	}
+	plx_hidden_unlock();
 	spill_unlock();
 	plx_signals_unblock(&masked);
 	plx_inside_end(&fork_depth);

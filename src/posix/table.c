@@ -15,10 +15,14 @@
 #define HIDDEN_BASE 4000
 #define HIDDEN_ROOM 256
 
+/* All under hidden_lock, and pid and shared also where no other thread is. */
 struct hidden {
 	struct pollux_file file;
 	int *owner;
 	plx_moved_t moved;
+	/* Where it is now, -1: closed. Numbers that it has left mean it, too, for a while. */
+	int number;
+	uint32_t moves;
 	/* The process that keeps it for itself, or 0. */
 	int pid;
 	/* Both sides of a fork may have it. */
@@ -278,12 +282,87 @@ PLX_CHILD_CODE void plx_limit_after_fork_child(void)
 	plx_lock_reset(&limit_lock);
 }
 
+/*
+ * Descriptors of our own. From the moment on at which the kernel gives us a number until it stands
+ * in the table, and from the moment on at which ours leaves a number until the program's stands
+ * there, the table does not tell the truth, and nobody may act on it.
+ *
+ *   hidden_lock        held for both; no grace period is waited for under it, and it is not taken
+ *                      within an RCU section
+ *   hidden.number      the one number at which it is; written under the lock
+ *   plx_hidden_from    written under the lock, and before the first object; only falls
+ *
+ * Argument. (1) Under the lock there is no descriptor of ours without an entry. The program's calls
+ * that would end a descriptor look at the table under it: dup2 and dup3 keep it until the number is
+ * theirs, unless the number is the program's already, for then it cannot become ours; close_range
+ * keeps it; close does not end anything that is not the program's when it looks (plx_fd_stray). So
+ * none of them ends a descriptor of ours, whatever the moment. close and close_range look that
+ * closely from plx_hidden_from on alone: below are only those that are about to be moved up, by the
+ * thread that has made them, and no program closes a number that it has not. (Where a low limit has
+ * come meanwhile, and numbers have to be looked for further down, a close that has not looked yet
+ * may go by.) (2) A descriptor is moved by evict. The old number keeps its entry, and its place in
+ * the kernel, while those who have read it from *owner may use it: for a grace period, and until
+ * all who change numbers have left. Neither is waited for under the lock, for who is waited for may
+ * want it. So whoever wants the number looks again, under the lock: another may have been quicker
+ * with the same number, which was the program's, and perhaps ours again, since. `moves` tells this
+ * leaving from an earlier one, and the reference in struct plx_left this file from a later one. (3)
+ * The lock is held over a fork, so that the child finds neither half. What others have evicted and
+ * not yet replaced it closes. (4) A spill holds plx_table_lock while it waits for those who change
+ * numbers, and they may wait for hidden_lock; its holder never waits for either.
+ */
+static PLX_FORK_PAGE plx_lock_t hidden_lock;
+int plx_hidden_from = HIDDEN_BASE;
+
+PLX_CHILD_CODE void plx_hidden_lock(void)
+{
+#if PLX_LOCKDEP
+	PLX_INVARIANT(!urcu_bp_read_ongoing(), "hidden_lock is not taken within an RCU section");
+#endif
+	plx_lock(&hidden_lock, PLX_RANK_HIDDEN);
+}
+
+PLX_CHILD_CODE void plx_hidden_unlock(void)
+{
+	plx_unlock(&hidden_lock, PLX_RANK_HIDDEN);
+}
+
 int plx_fd_high(void)
 {
 	return HIDDEN_BASE;
 }
 
-/* fd duplicated to a high number, close-on-exec; a negative errno if there is none. */
+/* Where numbers are looked for above the soft limit. */
+static rlim_t beyond(const struct rlimit *lim)
+{
+	return lim->rlim_cur < HIDDEN_BASE && lim->rlim_max > HIDDEN_BASE + HIDDEN_ROOM
+		       ? HIDDEN_BASE
+		       : lim->rlim_cur;
+}
+
+void plx_hidden_begin(void)
+{
+	struct rlimit lim;
+	rlim_t from;
+
+	if (plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &lim) < 0)
+		return;
+	from = lim.rlim_max > lim.rlim_cur ? beyond(&lim) : lim.rlim_cur - lim.rlim_cur / 8;
+	if (from < HIDDEN_BASE)
+		plx_store(&plx_hidden_from, (int)from);
+}
+
+/* hidden_lock held. A duplicate at the number or above it. */
+static int dup_from(int fd, rlim_t from)
+{
+	if (from < (rlim_t)plx_hidden_from)
+		plx_store(&plx_hidden_from, (int)from);
+	/* Who finds the descriptor there finds that the number is one to be asked about. */
+	plx_mb();
+	return plx_sys3(SYS_fcntl, fd, F_DUPFD_CLOEXEC, from);
+}
+
+/* hidden_lock held. fd duplicated to a high number, close-on-exec; a negative errno if none is had.
+ */
 static int dup_high(int fd)
 {
 	struct rlimit lim;
@@ -292,7 +371,7 @@ static int dup_high(int fd)
 	if (plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &lim) < 0)
 		return -EMFILE;
 	if (lim.rlim_cur > HIDDEN_BASE + HIDDEN_ROOM) {
-		n = plx_sys3(SYS_fcntl, fd, F_DUPFD_CLOEXEC, HIDDEN_BASE);
+		n = dup_from(fd, HIDDEN_BASE);
 		if (n >= 0)
 			return n;
 	}
@@ -301,22 +380,34 @@ static int dup_high(int fd)
 	 * there stay usable when the limit comes down again. It may go up again, too.
 	 */
 	if (lim.rlim_max > lim.rlim_cur) {
-		rlim_t from = lim.rlim_cur;
+		rlim_t from = beyond(&lim);
 
-		if (from < HIDDEN_BASE && lim.rlim_max > HIDDEN_BASE + HIDDEN_ROOM)
-			from = HIDDEN_BASE;
 		plx_limit_raise(&lim);
-		n = plx_sys3(SYS_fcntl, fd, F_DUPFD_CLOEXEC, from);
+		n = dup_from(fd, from);
 		plx_limit_restore(&lim);
 		if (n >= 0)
 			return n;
 	}
 	for (rlim_t at = lim.rlim_cur; at > 8; at /= 2) {
-		n = plx_sys3(SYS_fcntl, fd, F_DUPFD_CLOEXEC, at - at / 8);
+		n = dup_from(fd, at - at / 8);
 		if (n >= 0)
 			return n;
 	}
 	return -EMFILE;
+}
+
+/* hidden_lock held. What is hidden at fd, or has been and was moved; NULL: nothing. */
+static PLX_CHILD_CODE struct hidden *hidden_at(int fd)
+{
+	struct hidden *h = NULL;
+	struct pollux_file *f;
+
+	plx_rcu_read_lock();
+	f = plx_table_peek(fd);
+	if (f && f->kind == PLX_KIND_HIDDEN)
+		h = plx_container_of(f, struct hidden, file);
+	plx_rcu_read_unlock();
+	return h;
 }
 
 static int hide_here(int n, int *owner, int pid)
@@ -330,6 +421,7 @@ static int hide_here(int n, int *owner, int pid)
 	pollux_file_init(&h->file, &hidden_ops);
 	h->file.kind = PLX_KIND_HIDDEN;
 	h->owner = owner;
+	h->number = n;
 	h->pid = pid;
 	plx_store(owner, n);
 	plx_table_set(n, &h->file);
@@ -347,6 +439,7 @@ static int hide_dup(int fd, int *owner, int pid)
 
 	if (n < 0)
 		return -EMFILE;
+	PLX_DELAY(hidden_no_entry);
 	if (hide_here(n, owner, pid) < 0) {
 		plx_sys1(SYS_close, n);
 		return -EMFILE;
@@ -382,7 +475,7 @@ int plx_fd_hide_private(int fd, int *owner)
 
 void plx_fd_share(const int *owner)
 {
-	plx_container_of(plx_table_peek(*owner), struct hidden, file)->shared = true;
+	hidden_at(*owner)->shared = true;
 }
 
 bool plx_fd_shared(struct pollux_file *f)
@@ -390,23 +483,42 @@ bool plx_fd_shared(struct pollux_file *f)
 	return plx_container_of(f, struct hidden, file)->shared;
 }
 
-PLX_CHILD_CODE void plx_fd_drop_private(int fd)
+void plx_fd_on_move(const int *owner, plx_moved_t moved)
 {
-	struct hidden *h = plx_container_of(plx_table_peek(fd), struct hidden, file);
+	hidden_at(*owner)->moved = moved;
+}
 
-	if (h->pid && h->pid != plx_sys0(SYS_getpid))
-		plx_fd_unhide(h->owner);
+/*
+ * hidden_lock held. The number of what *owner says, which is hidden no more; *f: the reference of
+ * the table. -1 if there is none: the program has closed it behind our back, perhaps.
+ */
+static PLX_CHILD_CODE int take_out(int *owner, struct pollux_file **f)
+{
+	struct hidden *h = hidden_at(plx_load(owner));
+	int n;
+
+	*f = NULL;
+	plx_store(owner, -1);
+	if (!h || h->number < 0)
+		return -1;
+	/* Not what *owner said, if that was copied before it moved. */
+	n = h->number;
+	h->number = -1;
+	plx_store(h->owner, -1);
+	*f = plx_table_set(n, NULL);
+	return n;
 }
 
 int plx_fd_reveal(int *owner)
 {
 	struct pollux_file *f;
-	int n = plx_load(owner);
+	int n;
 
-	if (n < 0)
+	if (plx_load(owner) < 0)
 		return -1;
-	plx_store(owner, -1);
-	f = plx_table_set(n, NULL);
+	plx_hidden_lock();
+	n = take_out(owner, &f);
+	plx_hidden_unlock();
 	if (f)
 		plx_file_put_locked(f);
 	return n;
@@ -415,46 +527,141 @@ int plx_fd_reveal(int *owner)
 PLX_CHILD_CODE void plx_fd_unhide(int *owner)
 {
 	struct pollux_file *f;
-	int n = plx_load(owner);
+	int n;
 
-	if (n < 0)
+	if (plx_load(owner) < 0)
 		return;
-	plx_store(owner, -1);
-	f = plx_table_set(n, NULL);
-	plx_sys1(SYS_close, n);
+	plx_hidden_lock();
+	n = take_out(owner, &f);
+	if (n >= 0)
+		plx_sys1(SYS_close, n);
+	plx_hidden_unlock();
 	if (f)
 		pollux_file_put(f);
 }
 
-void plx_fd_on_move(const int *owner, plx_moved_t moved)
+/* hidden_lock held. */
+static PLX_CHILD_CODE struct pollux_file *left_close(int fd)
 {
-	plx_container_of(plx_table_peek(*owner), struct hidden, file)->moved = moved;
+	struct pollux_file *f = plx_table_set(fd, NULL);
+
+	plx_sys1(SYS_close, fd);
+	return f;
 }
 
-int plx_fd_evict(int fd)
+PLX_CHILD_CODE void plx_fd_drop_private(int fd)
 {
-	struct pollux_file *f = plx_table_peek(fd);
-	struct hidden *h;
-	int n;
+	struct hidden *h = plx_container_of(plx_table_peek(fd), struct hidden, file);
 
-	if (!f || f->kind != PLX_KIND_HIDDEN)
-		return 0;
-	h = plx_container_of(f, struct hidden, file);
-	n = dup_high(fd);
+	if (h->number != fd) {
+		/* Whoever wanted it is not here. */
+		plx_hidden_lock();
+		plx_file_put_locked(left_close(fd));
+		plx_hidden_unlock();
+	} else if (h->pid && h->pid != plx_sys0(SYS_getpid)) {
+		plx_fd_unhide(h->owner);
+	}
+}
+
+/* hidden_lock held. h goes from its number to another one. */
+static int move_away(struct hidden *h)
+{
+	int from = h->number;
+	int n = dup_high(from);
+
 	if (n >= 0 && plx_table_reserve(n) < 0) {
 		plx_sys1(SYS_close, n);
 		n = -EMFILE;
 	}
 	if (n < 0)
 		return -EMFILE;
-	plx_table_set(n, f);
+	PLX_DELAY(hidden_no_entry);
+	pollux_file_get(&h->file);
+	plx_table_set(n, &h->file);
+	h->number = n;
+	h->moves++;
 	if (h->moved)
-		h->moved(h->owner, fd, n);
+		h->moved(h->owner, from, n);
 	else
 		plx_store(h->owner, n);
-	plx_table_set(fd, NULL);
+	return 0;
+}
+
+int plx_fd_evict(int fd, struct plx_left *left)
+{
+	struct hidden *h;
+	int r = 0;
+
+	plx_fd_left_put(left);
+	if (plx_likely(!plx_fd_hidden(fd)))
+		return 0;
+	plx_hidden_lock();
+	h = hidden_at(fd);
+	if (h && h->number == fd)
+		r = move_away(h);
+	if (h && r == 0) {
+		pollux_file_get(&h->file);
+		*left = (struct plx_left){.file = &h->file, .moves = h->moves};
+	}
+	plx_hidden_unlock();
+	if (!left->file)
+		return r;
+	PLX_DELAY(hidden_left);
 	/* Who has read the old number uses it inside an RCU section, or where numbers change. */
 	plx_rcu_synchronize();
 	plx_table_await();
 	return 0;
+}
+
+enum plx_want plx_fd_want(int fd, const struct plx_left *left)
+{
+	struct hidden *h = hidden_at(fd);
+
+	if (h)
+		return &h->file == left->file && h->number != fd && h->moves == left->moves
+			       ? PLX_WANT_LEFT
+			       : PLX_WANT_HIDDEN;
+	return plx_sys2(SYS_fcntl, fd, F_GETFD) < 0 ? PLX_WANT_FREE : PLX_WANT_TAKEN;
+}
+
+void plx_fd_left_close(int fd, const struct plx_left *left)
+{
+	if (plx_fd_want(fd, left) == PLX_WANT_LEFT)
+		plx_file_put_locked(left_close(fd));
+}
+
+void plx_fd_left_put(struct plx_left *left)
+{
+	if (left->file)
+		plx_file_put_locked(left->file);
+	left->file = NULL;
+}
+
+void plx_fd_vacate(int fd)
+{
+	struct plx_left left = {0};
+
+	if (plx_fd_evict(fd, &left) == 0) {
+		plx_hidden_lock();
+		plx_fd_left_close(fd, &left);
+		plx_hidden_unlock();
+	}
+	plx_fd_left_put(&left);
+}
+
+/*
+ * The lock is taken only while somebody holds it: a descriptor of ours that F_GETFD has found was
+ * made by one who held it then, and who holds it still or has made the entry.
+ */
+bool plx_fd_stray(int fd)
+{
+	if (plx_sys2(SYS_fcntl, fd, F_GETFD) < 0)
+		return true;
+	PLX_DELAY(hidden_stray);
+	plx_mb();
+	if (plx_unlikely(plx_load_acq(&hidden_lock))) {
+		plx_hidden_lock();
+		plx_hidden_unlock();
+	}
+	return plx_fd_hidden(fd);
 }

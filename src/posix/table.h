@@ -84,7 +84,7 @@ int plx_table_end(void);
 /* The first number from fd on for which something stands in the table, or -1. */
 int plx_table_next(int fd);
 
-/* Serialises spilling, hidden descriptors and the growth of the table. */
+/* Serialises spilling. */
 extern plx_lock_t plx_table_lock;
 
 /*
@@ -180,33 +180,91 @@ void plx_spare_after_fork_child(void);
 void plx_spare_after_fork_child_clean(void);
 
 /*
- * Descriptors of our own, at high numbers (from plx_fd_high on) and close-on-exec. hide moves fd up
- * and returns the new number, or -EMFILE (fd is closed then); hide_dup leaves fd as it is and needs
- * no number that the program could use. unhide closes it. When the program puts a descriptor of its
- * own at that number (dup2), the file moves and *owner is updated after a grace period.
+ * Descriptors of our own, at high numbers (from plx_fd_high on) and close-on-exec. When the program
+ * puts a descriptor of its own at such a number (dup2), the file moves: *owner says the new number,
+ * and a grace period goes by before the old one is the program's. The argument is in table.c.
+ *
+ * Between lock and unlock no descriptor comes or goes but the caller's, and the program puts none
+ * of its own at a number that nothing has. What makes a descriptor does so in there, since it first
+ * has a number that the program may want, and hides it. Not within an RCU section; no grace period
+ * is waited for inside.
  */
+void plx_hidden_lock(void);
+void plx_hidden_unlock(void);
+/* Before the first object. */
+void plx_hidden_begin(void);
 int plx_fd_high(void);
+
+/*
+ * plx_hidden_lock held. hide moves fd up and returns the new number, or -EMFILE (fd is closed
+ * then); hide_dup leaves fd as it is and needs no number that the program could use.
+ */
 int plx_fd_hide(int fd, int *owner);
 int plx_fd_hide_dup(int fd, int *owner);
 /* The same without moving it; -EMFILE leaves fd alone. */
 int plx_fd_hide_here(int fd, int *owner);
-/* plx_table_lock held: the number is no longer hidden and belongs to the caller; -1 if none. */
-int plx_fd_reveal(int *owner);
-void plx_fd_unhide(int *owner);
 /* The same for this process alone: in the child of a fork, drop closes it. */
 int plx_fd_hide_private(int fd, int *owner);
 int plx_fd_hide_dup_private(int fd, int *owner);
-void plx_fd_drop_private(int fd);
-/* The child of a fork need not close it. f is a hidden file. */
+/* The child of a fork need not close it. */
 void plx_fd_share(const int *owner);
-bool plx_fd_shared(struct pollux_file *f);
 /*
  * Whoever has the descriptor registered somewhere by its number: moved() stands in for the
  * update of *owner, while both numbers mean the file.
  */
 typedef void (*plx_moved_t)(int *owner, int from, int to);
 void plx_fd_on_move(const int *owner, plx_moved_t moved);
-/* The program wants number fd: our descriptor moves away. 0 or -EMFILE. */
-int plx_fd_evict(int fd);
+
+/* plx_hidden_lock not held. unhide closes it. */
+void plx_fd_unhide(int *owner);
+/* plx_table_lock held: the number is no longer hidden and belongs to the caller; -1 if none. */
+int plx_fd_reveal(int *owner);
+/* fd is hidden, in the child of a fork. */
+void plx_fd_drop_private(int fd);
+/* f is a hidden file. */
+bool plx_fd_shared(struct pollux_file *f);
+
+/* A number that a descriptor of ours has left, to make way for the program's. */
+struct plx_left {
+	struct pollux_file *file;
+	uint32_t moves;
+};
+
+/*
+ * The program wants number fd. If it is hidden, our descriptor moves away: 0, or -EMFILE. The
+ * number stays hidden, and taken, until plx_fd_want says yes. left is zero at first, and put at
+ * last.
+ */
+int plx_fd_evict(int fd, struct plx_left *left);
+enum plx_want {
+	/* One of ours: evict it (again). */
+	PLX_WANT_HIDDEN,
+	/* It has been evicted: whoever wants the number replaces the descriptor and the entry. */
+	PLX_WANT_LEFT,
+	/* Nothing has the number. */
+	PLX_WANT_FREE,
+	/* It is the program's. */
+	PLX_WANT_TAKEN,
+};
+/* plx_hidden_lock held; the answer is true for as long. */
+enum plx_want plx_fd_want(int fd, const struct plx_left *left);
+/* plx_hidden_lock held: if the number is still what has been left, it is not wanted after all. */
+void plx_fd_left_close(int fd, const struct plx_left *left);
+void plx_fd_left_put(struct plx_left *left);
+/* plx_table_lock held, while objects become kernel objects: nothing of ours is at fd any more. */
+void plx_fd_vacate(int fd);
+
+/*
+ * Calls on fd, of which the table says nothing, are to be asked about all the same: it may be about
+ * to become a number of ours. plx_fd_stray says whether it is one, or nothing at all, for a call
+ * that would end a descriptor.
+ */
+extern int plx_hidden_from;
+bool plx_fd_stray(int fd);
+
+static inline bool plx_fd_maybe_hidden(int fd)
+{
+	return plx_unlikely(fd >= plx_load(&plx_hidden_from));
+}
 
 #endif

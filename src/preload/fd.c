@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * close, dup, fcntl, fcntl64            if the descriptor is ours
- * dup2, dup3                            if either number is ours
+ *                                       (close also at numbers where ours come to be)
+ * dup2, dup3                            always: a number that nothing has may become ours
  * close_range, closefrom                always: they may hit our hidden descriptors
  * ioctl                                 if the descriptor is ours; a request that may carry
  *                                       descriptors to a driver: everything escapes first
@@ -30,7 +31,7 @@ static __attribute__((noinline)) int close_ours(int fd)
 PLX_EXPORT int close(int fd)
 {
 	plx_aio_forget(fd);
-	return plx_fd_ours(fd) || plx_table_moving() ? close_ours(fd) : plx_real.close(fd);
+	return plx_may_end(fd) ? close_ours(fd) : plx_real.close(fd);
 }
 PLX_ALIAS(__close, close);
 
@@ -69,7 +70,7 @@ PLX_EXPORT int dup(int fd)
 PLX_EXPORT int dup2(int fd, int to)
 {
 	plx_aio_forget(to);
-	if ((plx_fd_ours(fd) || plx_fd_ours(to) || plx_table_moving()) && !plx_vfork_child()) {
+	if (plx_any()) {
 		int saved = errno;
 		long r = plx_px_dup3(fd, to, -1);
 
@@ -83,8 +84,7 @@ PLX_ALIAS(__dup2, dup2);
 PLX_EXPORT int dup3(int fd, int to, int flags)
 {
 	plx_aio_forget(to);
-	if ((plx_fd_ours(fd) || plx_fd_ours(to) || plx_table_moving()) && !plx_vfork_child() &&
-	    flags != -1) {
+	if (plx_any() && flags != -1) {
 		int saved = errno;
 		long r = plx_px_dup3(fd, to, flags);
 

@@ -65,6 +65,12 @@ static inline bool plx_any(void)
 	return plx_unlikely(plx_load(&plx_active)) && !plx_vfork_child();
 }
 
+/* Whether the end of fd, which is at hand, concerns us; with a look at plx_vfork_child. */
+static inline bool plx_may_end(int fd)
+{
+	return plx_fd_ours(fd) || plx_table_moving() || plx_fd_maybe_hidden(fd);
+}
+
 /* Before an object is created: true if it may be adopted at all. */
 bool plx_activate(void);
 /* Something of ours is about to exist, if only a hidden descriptor: true if it may. */

@@ -258,27 +258,19 @@ static long serve(const struct raw *s)
 	case SYS_eventfd:
 		return plx_may_adopt() ? plx_px_eventfd(s->a, 0) : PLX_PASS;
 	case SYS_dup2:
-		if ((plx_fd_ours(s->a) || plx_fd_ours(s->b) || plx_table_moving()) &&
-		    !plx_vfork_child())
-			return plx_px_dup3(s->a, s->b, -1);
-		return PLX_PASS;
+		return plx_any() ? plx_px_dup3(s->a, s->b, -1) : PLX_PASS;
 	case SYS_open:
 		plx_path_check(AT_FDCWD, (const char *)s->a);
 		return PLX_PASS;
 #endif
 	case SYS_dup3:
-		if ((plx_fd_ours(s->a) || plx_fd_ours(s->b) || plx_table_moving()) &&
-		    !plx_vfork_child() && s->c != -1)
-			return plx_px_dup3(s->a, s->b, s->c);
-		return PLX_PASS;
+		return plx_any() && s->c != -1 ? plx_px_dup3(s->a, s->b, s->c) : PLX_PASS;
 	case SYS_epoll_ctl:
 		if ((plx_fd_ours(s->a) || plx_fd_ours(s->c)) && !plx_vfork_child())
 			return plx_px_epoll_ctl(s->a, s->b, s->c, (struct epoll_event *)s->d);
 		return PLX_PASS;
 	case SYS_close:
-		return (plx_ours(s->a) || plx_table_moving()) && !plx_vfork_child()
-			       ? plx_px_close(s->a)
-			       : PLX_PASS;
+		return plx_may_end(s->a) && !plx_vfork_child() ? plx_px_close(s->a) : PLX_PASS;
 	case SYS_close_range:
 		return do_close_range(s);
 	case SYS_dup:
