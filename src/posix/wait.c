@@ -263,6 +263,15 @@ static int wait_fd(const struct waiter *w)
 	return kfd >= 0 ? kfd : w->epfd;
 }
 
+/*
+ * A sleep is not within an RCU section, so the number may have moved away (plx_fd_evict) before the
+ * kernel looked at it, and have become the program's, which is mostly no epoll.
+ */
+static bool wait_fd_lost(const struct waiter *w, int fd, int r)
+{
+	return (r == -EINVAL || r == -EBADF) && fd != wait_fd(w);
+}
+
 /* The kernel has stored what it could of a buffer that is not wholly writable. */
 static int filter_bad_buffer(struct waiter *w, struct epoll_event *ev, int n)
 {
@@ -293,7 +302,7 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 	int room = w->max - n;
 	struct epoll_event *buf;
 	bool taken = false;
-	int got, kept;
+	int fd, got, kept;
 
 	/* Nothing but the doorbell is there: one slot is enough to be woken. */
 	if (!plx_load(&w->fr->nkernel) && room > BOUNCE_STACK)
@@ -305,10 +314,14 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 		buf = bounce_get(stack, &room);
 	for (;;) {
 		plx_stat(PLX_STAT_MADE);
+		fd = wait_fd(w);
+		PLX_DELAY(wait_before_kernel);
 		if (block)
-			got = kernel_wait(w, wait_fd(w), buf, room, time_left(w, &left));
+			got = kernel_wait(w, fd, buf, room, time_left(w, &left));
 		else
-			got = plx_sys6(SYS_epoll_pwait, wait_fd(w), (long)buf, room, 0, 0, 8);
+			got = plx_sys6(SYS_epoll_pwait, fd, (long)buf, room, 0, 0, 8);
+		if (plx_unlikely(got < 0) && wait_fd_lost(w, fd, got))
+			continue;
 		if (got <= 0)
 			return got;
 		if (buf == w->ev + n)

@@ -260,6 +260,35 @@ static void dup2_that_fails(void **state)
 	pollux_close(ep);
 }
 
+/* A wait that has read the number, and comes to the kernel when it is the program's. */
+static void wait_with_the_old_number(void **state)
+{
+	struct gate gate = {0};
+	struct sleeper s;
+	uint64_t one = 1;
+	int efd, number;
+
+	(void)state;
+	torture_begin();
+	points_delay(false);
+	s.ep = pollux_epoll_create1(EPOLL_CLOEXEC);
+	efd = pollux_eventfd(0, EFD_NONBLOCK);
+	assert_int_equal(add(s.ep, efd), 0);
+	number = plx_file_front(plx_table_peek(s.ep))->kfd;
+	gate_arm_any(&gate, "wait_before_kernel");
+	thread_start(&s.t, sleeper_main, &s);
+	assert_true(gate_reached(&gate));
+	assert_int_equal(pollux_dup2(null_fd, number), number);
+	gate_open(&gate);
+	assert_true(thread_asleep(&s.t));
+	assert_int_equal(pollux_write(efd, &one, sizeof(one)), sizeof(one));
+	thread_join(&s.t);
+	assert_int_equal(s.n, 1);
+	assert_int_equal(pollux_close(number), 0);
+	pollux_close(efd);
+	pollux_close(s.ep);
+}
+
 struct world {
 	unsigned long taken[TAKERS], strays, woken, ranges;
 };
@@ -369,6 +398,7 @@ int main(void)
 		TEST(close_range_over_a_new_number),
 		TEST(two_want_one_number),
 		TEST(dup2_that_fails),
+		TEST(wait_with_the_old_number),
 		TEST(all_at_once),
 	};
 
