@@ -28,9 +28,9 @@
 #define YIELD_PAUSE_LOG 2
 #define YIELD_PAUSE_LOG_MAX 9
 
-/* Who waits for a few instructions of others yields so often before it sleeps in between. */
-#define AWAIT_YIELDS 16
-#define AWAIT_PAUSE_NS 1000000
+/* Then it sleeps, so that whoever is waited for runs, whatever the priorities. */
+#define AWAIT_YIELDS 64
+#define AWAIT_PAUSE_NS 100000
 
 int plx_spin_enabled = 1;
 __thread struct plx_yields plx_read_yields;
@@ -57,16 +57,20 @@ static int32_t spin_count_cpus(void)
 	return n;
 }
 
-void plx_await_zero(const uint32_t *word)
+void plx_await_step(int tries)
 {
 	const struct timespec pause = {.tv_nsec = AWAIT_PAUSE_NS};
 
-	for (int tries = 0; plx_load_acq(word); tries++) {
-		if (tries < AWAIT_YIELDS)
-			sched_yield();
-		else
-			plx_sys2(SYS_nanosleep, &pause, NULL);
-	}
+	if (tries < AWAIT_YIELDS)
+		sched_yield();
+	else
+		plx_sys2(SYS_nanosleep, &pause, NULL);
+}
+
+void plx_await_zero(const uint32_t *word)
+{
+	for (int tries = 0; plx_load_acq(word); tries++)
+		plx_await_step(tries);
 }
 
 void plx_spin_note_waker(int32_t *waker_cpu)

@@ -76,6 +76,8 @@ static inline bool plx_spin(struct plx_yields *y, uint32_t *state, const int32_t
 /* How many events the calling thread has found at the end of a wait, spun or slept. */
 void plx_spin_brought(struct plx_yields *y, int events);
 
+/* A step of waiting, the tries-th, for what others will have done in a moment. */
+void plx_await_step(int tries);
 /* Returns once *word has been 0, which other threads make it soon; acquires what they did. */
 void plx_await_zero(const uint32_t *word);
 

@@ -151,6 +151,8 @@ long plx_px_close_range(unsigned int first, unsigned int last, unsigned int flag
 		for (unsigned int fd = first; fd <= last && fd < end; fd++)
 			if (plx_fd_ours(fd) && !plx_fd_hidden(fd) && !leave_epoll(fd))
 				close_later(fd, &closed);
+	/* What had no entry any more may be on its way. */
+	plx_table_settle();
 	r = close_kernel_range(first, last, flags);
 	while (closed) {
 		struct pollux_file *f = closed;

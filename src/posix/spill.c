@@ -1325,6 +1325,7 @@ static void spill_run(struct spill *s, enum plx_way_out why)
 	for (int i = 0; i < s->neps; i++)
 		take_items(s, s->eps[i]);
 	make_kernel_objects(s);
+	PLX_DELAY(spill_moving);
 	register_moves(s);
 	for (t = s->targets; t < end; t++)
 		target_done(s, t);
@@ -1336,8 +1337,8 @@ static void spill_run(struct spill *s, enum plx_way_out why)
 
 void plx_spill_wait(struct pollux_file *f)
 {
-	while (!plx_load_acq(&plx_file_served(f)->spilled))
-		sched_yield();
+	for (int tries = 0; !plx_load_acq(&plx_file_served(f)->spilled); tries++)
+		plx_await_step(tries);
 }
 
 static void spill_begin(struct spill *s)
@@ -1559,8 +1560,11 @@ void plx_px_escape_inherited(enum plx_way_out why)
 	struct spill s;
 
 	plx_pipe_forget_all();
-	if (!any_inherited())
+	if (!any_inherited()) {
+		/* Another thread would not live to register what it has on its way. */
+		plx_table_settle();
 		return;
+	}
 	spill_begin(&s);
 	plx_pipe_forget_all();
 	spill_table(&s, survives_exec);

@@ -132,7 +132,8 @@ static inline void plx_table_leave(bool locked)
 /*
  * Objects are being turned into kernel objects. A number that means nothing of ours may be one
  * whose object is on its way: it is the kernel's already, its items are not there yet, and they
- * will be registered under that number.
+ * will be registered under that number. To be looked at after the table. The argument is in
+ * table.c.
  */
 extern uint32_t plx_moving;
 /* It is this thread that does it; an allocator that it calls may use descriptors. */
@@ -143,7 +144,7 @@ static inline bool plx_table_moving(void)
 	return plx_unlikely(plx_load_acq(&plx_moving)) && !plx_mover;
 }
 
-/* Until they are kernel objects. Not within an RCU section. */
+/* Until they are kernel objects. Not within an RCU section, nor with a lock. */
 void plx_table_settle(void);
 
 /* After a grace period: waits for those who were inside before it, until each has left once. */

@@ -1772,6 +1772,87 @@ static void close_by(int way, int lo, int hi)
 	}
 }
 
+/* Each round ends a number of an eventfd while the eventfd leaves by the other one. */
+#define BESIDE_ROUNDS 150
+struct beside {
+	int fd, null, how, round, failed;
+};
+
+static void *ends_numbers(void *arg)
+{
+	struct beside *b = arg;
+
+	for (int i = 1; i <= BESIDE_ROUNDS; i++) {
+		int r;
+
+		while (__atomic_load_n(&b->round, __ATOMIC_ACQUIRE) != 2 * i - 1)
+			sched_yield();
+		/* Not always at the same moment. */
+		for (volatile int n = i % 16 * 100; n; n--)
+			;
+		if (b->how == 0)
+			r = close(b->fd);
+		else if (b->how == 1)
+			r = dup2(b->null, b->fd) == b->fd ? close(b->fd) : -1;
+		else
+			r = close_range((unsigned int)b->fd, (unsigned int)b->fd, 0);
+		if (r != 0)
+			b->failed = i;
+		__atomic_store_n(&b->round, 2 * i, __ATOMIC_RELEASE);
+	}
+	return NULL;
+}
+
+static void ends_beside_escapes(int how)
+{
+	static struct beside b;
+	struct test_thread t;
+
+	b = (struct beside){.how = how};
+	b.null = (int)assert_ok(open("/dev/null", O_RDONLY | O_CLOEXEC));
+	thread_start(&t, ends_numbers, &b);
+	for (int i = 1; i <= BESIDE_ROUNDS; i++) {
+		int ep = (int)assert_ok(epoll_create1(EPOLL_CLOEXEC)), other;
+		struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 7};
+
+		b.fd = (int)assert_ok(eventfd(0, EFD_NONBLOCK));
+		other = (int)assert_ok(dup(b.fd));
+		assert_ok(epoll_ctl(ep, EPOLL_CTL_ADD, b.fd, &ev));
+		__atomic_store_n(&b.round, 2 * i - 1, __ATOMIC_RELEASE);
+		assert_ok(fcntl(other, F_SETOWN, getpid()));
+		while (__atomic_load_n(&b.round, __ATOMIC_ACQUIRE) != 2 * i)
+			sched_yield();
+		assert_int_equal(b.failed, 0);
+		assert_int_equal(fcntl(b.fd, F_GETFD), -1);
+		assert_int_equal(put(other, 1), 8);
+		memset(&ev, 0, sizeof(ev));
+		assert_int_equal(epoll_wait(ep, &ev, 1, 0), 1);
+		assert_int_equal(ev.data.u64, 7);
+		close(other);
+		close(ep);
+	}
+	assert_true(thread_join(&t, SOON_MS));
+	close(b.null);
+}
+
+static void ESCAPE_close_of_a_number_beside_an_escape(void **state)
+{
+	(void)state;
+	ends_beside_escapes(0);
+}
+
+static void ESCAPE_dup2_over_a_number_beside_an_escape(void **state)
+{
+	(void)state;
+	ends_beside_escapes(1);
+}
+
+static void ESCAPE_close_range_of_a_number_beside_an_escape(void **state)
+{
+	(void)state;
+	ends_beside_escapes(2);
+}
+
 static void ESCAPE_close_range_and_closefrom(void **state)
 {
 	(void)state;
@@ -2637,6 +2718,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(ESCAPE_dup_of_an_epoll_is_the_same_set),
 		cmocka_unit_test(ESCAPE_dup2_over_a_watched_eventfd),
 		cmocka_unit_test(ESCAPE_close_range_and_closefrom),
+		cmocka_unit_test(ESCAPE_close_of_a_number_beside_an_escape),
+		cmocka_unit_test(ESCAPE_dup2_over_a_number_beside_an_escape),
+		cmocka_unit_test(ESCAPE_close_range_of_a_number_beside_an_escape),
 		cmocka_unit_test(ESCAPE_close_range_of_an_epoll),
 		cmocka_unit_test(ESCAPE_close_range_ends_the_last_first),
 		cmocka_unit_test(ESCAPE_close_range_CLOEXEC),

@@ -72,6 +72,18 @@ credits_no_heavy broken credits -DBROKEN_NO_HEAVY
 credits_no_await broken credits -DBROKEN_NO_AWAIT
 credits_leave_early broken credits -DBROKEN_LEAVE_EARLY
 credits_split broken credits -DBROKEN_SPLIT
+moving_close ok moving -DCLOSE -DCTL -DWAIT
+moving_range ok moving -DRANGER -DCTL -DWAIT
+moving_exec ok moving -DEXEC -DCTL -DCLOSE
+moving_late broken moving -DCLOSE -DBROKEN_MOVING_LATE
+moving_front_first broken moving -DWAIT -DBROKEN_FRONT_FIRST
+moving_cleared_early broken moving -DCTL -DBROKEN_CLEARED_EARLY
+moving_look_first broken moving -DCLOSE -DBROKEN_LOOK_FIRST
+moving_spilled_after broken moving -DWAIT -DBROKEN_SPILLED_AFTER
+moving_no_look broken moving -DCLOSE -DBROKEN_NO_LOOK
+moving_no_settle broken moving -DCTL -DBROKEN_NO_SETTLE
+moving_range_goes_on broken moving -DRANGER -DBROKEN_RANGE
+moving_exec_goes_on broken moving -DEXEC -DBROKEN_EXEC
 topology ok topology
 topology_no_mutex broken topology -DBROKEN_NO_MUTEX
 topology_down_only broken topology -DBROKEN_DOWN_ONLY
