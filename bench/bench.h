@@ -42,11 +42,9 @@ static inline void bench_die(const char *fmt, ...)
 {
 	va_list ap;
 
-	fprintf(stderr, "%s: ", program_invocation_short_name);
 	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
+	bench_say(fmt, ap);
 	va_end(ap);
-	fputc('\n', stderr);
 	/* Other threads may be asleep for good once the run is broken. */
 	fflush(stderr);
 	_exit(1);

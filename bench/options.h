@@ -49,17 +49,23 @@ static inline void bench_try_help(void)
 	exit(2);
 }
 
+static inline void bench_say(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0)));
+static inline void bench_say(const char *fmt, va_list ap)
+{
+	fprintf(stderr, "%s: ", program_invocation_short_name);
+	vfprintf(stderr, fmt, ap);
+	fputc('\n', stderr);
+}
+
 static inline void bench_usage_error(const char *fmt, ...)
 	__attribute__((noreturn, format(printf, 1, 2)));
 static inline void bench_usage_error(const char *fmt, ...)
 {
 	va_list ap;
 
-	fprintf(stderr, "%s: ", program_invocation_short_name);
 	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
+	bench_say(fmt, ap);
 	va_end(ap);
-	fputc('\n', stderr);
 	bench_try_help();
 }
 

@@ -18,6 +18,13 @@ static void async_begin(void)
 	plx_aio_mode = PLX_AIO_ASYNC;
 }
 
+/* Nothing but what the test stops is late. */
+static void async_begin_at_gates(void)
+{
+	async_begin();
+	points_delay(false);
+}
+
 static void submit_ok(aio_context_t ctx, struct req *r)
 {
 	struct iocb *list = &r->cb;
@@ -33,6 +40,28 @@ static bool event_comes(aio_context_t ctx, struct req *r)
 
 	return pollux_io_getevents(ctx, 1, 1, &ev, &soon) == 1 && req_event(&ev) == r &&
 	       !torture_failed;
+}
+
+/* The next thing that the request has to do, from beginning to end. */
+static void transfer(aio_context_t ctx, struct req *r)
+{
+	req_transfer(r);
+	submit_ok(ctx, r);
+	assert_true(event_comes(ctx, r));
+}
+
+/* Returns when the thread stands at the point with the request. */
+static void submit_until(const char *point, struct gate *g, aio_context_t ctx, struct req *r)
+{
+	gate_arm_any(g, point);
+	submit_ok(ctx, r);
+	assert_true(gate_reached(g));
+}
+
+static void go_on(struct gate *g, aio_context_t ctx, struct req *r)
+{
+	gate_open(g);
+	assert_true(event_comes(ctx, r));
 }
 
 static bool no_event(aio_context_t ctx)
@@ -109,8 +138,7 @@ static void destroy_waits(void **state)
 	int fd = aio_file();
 
 	(void)state;
-	async_begin();
-	points_delay(false);
+	async_begin_at_gates();
 	for (int i = 0; i < 2; i++) {
 		aio_context_t ctx = aio_new(4), same = ctx;
 		struct thread t;
@@ -119,9 +147,7 @@ static void destroy_waits(void **state)
 
 		req_init(&r, fd, 3, -1);
 		req_transfer(&r);
-		gate_arm_any(&g, points[i]);
-		submit_ok(ctx, &r);
-		assert_true(gate_reached(&g));
+		submit_until(points[i], &g, ctx, &r);
 		assert_true(no_event(ctx));
 		thread_start(&t, destroy_main, &same);
 		assert_true(thread_asleep(&t));
@@ -172,8 +198,7 @@ static void holds_its_file(void **state)
 	aio_context_t ctx = aio_new(4);
 
 	(void)state;
-	async_begin();
-	points_delay(false);
+	async_begin_at_gates();
 	for (int round = 0; round < 50; round++) {
 		int fd = aio_file(), other = open_again(fd);
 		struct gate g;
@@ -182,19 +207,14 @@ static void holds_its_file(void **state)
 		assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
 		req_init(&r, fd, 7, -1);
 		req_transfer(&r);
-		gate_arm_any(&g, "aio_async_send");
-		submit_ok(ctx, &r);
-		assert_true(gate_reached(&g));
+		submit_until("aio_async_send", &g, ctx, &r);
 		close(fd);
 		/* The lock is that of the open file, which is still there. */
 		assert_int_equal(flock(other, LOCK_EX | LOCK_NB), -1);
-		gate_open(&g);
-		assert_true(event_comes(ctx, &r));
+		go_on(&g, ctx, &r);
 		assert_true(lock_comes(other));
 		r.fd = other;
-		req_transfer(&r);
-		submit_ok(ctx, &r);
-		assert_true(event_comes(ctx, &r));
+		transfer(ctx, &r);
 		close(other);
 	}
 	assert_int_equal(pollux_io_destroy(ctx), 0);
@@ -209,21 +229,15 @@ static void the_number_may_change(void **state)
 	struct req r;
 
 	(void)state;
-	async_begin();
-	points_delay(false);
+	async_begin_at_gates();
 	req_init(&r, fd, 1, -1);
 	req_transfer(&r);
-	gate_arm_any(&g, "aio_async_send");
-	submit_ok(ctx, &r);
-	assert_true(gate_reached(&g));
+	submit_until("aio_async_send", &g, ctx, &r);
 	assert_int_equal(dup2(other, fd), fd);
-	gate_open(&g);
-	assert_true(event_comes(ctx, &r));
+	go_on(&g, ctx, &r);
 	assert_int_equal(lseek(other, 0, SEEK_END), 0);
 	r.fd = keep;
-	req_transfer(&r);
-	submit_ok(ctx, &r);
-	assert_true(event_comes(ctx, &r));
+	transfer(ctx, &r);
 	assert_int_equal(pollux_io_destroy(ctx), 0);
 	close(fd);
 	close(keep);
@@ -245,9 +259,7 @@ static void posix_locks_stay(void **state)
 	for (int i = 0; i < 20; i++) {
 		struct flock seen = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 10};
 
-		req_transfer(&r);
-		submit_ok(ctx, &r);
-		assert_true(event_comes(ctx, &r));
+		transfer(ctx, &r);
 		assert_int_equal(fcntl(other, F_OFD_GETLK, &seen), 0);
 		assert_int_equal(seen.l_type, F_WRLCK);
 		assert_int_equal(seen.l_pid, getpid());
@@ -265,12 +277,9 @@ static void tells_the_right_eventfd(void **state)
 	struct req r;
 
 	(void)state;
-	async_begin();
-	points_delay(false);
+	async_begin_at_gates();
 	req_init(&r, fd, 0, -1);
-	req_transfer(&r);
-	submit_ok(ctx, &r);
-	assert_true(event_comes(ctx, &r));
+	transfer(ctx, &r);
 	/* What is kept from the first one on is there. */
 	pollux_close(pollux_eventfd(0, EFD_CLOEXEC));
 	before = eventfds();
@@ -284,16 +293,13 @@ static void tells_the_right_eventfd(void **state)
 		assert_true(pollux_fd_served(same));
 		req_transfer(&r);
 		req_resfd(&r, e);
-		gate_arm_any(&g, round % 4 < 2 ? "aio_async_done" : "aio_async_send");
-		submit_ok(ctx, &r);
-		assert_true(gate_reached(&g));
+		submit_until(round % 4 < 2 ? "aio_async_done" : "aio_async_send", &g, ctx, &r);
 		plx_px_escape(e, PLX_OUT_SYSCALL);
 		assert_false(pollux_fd_served(same));
 		pollux_close(e);
 		file = aio_file();
 		assert_int_equal(dup2(file, e), e);
-		gate_open(&g);
-		assert_true(event_comes(ctx, &r));
+		go_on(&g, ctx, &r);
 		/* It is told after the event. */
 		assert_true(await(({
 			total += read(same, &v, sizeof(v)) == sizeof(v) ? v : 0;
@@ -319,8 +325,7 @@ static void a_full_eventfd(void **state)
 	struct req r;
 
 	(void)state;
-	async_begin();
-	points_delay(false);
+	async_begin_at_gates();
 	req_init(&r, fd, 0, -1);
 	for (int spilled = 0; spilled < 2; spilled++) {
 		int e = pollux_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -330,13 +335,10 @@ static void a_full_eventfd(void **state)
 		assert_int_equal(pollux_write(e, &v, sizeof(v)), sizeof(v));
 		req_transfer(&r);
 		req_resfd(&r, e);
-		gate_arm_any(&g, "aio_async_done");
-		submit_ok(ctx, &r);
-		assert_true(gate_reached(&g));
+		submit_until("aio_async_done", &g, ctx, &r);
 		if (spilled)
 			plx_px_escape(e, PLX_OUT_SYSCALL);
-		gate_open(&g);
-		assert_true(event_comes(ctx, &r));
+		go_on(&g, ctx, &r);
 		assert_int_equal(pollux_io_destroy(ctx), 0);
 		assert_int_equal(pollux_read(e, &v, sizeof(v)), sizeof(v));
 		assert_true(v == UINT64_MAX);
@@ -357,18 +359,14 @@ static void is_not_cancelled(void **state)
 	struct req r;
 
 	(void)state;
-	async_begin();
-	points_delay(false);
+	async_begin_at_gates();
 	req_init(&r, fd, 0, -1);
 	req_transfer(&r);
-	gate_arm_any(&g, "aio_async_send");
-	submit_ok(ctx, &r);
-	assert_true(gate_reached(&g));
+	submit_until("aio_async_send", &g, ctx, &r);
 	errno = 0;
 	assert_int_equal(pollux_io_cancel(ctx, &r.cb, &unused), -1);
 	assert_int_equal(errno, EINVAL);
-	gate_open(&g);
-	assert_true(event_comes(ctx, &r));
+	go_on(&g, ctx, &r);
 	assert_int_equal(pollux_io_destroy(ctx), 0);
 	close(fd);
 }
@@ -388,8 +386,7 @@ static void more_than_there_are_places(void **state)
 	struct gate g;
 
 	(void)state;
-	async_begin();
-	points_delay(false);
+	async_begin_at_gates();
 	gate_arm_any(&g, "aio_async_send");
 	for (int i = 0; i < MANY; i++) {
 		cb[i].aio_lio_opcode = IOCB_CMD_PWRITE;
@@ -433,13 +430,10 @@ static void comes_and_goes(void **state)
 		assert_int_equal(rings(), 0);
 		/* While something is on its way it stays, however long that takes. */
 		req_transfer(&r);
-		gate_arm_any(&g, "aio_async_done");
-		submit_ok(ctx, &r);
-		assert_true(gate_reached(&g));
+		submit_until("aio_async_done", &g, ctx, &r);
 		assert_int_equal(rings(), 1);
 		assert_int_equal(threads(), 1);
-		gate_open(&g);
-		assert_true(event_comes(ctx, &r));
+		go_on(&g, ctx, &r);
 	}
 	assert_int_equal(pollux_io_destroy(ctx), 0);
 	close(fd);
@@ -453,20 +447,16 @@ static void submits_as_it_goes(void **state)
 	struct req r;
 
 	(void)state;
-	async_begin();
-	points_delay(false);
+	async_begin_at_gates();
 	req_init(&r, fd, 0, -1);
 	for (int round = 0; round < 3; round++) {
 		struct gate g, leave;
 
 		req_transfer(&r);
-		gate_arm_any(&g, "aio_async_done");
-		submit_ok(ctx, &r);
-		assert_true(gate_reached(&g));
+		submit_until("aio_async_done", &g, ctx, &r);
 		/* While it cannot go: it must not be quicker than we are. */
 		gate_arm_any(&leave, "aio_async_leave");
-		gate_open(&g);
-		assert_true(event_comes(ctx, &r));
+		go_on(&g, ctx, &r);
 		assert_true(gate_reached(&leave));
 		/* It finds that it is wanted, and stays. */
 		req_transfer(&r);
@@ -527,8 +517,7 @@ static void forks_with_requests_on_their_way(void **state)
 	int fd = aio_file();
 
 	(void)state;
-	async_begin();
-	points_delay(false);
+	async_begin_at_gates();
 	for (int round = 0; round < 6; round++) {
 		bool seen = round % 2;
 		struct gate g;
@@ -537,15 +526,12 @@ static void forks_with_requests_on_their_way(void **state)
 
 		req_init(&r, fd, 5, -1);
 		req_transfer(&r);
-		gate_arm_any(&g, round % 4 < 2 ? "aio_async_send" : "aio_async_done");
-		submit_ok(ctx, &r);
-		assert_true(gate_reached(&g));
+		submit_until(round % 4 < 2 ? "aio_async_send" : "aio_async_done", &g, ctx, &r);
 		pid = seen ? pollux_fork() : raw_fork();
 		if (pid == 0)
 			_exit(child(ctx, fd, seen));
 		assert_true(pid > 0);
-		gate_open(&g);
-		assert_true(event_comes(ctx, &r));
+		go_on(&g, ctx, &r);
 		assert_int_equal(waitpid(pid, &status, 0), pid);
 		assert_int_equal(status, 0);
 	}
