@@ -60,7 +60,8 @@ static const char help_tail[] =
 	"the page of a JSON file: see their --help.\n"
 	"\n"
 	"Exit status: 0 if every run succeeded, 1 if one failed, took more than 120 s or was\n"
-	"not served by Pollux, 2 usage error.\n";
+	"not served by Pollux, or if nothing could be measured, 2 usage error. What this machine\n"
+	"or this user cannot measure is skipped, which is no failure.\n";
 
 const struct sides bench_kernel_and_pollux = {2, {"kernel", "Pollux"}, {"kernel", "pollux"}};
 static const struct sides lookups = {
@@ -1163,6 +1164,8 @@ static void run_one(struct config *c, size_t side, unsigned int pair, struct sam
 	if (!child.timed_out && WIFEXITED(child.status) &&
 	    WEXITSTATUS(child.status) == EXIT_SKIPPED && !strncmp(s->line, "skip=", 5)) {
 		c->skipped = cli_strdup(s->line + 5);
+		/* Nothing has been tried that could have failed. */
+		s->done = false;
 		return;
 	}
 	if (child.timed_out || child.status) {

@@ -155,15 +155,13 @@ assert rows["inversion"] in (2, 3) and rows["latency"] == 4, rows
 END
 python3 "$scratch/look-delays.py" "$json" 2>"$err"
 report $? "with percentiles that fit the histogram, and what is known to wait has waited"
-if [ "$(nproc)" -gt 1 ]; then
-	call "$pollux" bench primitives --quick --pairs 1 --warm-up 0 --threads 2 --json "$json"
-	expect "a bench of the machine's steps ends well" 0
-	python3 -c 'import json, sys
+call "$pollux" bench primitives --quick --pairs 1 --warm-up 0 --threads 2 --json "$json"
+expect "a bench of the machine's steps ends well" 0
+python3 -c 'import json, sys
 for r in json.load(open(sys.argv[1]))["results"]:
-    for run in r["machine"]["runs"]:
+    for run in r["machine"]["runs"] if "skipped" not in r else ():
         assert run["ok"] and run["ns"] > 0, r' "$json" 2>"$err"
-	report $? "each step takes some time"
-fi
+report $? "each step takes some time"
 
 # What the cost model says about atomic steps is what is counted. Half of it needs two CPUs.
 cat >"$scratch/look-cost.py" <<'END'
@@ -189,11 +187,56 @@ more = {"write-wake": 1, "make-add-close": 0.5}
 wrong = {p: n for p, n in counted.items() if not said[p] <= n <= said[p] + more.get(p, 0.08)}
 assert not wrong, wrong
 END
-if [ "$(nproc)" -gt 1 ]; then
-	call "$pollux" bench cost --quick --pairs 1 --warm-up 0 --events 20 --json "$json"
-	expect "a bench of paths ends well" 0
-	python3 "$scratch/look-cost.py" "$json" "$here/../../docs/cost-model.md" 2>"$err"
-	report $? "and the cost model counts as many atomic steps"
+call "$pollux" bench cost --quick --pairs 1 --warm-up 0 --events 20 --json "$json"
+expect "a bench of paths ends well" 0
+python3 "$scratch/look-cost.py" "$json" "$here/../../docs/cost-model.md" 2>"$err"
+report $? "and the cost model counts as many atomic steps"
+
+# What cannot be measured is skipped, and no failure: the table, the file and the report say why.
+cat >"$scratch/look-skipped.py" <<'END'
+import json, sys
+results = json.load(open(sys.argv[1]))["results"]
+why = sys.argv[2]
+skipped = [r for r in results if r.get("skipped") == why]
+assert len(skipped) >= int(sys.argv[3]), results
+assert all(set(r) == {"bench", "configuration", "native", "skipped"} for r in skipped), skipped
+assert not any(r.get("failed") for r in results), results
+assert any("skipped" not in r for r in results), results
+for name in "index.html", "report.md":
+    # An underscore has a meaning in Markdown.
+    assert why in open(sys.argv[4] + "/" + name).read().replace("\\_", "_"), name
+END
+
+# skipped NAME WHY N COMMAND...: the command skips N rows or more, for this reason.
+skipped()
+{
+	name=$1
+	why=$2
+	least=$3
+	shift 3
+	call "$@" --quick --pairs 1 --warm-up 0 --json "$json" --report "$scratch/skipped"
+	expect "$name ends well" 0
+	grep -q " not measured: $why$" "$out" && ! grep -q ' failed\.' "$out"
+	report $? "$name: the table says what is skipped, and nothing has failed"
+	python3 "$scratch/look-skipped.py" "$json" "$why" "$least" "$scratch/skipped" 2>"$err"
+	report $? "$name: so do the file and the report"
+}
+
+if cpu=$(taskset -cp $$ 2>"$err" | sed -n 's/.*: *\([0-9][0-9]*\).*/\1/p') && [ -n "$cpu" ]; then
+	skipped "a bench on one CPU" "there is one CPU" 13 \
+		taskset -c "$cpu" "$pollux" bench primitives cost --events 20
+else
+	skip "a bench on one CPU" "taskset is not there"
+fi
+# Whoever has the right gives it up.
+without="setpriv --bounding-set -sys_nice --inh-caps -sys_nice prlimit --rtprio=0:0"
+[ "$(id -u)" -eq 0 ] || without="prlimit --rtprio=0:0"
+if $without true 2>"$err"; then
+	# shellcheck disable=SC2086
+	skipped "a bench without real-time priorities" "it takes the right to use SCHED_FIFO" 1 \
+		$without "$pollux" bench inversion --events 4
+else
+	skip "a bench without real-time priorities" "the right to them cannot be given up"
 fi
 
 # fio may be missing; then that is said.
