@@ -586,17 +586,6 @@ static inline void getter_fails(struct getter *g, int err)
 
 /* --- children ------------------------------------------------------------------------------- */
 
-/* In a child: say what is wrong and leave. */
-#define child_check(cond)                                                                          \
-	do {                                                                                       \
-		if (!(cond)) {                                                                     \
-			int e_ = errno;                                                            \
-			dprintf(STDERR_FILENO, "%s:%d: child: %s (errno %d)\n", __FILE__,          \
-				__LINE__, #cond, e_);                                              \
-			_exit(99);                                                                 \
-		}                                                                                  \
-	} while (0)
-
 /* In a child: the call returns -1 with this errno. */
 #define child_errno(call, want)                                                                    \
 	do {                                                                                       \

@@ -48,7 +48,7 @@ static char *aligned(size_t n)
 
 /* --- files of every kind --------------------------------------------------------------------- */
 
-enum kind {
+enum file_kind {
 	MEMFD,
 	DISK,
 	DISK_RDONLY,
@@ -182,7 +182,7 @@ static bool readable_within(int fd, int ms)
 	return poll(&p, 1, ms) == 1;
 }
 
-static struct target target_new(enum kind kind)
+static struct target target_new(enum file_kind kind)
 {
 	const struct itimerspec now = {.it_value = {.tv_nsec = 1}};
 	struct target t = {.fd = -1, .peer = -1};
@@ -271,7 +271,7 @@ static struct target target_new(enum kind kind)
 	return t;
 }
 
-static void target_free(struct target *t, enum kind kind)
+static void target_free(struct target *t, enum file_kind kind)
 {
 	if (kind != CLOSED)
 		close(t->fd);
@@ -314,7 +314,7 @@ static void ends_as(aio_context_t ctx, struct iocb *cb, long want, const char *n
 /* What pread and pwrite could do with /proc/self/mem. */
 static char mem_target[8];
 
-static void reads_and_writes(aio_context_t ctx, enum kind kind, int fd)
+static void reads_and_writes(aio_context_t ctx, enum file_kind kind, int fd)
 {
 	int64_t at = kind == PROC_MEM ? (int64_t)(uintptr_t)mem_target : 0;
 	char buf[8] = "87654321";
@@ -379,7 +379,7 @@ static void AIO_OP_01_unknown_opcodes_are_refused_by_every_kind_of_file(void **s
 	struct iocb cb;
 
 	(void)state;
-	for (enum kind kind = 0; kind < KINDS; kind++) {
+	for (enum file_kind kind = 0; kind < KINDS; kind++) {
 		struct target t = target_new(kind);
 		int want = kind == CLOSED || kind == PATH_ONLY ? EBADF : EINVAL;
 
@@ -564,7 +564,7 @@ static void AIO_OP_03_files_of_every_kind(void **state)
 	aio_context_t ctx = aio_new(1);
 
 	(void)state;
-	for (enum kind kind = 0; kind < KINDS; kind++) {
+	for (enum file_kind kind = 0; kind < KINDS; kind++) {
 		struct target t = target_new(kind);
 
 		reads_and_writes(ctx, kind, t.fd);
@@ -582,7 +582,7 @@ static void AIO_OP_03_a_number_that_was_an_ordinary_file(void **state)
 	struct iocb cb;
 
 	(void)state;
-	for (enum kind kind = 0; kind < KINDS; kind++) {
+	for (enum file_kind kind = 0; kind < KINDS; kind++) {
 		struct target t = target_new(kind);
 		/* One that no other file has had. */
 		int number = (int)assert_ok(fcntl(file, F_DUPFD_CLOEXEC, 200 + (int)kind));
@@ -609,7 +609,7 @@ static void AIO_OP_03_a_number_that_becomes_an_ordinary_file(void **state)
 	char buf[8];
 
 	(void)state;
-	for (enum kind kind = 0; kind < KINDS; kind++) {
+	for (enum file_kind kind = 0; kind < KINDS; kind++) {
 		struct target t = target_new(kind);
 
 		for (int i = 0; i < 3; i++)
@@ -666,7 +666,7 @@ static void AIO_OP_04_a_negative_offset_is_refused_by_every_file(void **state)
 	struct iocb cb;
 
 	(void)state;
-	for (enum kind kind = 0; kind < KINDS; kind++) {
+	for (enum file_kind kind = 0; kind < KINDS; kind++) {
 		struct target t = target_new(kind);
 		/* What comes before the offset stays as it is. */
 		int rd = kinds[kind].rd == REFUSED(EBADF) ? EBADF : EINVAL;
@@ -746,7 +746,7 @@ static void AIO_OP_04_offset_and_length_together_must_not_overflow(void **state)
 	struct iocb cb;
 
 	(void)state;
-	for (enum kind kind = 0; kind < KINDS; kind++) {
+	for (enum file_kind kind = 0; kind < KINDS; kind++) {
 		struct target t = target_new(kind);
 		int rd = kinds[kind].rd == REFUSED(EBADF) ? EBADF : EINVAL;
 		int wr = kinds[kind].wr == REFUSED(EBADF) ? EBADF : EINVAL;
@@ -1846,7 +1846,7 @@ static void AIO_OP_10_fields_that_must_be_zero(void **state)
 static void AIO_OP_10_files_that_can_and_cannot_be_synced(void **state)
 {
 	static const struct {
-		enum kind kind;
+		enum file_kind kind;
 		long want;
 	} files[] = {
 		{MEMFD, 0},

@@ -526,7 +526,7 @@ static void AIO_SETUP_01_a_context_takes_no_descriptor(void **state)
 #define RACERS 4
 #define RACE_ROUNDS 12
 
-static void *race_main(void *arg)
+static void *racer_main(void *arg)
 {
 	unsigned int share = *(unsigned int *)arg;
 
@@ -549,7 +549,7 @@ static void AIO_SETUP_03_AIO_SETUP_05_the_charge_is_exact_under_races(void **sta
 
 	(void)state;
 	for (int i = 0; i < RACERS; i++)
-		thread_start(&t[i], race_main, &share);
+		thread_start(&t[i], racer_main, &share);
 	for (int i = 0; i < RACERS; i++) {
 		assert_true(thread_join(&t[i], SOON_MS));
 		assert_null(t[i].ret);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* EP-ADD: EPOLL_CTL_ADD. */
-#include "subject.h"
+#include "waiting.h"
 
 #include <sys/stat.h>
 
@@ -26,7 +26,7 @@ static bool info_shows(int ep, int tfd, uint32_t events)
 static void EP_ADD_01_interest_is_stored_as_given(enum kind kind)
 {
 	struct subject s = subject_new(kind);
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	for (int i = 0; i < 32; i++) {
 		uint32_t bit = (uint32_t)1 << i;
@@ -50,7 +50,7 @@ static void EP_ADD_01_unknown_bits_are_not_reported(enum kind kind)
 {
 	struct subject s = subject_ready(kind);
 	struct pollfd p = {.fd = s.fd, .events = -1};
-	int ep = epoll_new();
+	int ep = ep_new();
 	uint32_t state;
 
 	assert_int_equal(poll(&p, 1, 0), 1);
@@ -88,7 +88,7 @@ static void EP_ADD_01_data_is_opaque(enum kind kind)
 					  UINT64_MAX,
 					  0xdeadbeefcafef00d};
 	struct subject s = subject_ready(kind), other = subject_ready(KIND_PIPE);
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
 		struct epoll_event ev[4];
@@ -112,7 +112,7 @@ KIND_TESTS(EP_ADD_01_data_is_opaque)
 static void EP_ADD_02_empty_interest_reports_nothing_else(enum kind kind)
 {
 	struct subject s = subject_ready(kind);
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, 0, 1));
 	assert_int_equal(ep_count(ep), 0);
@@ -134,7 +134,7 @@ static void EP_ADD_02_empty_interest_reports_err_and_hup(void **state)
 {
 	struct subject r = subject_new(KIND_PIPE), w = subject_new(KIND_PIPE);
 	struct subject u = subject_new(KIND_SOCKET);
-	int ep = epoll_new(), e = efd_new(1, 0);
+	int ep = ep_new(), e = efd_new(1, 0);
 
 	(void)state;
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, r.fd, 0, 1));
@@ -165,7 +165,7 @@ static const uint32_t modes[] = {0, EPOLLET, EPOLLONESHOT, EPOLLET | EPOLLONESHO
 static void EP_ADD_03_ready_file_goes_to_the_tail(enum kind kind)
 {
 	struct subject s[4];
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	for (int i = 0; i < 4; i++)
 		s[i] = subject_ready(kind);
@@ -191,7 +191,7 @@ static void EP_ADD_03_ready_mixed_set(void **state)
 
 	(void)state;
 	for (size_t m = 0; m < MODES; m++) {
-		int ep = epoll_new();
+		int ep = ep_new();
 
 		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, p.fd, EPOLLIN | modes[m], 1));
 		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, quiet.fd, EPOLLIN | modes[m], 2));
@@ -214,12 +214,12 @@ static void EP_ADD_03_ready_mixed_set(void **state)
 static void add_wakes_one_waiter(enum kind kind, enum kind bystander, uint32_t mode)
 {
 	struct subject s = subject_ready(kind), b = subject_new(bystander);
-	int ep = epoll_new();
+	int ep = ep_new();
 	struct waiter *w[2];
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, b.fd, EPOLLIN, 9));
 	for (int i = 0; i < 2; i++)
-		w[i] = waiter_new(ep);
+		w[i] = waiter_new(ep, 8);
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN | mode, 1));
 	waiter_got(w[1], EPOLLIN, 1);
 	assert_true(waiter_sleeps(w[0]));
@@ -253,8 +253,8 @@ static void EP_ADD_03_ready_file_wakes_a_waiter_of_an_empty_set(enum kind kind)
 {
 	for (size_t m = 0; m < MODES; m++) {
 		struct subject s = subject_ready(kind);
-		int ep = epoll_new();
-		struct waiter *w = waiter_new(ep);
+		int ep = ep_new();
+		struct waiter *w = waiter_new(ep, 8);
 
 		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN | modes[m], 1));
 		waiter_got(w, EPOLLIN, 1);
@@ -267,8 +267,8 @@ KIND_TESTS(EP_ADD_03_ready_file_wakes_a_waiter_of_an_empty_set)
 static void EP_ADD_03_file_that_is_not_ready_wakes_nobody(enum kind kind)
 {
 	struct subject s = subject_new(kind), t = subject_ready(kind);
-	int ep = epoll_new();
-	struct waiter *w = waiter_new(ep), *p = poller_new(ep);
+	int ep = ep_new();
+	struct waiter *w = waiter_new(ep, 8), *p = poller_new(ep);
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN, 1));
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, t.fd, EPOLLPRI, 2));
@@ -287,12 +287,12 @@ static void EP_ADD_03_ready_file_wakes_the_pollers(enum kind kind)
 {
 	for (size_t m = 0; m < MODES; m++) {
 		struct subject s = subject_ready(kind), t = subject_ready(kind);
-		int ep = epoll_new(), outer = epoll_new();
+		int ep = ep_new(), outer = ep_new();
 		struct waiter *p, *w;
 
 		assert_ok(ep_ctl(outer, EPOLL_CTL_ADD, ep, EPOLLIN | EPOLLET, 5));
 		p = poller_new(ep);
-		w = waiter_new(outer);
+		w = waiter_new(outer, 8);
 		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN | modes[m], 1));
 		poller_got_in(p);
 		waiter_got(w, EPOLLIN, 5);
@@ -311,7 +311,7 @@ KIND_TESTS(EP_ADD_03_ready_file_wakes_the_pollers)
 
 static void EP_ADD_03_writable_eventfd_is_ready(void **state)
 {
-	int ep = epoll_new(), e = efd_new(0, EFD_NONBLOCK);
+	int ep = ep_new(), e = efd_new(0, EFD_NONBLOCK);
 	struct waiter *w;
 
 	(void)state;
@@ -319,7 +319,7 @@ static void EP_ADD_03_writable_eventfd_is_ready(void **state)
 	assert_true(ep_one(ep, EPOLLOUT, 1));
 	assert_ok(ep_ctl(ep, EPOLL_CTL_DEL, e, 0, 0));
 	efd_add(e, UINT64_MAX - 1);
-	w = waiter_new(ep);
+	w = waiter_new(ep, 8);
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, e, EPOLLOUT, 2));
 	assert_true(waiter_sleeps(w));
 	assert_int_equal(efd_take(e), UINT64_MAX - 1);
@@ -335,7 +335,7 @@ static void EP_ADD_04_change_during_add_is_not_lost(enum kind kind)
 {
 	struct race *r = race_new(kind);
 	int64_t end = now_ms() + RACE_MS;
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	for (int i = 1; i <= RACES && (i == 1 || now_ms() < end); i++) {
 		/* ET: nothing but ADD or the callback can report it. */
@@ -358,11 +358,11 @@ static void add_races_with_sleeper(enum kind kind, enum kind bystander)
 	struct race *r = race_new(kind);
 	struct subject b = subject_new(bystander);
 	int64_t end = now_ms() + RACE_MS / 2;
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, b.fd, EPOLLIN, UINT64_MAX));
 	for (int i = 1; i <= 200 && (i == 1 || now_ms() < end); i++) {
-		struct waiter *w = waiter_new(ep);
+		struct waiter *w = waiter_new(ep, 8);
 
 		race_go(r, i);
 		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, r->s.fd, EPOLLIN | EPOLLET, (uint64_t)i));
@@ -392,7 +392,7 @@ static void EP_ADD_04_change_during_add_wakes_on_a_mixed_set(void **state)
 static void EP_ADD_05_pending_data_is_one_edge(enum kind kind)
 {
 	struct subject s = subject_ready(kind);
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	for (int i = 0; i < 3; i++) {
 		subject_fill(&s);
@@ -416,7 +416,7 @@ KIND_TESTS(EP_ADD_05_pending_data_is_one_edge)
 static void EP_ADD_06_file_with_two_queues_is_one_item(void **state)
 {
 	char dir[] = "/tmp/ep_add.XXXXXX", path[64], buf[4096];
-	int ep = epoll_new(), e = efd_new(0, EFD_NONBLOCK), fd;
+	int ep = ep_new(), e = efd_new(0, EFD_NONBLOCK), fd;
 
 	(void)state;
 	memset(buf, 'x', sizeof(buf));
@@ -464,7 +464,7 @@ static void EP_ADD_09_dups_are_items_of_their_own(enum kind kind)
 {
 	struct subject s = subject_new(kind);
 	int a = s.fd, b = assert_ok(dup(a)), c = assert_ok(fcntl(a, F_DUPFD_CLOEXEC, 70));
-	int ep = epoll_new();
+	int ep = ep_new();
 	struct epoll_event ev[4];
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, a, EPOLLIN, 1));
@@ -501,7 +501,7 @@ KIND_TESTS(EP_ADD_09_dups_are_items_of_their_own)
 static void EP_ADD_09_dup_made_before_the_first_add(enum kind kind)
 {
 	struct subject s = subject_new(kind);
-	int d = assert_ok(dup(s.fd)), ep = epoll_new();
+	int d = assert_ok(dup(s.fd)), ep = ep_new();
 
 	assert_ok(close(s.fd));
 	if (s.peer == s.fd)
@@ -520,7 +520,7 @@ KIND_TESTS(EP_ADD_09_dup_made_before_the_first_add)
 static void EP_ADD_10_item_does_not_keep_the_file(void **state)
 {
 	struct subject p = subject_new(KIND_PIPE), u = subject_new(KIND_SOCKET);
-	int ep = epoll_new();
+	int ep = ep_new();
 	char c;
 
 	(void)state;
@@ -539,7 +539,7 @@ static void EP_ADD_10_item_does_not_keep_the_file(void **state)
 
 static void EP_ADD_10_close_without_del_leaves_nothing(enum kind kind)
 {
-	int ep = epoll_new(), first = fd_closed();
+	int ep = ep_new(), first = fd_closed();
 
 	for (int i = 0; i < 3000; i++) {
 		struct subject s = subject_ready(kind);
@@ -568,7 +568,7 @@ static void EP_ADD_08_many_items_come_and_go(enum kind kind)
 	for (int i = 0; i < MANY; i++)
 		d[i] = assert_ok(dup(s.fd));
 	for (int round = 0; round < 30; round++) {
-		int ep = epoll_new();
+		int ep = ep_new();
 
 		for (int i = 0; i < MANY; i++)
 			assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, d[i], EPOLLIN | EPOLLET, (uint64_t)i));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* EP-CTL: the order of the checks of epoll_ctl. */
-#include "subject.h"
+#include "waiting.h"
 
 #include <limits.h>
 #include <sys/mman.h>
@@ -61,7 +61,7 @@ static void assert_mask(int ep, int op, int fd, uint32_t events, int want)
 static void EP_CTL_01_event_is_read_first(void **state)
 {
 	struct bad_events b = bad_events_new();
-	int ep = epoll_new(), e = efd_new(0, 0), f = efd_new(0, 0), null, closed;
+	int ep = ep_new(), e = efd_new(0, 0), f = efd_new(0, 0), null, closed;
 	int eps[4], fds[6];
 
 	(void)state;
@@ -91,7 +91,7 @@ static void EP_CTL_01_event_may_end_at_the_end_of_a_page(enum kind kind)
 {
 	struct bad_events b = bad_events_new();
 	struct subject s = subject_ready(kind);
-	int ep = epoll_new();
+	int ep = ep_new();
 	char *at = b.map + sysconf(_SC_PAGESIZE) - sizeof(struct epoll_event);
 	struct epoll_event ev;
 
@@ -116,7 +116,7 @@ static void EP_CTL_02_del_ignores_the_event(enum kind kind)
 {
 	struct bad_events b = bad_events_new();
 	struct subject s = subject_ready(kind);
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	for (size_t i = 0; i < BAD_EVENTS; i++) {
 		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN, 1));
@@ -139,7 +139,7 @@ KIND_TESTS(EP_CTL_02_del_ignores_the_event)
 
 static void EP_CTL_03_descriptors_that_are_not_open(void **state)
 {
-	int ep = epoll_new(), e = efd_new(0, 0);
+	int ep = ep_new(), e = efd_new(0, 0);
 	int opath = assert_ok(open("/", O_PATH));
 	int opath_file = assert_ok(open("/proc/self/exe", O_PATH));
 	int bad[6];
@@ -166,7 +166,7 @@ static void EP_CTL_03_descriptors_that_are_not_open(void **state)
 static void EP_CTL_03_closed_numbers_are_forgotten(enum kind kind)
 {
 	struct subject s = subject_ready(kind), keep;
-	int ep = epoll_new(), d = assert_ok(dup(ep));
+	int ep = ep_new(), d = assert_ok(dup(ep));
 
 	/* The watched number, with and without a descriptor that outlives it. */
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN, 1));
@@ -224,7 +224,7 @@ static void EP_CTL_04_target_without_poll_is_eperm(void **state)
 {
 	struct files f = files_new();
 	struct subject p = subject_new(KIND_PIPE);
-	int ep = epoll_new(), e = efd_new(0, 0);
+	int ep = ep_new(), e = efd_new(0, 0);
 
 	(void)state;
 	for (size_t i = 0; i < FILES; i++) {
@@ -249,7 +249,7 @@ static void EP_CTL_04_target_without_poll_is_eperm(void **state)
 static void EP_CTL_04_number_reused_by_a_regular_file(enum kind kind)
 {
 	struct subject s = subject_ready(kind);
-	int ep = epoll_new(), null = assert_ok(open("/dev/null", O_RDWR));
+	int ep = ep_new(), null = assert_ok(open("/dev/null", O_RDWR));
 	int d = assert_ok(dup(s.fd));
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN, 1));
@@ -268,7 +268,7 @@ KIND_TESTS(EP_CTL_04_number_reused_by_a_regular_file)
 
 static void EP_CTL_05_epoll_cannot_watch_itself(void **state)
 {
-	int ep = epoll_new();
+	int ep = ep_new();
 	int d = assert_ok(dup(ep)), far = assert_ok(fcntl(ep, F_DUPFD_CLOEXEC, 40));
 	int n[3] = {ep, d, far};
 
@@ -290,7 +290,7 @@ static void EP_CTL_05_epfd_must_be_an_epoll(void **state)
 {
 	struct files f = files_new();
 	struct subject p = subject_new(KIND_PIPE), u = subject_new(KIND_SOCKET);
-	int ep = epoll_new(), e = efd_new(0, 0);
+	int ep = ep_new(), e = efd_new(0, 0);
 	int wrong[] = {e, p.fd, p.peer, u.fd, f.fd[0], f.fd[1], f.fd[3]};
 	int target[] = {e, p.fd, u.fd, ep};
 
@@ -308,7 +308,7 @@ static void EP_CTL_05_epfd_must_be_an_epoll(void **state)
 
 static void EP_CTL_05_number_of_an_epoll_reused(void **state)
 {
-	int ep = epoll_new(), e = efd_new(1, 0), f;
+	int ep = ep_new(), e = efd_new(1, 0), f;
 
 	(void)state;
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, e, EPOLLIN, 1));
@@ -331,7 +331,7 @@ static void EP_CTL_05_number_of_an_epoll_reused(void **state)
 static void EP_CTL_06_add_exclusive_allows_few_bits(enum kind kind)
 {
 	struct subject s = subject_new(kind);
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	for (int i = 0; i < 32; i++) {
 		uint32_t bit = (uint32_t)1 << i;
@@ -358,7 +358,7 @@ static void EP_CTL_06_mod_exclusive_is_einval(enum kind kind)
 					 EPOLLEXCLUSIVE | EPOLLIN | EPOLLET,
 					 EPOLLEXCLUSIVE | EPOLLPRI};
 	struct subject plain = subject_new(kind), excl = subject_new(kind);
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, plain.fd, EPOLLIN, 1));
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, excl.fd, EPOLLIN | EPOLLEXCLUSIVE, 2));
@@ -379,7 +379,7 @@ KIND_TESTS(EP_CTL_06_mod_exclusive_is_einval)
 
 static void EP_CTL_06_exclusive_on_an_epoll_is_einval(void **state)
 {
-	int outer = epoll_new(), inner = epoll_new(), e = efd_new(1, 0);
+	int outer = ep_new(), inner = ep_new(), e = efd_new(1, 0);
 
 	(void)state;
 	assert_ok(ep_ctl(inner, EPOLL_CTL_ADD, e, EPOLLIN, 1));
@@ -395,7 +395,7 @@ static void EP_CTL_06_exclusive_on_an_epoll_is_einval(void **state)
 static void EP_CTL_07_exclusive_before_the_lookup(enum kind kind)
 {
 	struct subject known = subject_new(kind), unknown = subject_new(kind);
-	int a = epoll_new(), b = epoll_new();
+	int a = ep_new(), b = ep_new();
 
 	assert_ok(ep_ctl(a, EPOLL_CTL_ADD, known.fd, EPOLLIN, 1));
 	assert_mask(a, EPOLL_CTL_MOD, unknown.fd, EPOLLEXCLUSIVE | EPOLLIN, EINVAL);
@@ -416,7 +416,7 @@ KIND_TESTS(EP_CTL_07_exclusive_before_the_lookup)
 
 static void EP_CTL_08_loop_is_for_add_alone_and_before_the_lookup(void **state)
 {
-	int a = epoll_new(), b = epoll_new(), c = epoll_new();
+	int a = ep_new(), b = ep_new(), c = ep_new();
 
 	(void)state;
 	assert_ok(ep_ctl(a, EPOLL_CTL_ADD, b, EPOLLIN, 1));
@@ -444,7 +444,7 @@ static void EP_CTL_08_loop_is_for_add_alone_and_before_the_lookup(void **state)
 static void EP_CTL_09_eexist_leaves_the_item(enum kind kind)
 {
 	struct subject s = subject_new(kind);
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN | EPOLLET, 1));
 	assert_mask(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN | EPOLLET, EEXIST);
@@ -462,7 +462,7 @@ KIND_TESTS(EP_CTL_09_eexist_leaves_the_item)
 static void EP_CTL_09_enoent(enum kind kind)
 {
 	struct subject s = subject_ready(kind), t = subject_new(kind);
-	int ep = epoll_new(), other = epoll_new(), d;
+	int ep = ep_new(), other = ep_new(), d;
 
 	assert_mask(ep, EPOLL_CTL_DEL, s.fd, 0, ENOENT);
 	assert_mask(ep, EPOLL_CTL_MOD, s.fd, EPOLLIN, ENOENT);
@@ -490,7 +490,7 @@ KIND_TESTS(EP_CTL_09_enoent)
 static void EP_CTL_09_reused_number_is_not_registered(enum kind kind)
 {
 	struct subject s = subject_ready(kind), t = subject_ready(kind);
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN, 1));
 	assert_int_equal(dup2(t.fd, s.fd), s.fd);
@@ -511,7 +511,7 @@ KIND_TESTS(EP_CTL_09_reused_number_is_not_registered)
 static void EP_CTL_09_mod_of_exclusive_item_is_einval(enum kind kind)
 {
 	struct subject s = subject_new(kind);
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN | EPOLLEXCLUSIVE, 1));
 	assert_mask(ep, EPOLL_CTL_MOD, s.fd, EPOLLIN, EINVAL);
@@ -531,7 +531,7 @@ KIND_TESTS(EP_CTL_09_mod_of_exclusive_item_is_einval)
 static void EP_CTL_09_unknown_op_is_einval(enum kind kind)
 {
 	struct subject known = subject_new(kind), unknown = subject_new(kind);
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, known.fd, EPOLLIN, 1));
 	for (size_t i = 0; i < UNKNOWN_OPS; i++) {
@@ -572,8 +572,8 @@ static struct saturated *saturated_new(void)
 		lim.rlim_cur = lim.rlim_max < PATHS + 100 ? lim.rlim_max : PATHS + 100;
 		assert_ok(setrlimit(RLIMIT_NOFILE, &lim));
 	}
-	x->inner = epoll_new();
-	x->outer = epoll_new();
+	x->inner = ep_new();
+	x->outer = ep_new();
 	assert_ok(ep_ctl(x->outer, EPOLL_CTL_ADD, x->inner, EPOLLIN, 0));
 	for (int i = 0; i < PATHS; i++) {
 		x->dups[i] = assert_ok(dup(x->inner));
@@ -624,7 +624,7 @@ KIND_TESTS(EP_CTL_10_path_limit_leaves_nothing_behind)
 static void EP_CTL_11_full_order(void **state)
 {
 	struct bad_events bad = bad_events_new();
-	int ep = epoll_new(), other = epoll_new(), e = efd_new(0, 0), x = efd_new(0, 0);
+	int ep = ep_new(), other = ep_new(), e = efd_new(0, 0), x = efd_new(0, 0);
 	int null = assert_ok(open("/dev/null", O_RDWR)), closed = fd_closed();
 	const uint32_t misuse = EPOLLEXCLUSIVE | EPOLLPRI;
 
@@ -711,7 +711,7 @@ static void EP_CTL_12_returns_0_whatever_signals_come(enum kind kind)
 	struct sigaction sa = {.sa_handler = count_signal}, old;
 	struct storm storm = {.to = pthread_self()};
 	struct subject s = subject_ready(kind);
-	int ep = epoll_new(), rounds = 0, wrong = 0;
+	int ep = ep_new(), rounds = 0, wrong = 0;
 	struct test_thread t;
 
 	assert_ok(sigaction(SIGUSR1, &sa, &old));
@@ -725,7 +725,7 @@ static void EP_CTL_12_returns_0_whatever_signals_come(enum kind kind)
 		rounds++;
 	}
 	__atomic_store_n(&storm.end, 1, __ATOMIC_RELEASE);
-	assert_true(thread_join(&t, JOIN_MS));
+	assert_true(thread_join(&t, SOON_MS));
 	assert_ok(sigaction(SIGUSR1, &old, NULL));
 	assert_int_equal(wrong, 0);
 	close(ep);
@@ -737,12 +737,12 @@ KIND_TESTS(EP_CTL_12_returns_0_whatever_signals_come)
 static void ctl_beside_sleepers(enum kind kind, enum kind other)
 {
 	struct subject a = subject_new(kind), b = subject_new(other);
-	int ep = epoll_new();
+	int ep = ep_new();
 	struct waiter *w[2];
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, b.fd, EPOLLIN | EPOLLET, 9));
 	for (int i = 0; i < 2; i++)
-		w[i] = waiter_new(ep);
+		w[i] = waiter_new(ep, 8);
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, a.fd, EPOLLIN | EPOLLET, 1));
 	assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, a.fd, EPOLLIN | EPOLLET, 2));
 	assert_ok(raw_ctl(ep, EPOLL_CTL_MOD, b.fd, EPOLLIN | EPOLLET, 8));
@@ -807,13 +807,13 @@ static void *contest_main(void *arg)
 static void EP_CTL_13_calls_are_serialised(enum kind kind)
 {
 	struct subject s = subject_ready(kind);
-	struct contest c = {.ep = epoll_new(), .fd = s.fd};
+	struct contest c = {.ep = ep_new(), .fd = s.fd};
 	struct test_thread t[3];
 
 	for (int i = 0; i < 3; i++)
 		thread_start(&t[i], contest_main, &c);
 	for (int i = 0; i < 3; i++)
-		assert_true(thread_join(&t[i], JOIN_MS));
+		assert_true(thread_join(&t[i], SOON_MS));
 	assert_int_equal(c.wrong, 0);
 	assert_int_equal(c.added, c.deleted);
 	assert_true(c.added >= 3000);

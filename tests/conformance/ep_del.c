@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* EP-DEL: EPOLL_CTL_DEL. */
-#include "subject.h"
+#include "waiting.h"
 
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
@@ -12,7 +12,7 @@ static const uint32_t modes[] = {0, EPOLLET, EPOLLONESHOT, EPOLLET | EPOLLONESHO
 static void EP_DEL_01_queued_event_goes(enum kind kind)
 {
 	struct subject s = subject_ready(kind);
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	for (size_t m = 0; m < MODES; m++) {
 		/* Queued by ADD. */
@@ -41,7 +41,7 @@ static void EP_DEL_01_later_edges_are_not_seen(enum kind kind)
 {
 	struct subject s = subject_new(kind);
 	struct pollfd p = {.events = POLLIN};
-	int ep = epoll_new(), outer = epoll_new();
+	int ep = ep_new(), outer = ep_new();
 
 	p.fd = ep;
 	assert_ok(ep_ctl(outer, EPOLL_CTL_ADD, ep, EPOLLIN | EPOLLET, 5));
@@ -64,7 +64,7 @@ KIND_TESTS(EP_DEL_01_later_edges_are_not_seen)
 static void EP_DEL_01_others_on_the_list_stay(enum kind kind)
 {
 	struct subject s[5];
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	for (int i = 0; i < 5; i++) {
 		s[i] = subject_ready(kind);
@@ -90,7 +90,7 @@ static void EP_DEL_01_of_a_mixed_set(void **state)
 {
 	struct subject e = subject_ready(KIND_EVENTFD), f = subject_ready(KIND_EVENTFD);
 	struct subject p = subject_ready(KIND_PIPE), u = subject_ready(KIND_SOCKET);
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	(void)state;
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, p.fd, EPOLLIN, 1));
@@ -121,7 +121,7 @@ static void EP_DEL_01_of_a_mixed_set(void **state)
 static void EP_DEL_01_other_items_of_the_file_stay(enum kind kind)
 {
 	struct subject s = subject_ready(kind);
-	int d = assert_ok(dup(s.fd)), ep = epoll_new(), other = epoll_new();
+	int d = assert_ok(dup(s.fd)), ep = ep_new(), other = ep_new();
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN, 1));
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, d, EPOLLIN | EPOLLET, 2));
@@ -200,7 +200,7 @@ static void chase(enum kind kind, uint32_t mode)
 
 	assert_non_null(c);
 	assert_non_null(t);
-	c->ep = epoll_new();
+	c->ep = ep_new();
 	c->s = subject_new(kind);
 	thread_start(&t[0], chase_writer, c);
 	thread_start(&t[1], chase_waiter, c);
@@ -212,8 +212,8 @@ static void chase(enum kind kind, uint32_t mode)
 		__atomic_store_n(&c->deleted, i, __ATOMIC_RELEASE);
 	}
 	__atomic_store_n(&c->end, 1, __ATOMIC_RELEASE);
-	assert_true(thread_join(&t[0], JOIN_MS));
-	assert_true(thread_join(&t[1], JOIN_MS));
+	assert_true(thread_join(&t[0], SOON_MS));
+	assert_true(thread_join(&t[1], SOON_MS));
 	assert_int_equal(c->stale, 0);
 	assert_int_equal(c->wrong, 0);
 	close(c->ep);
@@ -264,7 +264,7 @@ static void late_page_await_fault(struct late_page *l)
 	struct pollfd p = {.fd = l->uffd, .events = POLLIN};
 	struct uffd_msg msg;
 
-	assert_int_equal(poll(&p, 1, JOIN_MS), 1);
+	assert_int_equal(poll(&p, 1, SOON_MS), 1);
 	assert_int_equal(assert_ok(read(l->uffd, &msg, sizeof(msg))), sizeof(msg));
 	assert_int_equal(msg.event, UFFD_EVENT_PAGEFAULT);
 }
@@ -308,7 +308,7 @@ static void EP_DEL_02_waits_for_a_collection(enum kind kind)
 	struct test_thread *t = calloc(2, sizeof(*t));
 	struct late_call *c = calloc(2, sizeof(*c));
 	struct late_page l = {.uffd = -1};
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	assert_non_null(t);
 	assert_non_null(c);
@@ -333,8 +333,8 @@ static void EP_DEL_02_waits_for_a_collection(enum kind kind)
 	assert_false(thread_done(&t[0]));
 	late_page_supply(&l);
 	/* The event that was on its way is valid, and DEL has done its work. */
-	assert_true(thread_join(&t[0], JOIN_MS));
-	assert_true(thread_join(&t[1], JOIN_MS));
+	assert_true(thread_join(&t[0], SOON_MS));
+	assert_true(thread_join(&t[1], SOON_MS));
 	assert_int_equal(c[0].r, 1);
 	assert_int_equal(c[0].ev->events, EPOLLIN);
 	assert_int_equal(c[0].ev->data.u64, 0x1234567887654321);
@@ -354,13 +354,13 @@ KIND_TESTS(EP_DEL_02_waits_for_a_collection)
 static void EP_DEL_02_collected_events_stay_valid(void **state)
 {
 	struct subject e = subject_new(KIND_EVENTFD), p = subject_new(KIND_PIPE);
-	int ep = epoll_new();
+	int ep = ep_new();
 	struct waiter *w;
 
 	(void)state;
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, e.fd, EPOLLIN, 1));
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, p.fd, EPOLLIN, 2));
-	w = waiter_new(ep);
+	w = waiter_new(ep, 8);
 	subject_fill(&p);
 	waiter_join(w);
 	assert_ok(ep_ctl(ep, EPOLL_CTL_DEL, p.fd, 0, 0));
@@ -368,7 +368,7 @@ static void EP_DEL_02_collected_events_stay_valid(void **state)
 	assert_int_equal(w->n, 1);
 	assert_int_equal(w->ev[0].data.u64, 2);
 	free(w);
-	w = waiter_new(ep);
+	w = waiter_new(ep, 8);
 	subject_fill(&e);
 	waiter_join(w);
 	assert_ok(ep_ctl(ep, EPOLL_CTL_DEL, e.fd, 0, 0));
@@ -383,7 +383,7 @@ static void EP_DEL_03_del_and_add_go_to_the_tail(enum kind kind)
 {
 	for (size_t m = 0; m < MODES; m++) {
 		struct subject s[3];
-		int ep = epoll_new();
+		int ep = ep_new();
 
 		for (int i = 0; i < 3; i++) {
 			s[i] = subject_ready(kind);
@@ -410,7 +410,7 @@ KIND_TESTS(EP_DEL_03_del_and_add_go_to_the_tail)
 static void EP_DEL_03_new_item_begins_anew(enum kind kind)
 {
 	struct subject s = subject_new(kind);
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	/* A disarmed ONESHOT, a pending edge and an old mask. */
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN | EPOLLONESHOT, 1));
@@ -438,15 +438,15 @@ KIND_TESTS(EP_DEL_03_new_item_begins_anew)
 static void del_wakes_nobody(enum kind kind, enum kind bystander)
 {
 	struct subject s = subject_new(kind), b = subject_new(bystander);
-	int ep = epoll_new(), outer = epoll_new();
+	int ep = ep_new(), outer = ep_new();
 	struct waiter *w, *p, *o;
 
 	assert_ok(ep_ctl(outer, EPOLL_CTL_ADD, ep, EPOLLIN | EPOLLET, 5));
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN, 1));
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, b.fd, EPOLLIN, 2));
-	w = waiter_new(ep);
+	w = waiter_new(ep, 8);
 	p = poller_new(ep);
-	o = waiter_new(outer);
+	o = waiter_new(outer, 8);
 	assert_ok(ep_ctl(ep, EPOLL_CTL_DEL, s.fd, 0, 0));
 	assert_true(waiter_sleeps(w));
 	assert_true(waiter_sleeps(p));
@@ -484,7 +484,7 @@ static void EP_DEL_04_wakes_nobody_on_a_mixed_set(void **state)
 static void EP_DEL_04_of_a_queued_item_is_no_edge(enum kind kind)
 {
 	struct subject s = subject_ready(kind), t = subject_ready(kind);
-	int ep = epoll_new(), outer = epoll_new();
+	int ep = ep_new(), outer = ep_new();
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN | EPOLLET, 1));
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, t.fd, EPOLLIN | EPOLLET, 2));

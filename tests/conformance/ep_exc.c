@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* EP-EXC: EPOLLEXCLUSIVE. */
-#include "subject.h"
+#include "waiting.h"
 
 #define EXC ((uint32_t)EPOLLEXCLUSIVE)
 #define ET ((uint32_t)EPOLLET)
@@ -8,7 +8,7 @@
 /* A new epoll with an exclusive item for the subject. */
 static int exc_new(const struct subject *s, uint32_t events, uint64_t data)
 {
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s->fd, events | EXC, data));
 	return ep;
@@ -18,7 +18,7 @@ static void EP_EXC_01_allowed_sets(enum kind kind)
 {
 	static const uint32_t bits[] = {EPOLLIN, EPOLLOUT, EPOLLERR, EPOLLHUP, ET, EPOLLWAKEUP};
 	struct subject s = subject_new(kind);
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	for (int set = 0; set < 64; set++) {
 		uint32_t events = EXC;
@@ -51,7 +51,7 @@ static void EP_EXC_01_alone_reports_err_and_hup_only(enum kind kind)
 	assert_int_equal(ep_count(ep), 0);
 	if (s.peer != s.fd) {
 		close(s.peer);
-		s.peer = s.fd;
+		s.peer = -1;
 		assert_true(ep_one(ep, EPOLLHUP, 1));
 	}
 	close(ep);
@@ -84,7 +84,7 @@ static void EP_EXC_02_plain_newest_first_then_exclusive_oldest_first(enum kind k
 {
 	static const bool exclusive[] = {true, false, true, false, false, true};
 	struct subject s = subject_new(kind);
-	int ep = epoll_new(), d[6];
+	int ep = ep_new(), d[6];
 
 	for (int i = 0; i < 6; i++) {
 		d[i] = assert_ok(dup(s.fd));
@@ -117,11 +117,11 @@ static void EP_EXC_03_stops_at_the_first_success(enum kind kind)
 	struct subject s = subject_new(kind);
 	int before = exc_new(&s, EPOLLIN | ET, 1), hit = exc_new(&s, EPOLLIN | ET, 2);
 	int after = exc_new(&s, EPOLLIN | ET, 3), last = exc_new(&s, EPOLLIN, 4);
-	int plain = epoll_new();
+	int plain = ep_new();
 	struct waiter *w;
 
 	assert_ok(ep_ctl(plain, EPOLL_CTL_ADD, s.fd, EPOLLIN | ET, 5));
-	w = waiter_new(hit);
+	w = waiter_new(hit, 8);
 	subject_fill(&s);
 	waiter_got(w, EPOLLIN, 2);
 	/* In line before it, and those that are not in line. */
@@ -152,12 +152,12 @@ static void EP_EXC_03_plain_items_do_not_stop_it(enum kind kind)
 {
 	struct subject s = subject_new(kind);
 	int exc = exc_new(&s, EPOLLIN | ET, 1), plain[3];
-	struct waiter *w[3], *x = waiter_new(exc);
+	struct waiter *w[3], *x = waiter_new(exc, 8);
 
 	for (int i = 0; i < 3; i++) {
-		plain[i] = epoll_new();
+		plain[i] = ep_new();
 		assert_ok(ep_ctl(plain[i], EPOLL_CTL_ADD, s.fd, EPOLLIN | ET, 2));
-		w[i] = waiter_new(plain[i]);
+		w[i] = waiter_new(plain[i], 8);
 	}
 	subject_fill(&s);
 	for (int i = 0; i < 3; i++) {
@@ -186,8 +186,8 @@ static void EP_EXC_03_on_mixed_sets(void **state)
 			ep[i] = exc_new(&s, EPOLLIN | ET, (uint64_t)i);
 			assert_ok(ep_ctl(ep[i], EPOLL_CTL_ADD, b.fd, EPOLLIN | ET | EXC, 9));
 		}
-		w[0] = waiter_new(ep[1]);
-		w[1] = waiter_new(ep[2]);
+		w[0] = waiter_new(ep[1], 8);
+		w[1] = waiter_new(ep[2], 8);
 		subject_fill(&s);
 		waiter_got(w[0], EPOLLIN, 1);
 		assert_true(waiter_sleeps(w[1]));
@@ -215,10 +215,10 @@ static void EP_EXC_04_key_must_fit_the_interest(void **state)
 	(void)state;
 	assert_true(ep_one(out, EPOLLOUT, 2));
 	assert_true(ep_one(both, EPOLLOUT, 4));
-	wn = waiter_new(none);
-	wo = waiter_new(out);
-	wi = waiter_new(in);
-	wb = waiter_new(both);
+	wn = waiter_new(none, 8);
+	wo = waiter_new(out, 8);
+	wi = waiter_new(in, 8);
+	wb = waiter_new(both, 8);
 	/* IN passes over the first two and ends at the third. */
 	subject_fill(&s);
 	waiter_got(wi, EPOLLIN, 3);
@@ -231,7 +231,7 @@ static void EP_EXC_04_key_must_fit_the_interest(void **state)
 	assert_true(ep_one(in, EPOLLIN, 3));
 	assert_true(waiter_sleeps(wo));
 	/* OUT ends at the second. */
-	wb = waiter_new(both);
+	wb = waiter_new(both, 8);
 	efd_take(s.fd);
 	waiter_got(wo, EPOLLOUT, 2);
 	assert_true(waiter_sleeps(wb));
@@ -255,10 +255,10 @@ static void EP_EXC_04_waiter_must_be_asleep_on_it(enum kind kind)
 
 	/* A thread that has slept there before does not count. */
 	assert_ok(ep_ctl(a, EPOLL_CTL_ADD, other.fd, EPOLLIN | ET, 3));
-	w = waiter_new(a);
+	w = waiter_new(a, 8);
 	subject_fill(&other);
 	waiter_got(w, EPOLLIN, 3);
-	w = waiter_new(b);
+	w = waiter_new(b, 8);
 	subject_fill(&s);
 	waiter_got(w, EPOLLIN, 2);
 	assert_true(ep_one(a, EPOLLIN, 1));
@@ -273,7 +273,7 @@ KIND_TESTS(EP_EXC_04_waiter_must_be_asleep_on_it)
 static void EP_EXC_04_key_without_in_and_out(void **state)
 {
 	struct subject p = subject_new(KIND_PIPE);
-	int a = epoll_new(), b = epoll_new();
+	int a = ep_new(), b = ep_new();
 	struct waiter *wa, *wb;
 
 	(void)state;
@@ -281,8 +281,8 @@ static void EP_EXC_04_key_without_in_and_out(void **state)
 	assert_ok(ep_ctl(b, EPOLL_CTL_ADD, p.peer, EPOLLOUT | ET | EXC, 2));
 	assert_true(ep_one(a, EPOLLOUT, 1));
 	assert_true(ep_one(b, EPOLLOUT, 2));
-	wa = waiter_new(a);
-	wb = waiter_new(b);
+	wa = waiter_new(a, 8);
+	wb = waiter_new(b, 8);
 	assert_ok(fcntl(p.fd, F_SETPIPE_SZ, 8192));
 	waiter_got(wa, EPOLLOUT, 1);
 	assert_true(waiter_sleeps(wb));
@@ -324,7 +324,7 @@ static void EP_EXC_05_only_the_last_has_a_waiter(enum kind kind)
 
 	for (int i = 0; i < 6; i++)
 		ep[i] = exc_new(&s, EPOLLIN | ET, (uint64_t)i);
-	w = waiter_new(ep[5]);
+	w = waiter_new(ep[5], 8);
 	subject_fill(&s);
 	waiter_got(w, EPOLLIN, 5);
 	for (int i = 0; i < 5; i++)
@@ -347,7 +347,7 @@ static void EP_EXC_06_one_write_wakes_one(enum kind kind)
 			ep[i] = exc_new(&s, EPOLLIN | (et ? ET : 0), (uint64_t)i);
 		/* The waiters go to sleep in another order than that of ADD. */
 		for (int i = 0; i < 4; i++)
-			w[(i + 2) % 4] = waiter_new(ep[(i + 2) % 4]);
+			w[(i + 2) % 4] = waiter_new(ep[(i + 2) % 4], 8);
 		for (int i = 0; i < 4; i++) {
 			subject_fill(&s);
 			waiter_got(w[i], EPOLLIN, (uint64_t)i);
@@ -370,9 +370,9 @@ static void EP_EXC_06_first_epoll_has_several_waiters(enum kind kind)
 	int a = exc_new(&s, EPOLLIN | ET, 1), b = exc_new(&s, EPOLLIN | ET, 2);
 	struct waiter *w[3];
 
-	w[0] = waiter_new(a);
-	w[1] = waiter_new(a);
-	w[2] = waiter_new(b);
+	w[0] = waiter_new(a, 8);
+	w[1] = waiter_new(a, 8);
+	w[2] = waiter_new(b, 8);
 	subject_fill(&s);
 	waiter_got(w[1], EPOLLIN, 1);
 	assert_true(waiter_sleeps(w[0]));
@@ -399,7 +399,7 @@ static void EP_EXC_06_after_del_and_close_of_the_first(enum kind kind)
 
 	for (int i = 0; i < 4; i++) {
 		ep[i] = exc_new(&s, EPOLLIN | ET, (uint64_t)i);
-		w[i] = waiter_new(ep[i]);
+		w[i] = waiter_new(ep[i], 8);
 	}
 	assert_ok(ep_ctl(ep[0], EPOLL_CTL_DEL, s.fd, 0, 0));
 	subject_fill(&s);
@@ -425,13 +425,13 @@ static void EP_EXC_07_pollers_are_told_but_do_not_count(enum kind kind)
 	struct subject s = subject_new(kind);
 	int polled = exc_new(&s, EPOLLIN | ET, 1), inner = exc_new(&s, EPOLLIN | ET, 2);
 	int waited = exc_new(&s, EPOLLIN | ET, 3), after = exc_new(&s, EPOLLIN | ET, 4);
-	int outer = epoll_new();
+	int outer = ep_new();
 	struct waiter *p, *o, *w;
 
 	assert_ok(ep_ctl(outer, EPOLL_CTL_ADD, inner, EPOLLIN | ET, 5));
 	p = poller_new(polled);
-	o = waiter_new(outer);
-	w = waiter_new(waited);
+	o = waiter_new(outer, 8);
+	w = waiter_new(waited, 8);
 	subject_fill(&s);
 	poller_got_in(p);
 	waiter_got(o, EPOLLIN, 5);
@@ -453,7 +453,7 @@ static void EP_EXC_07_poller_beside_a_waiter(enum kind kind)
 {
 	struct subject s = subject_new(kind);
 	int ep = exc_new(&s, EPOLLIN, 1), after = exc_new(&s, EPOLLIN, 2);
-	struct waiter *p = poller_new(ep), *w = waiter_new(ep);
+	struct waiter *p = poller_new(ep), *w = waiter_new(ep, 8);
 
 	subject_fill(&s);
 	poller_got_in(p);
@@ -484,7 +484,7 @@ static void wake_for_all(enum ending how)
 			assert_ok(ep_ctl(ep[i], EPOLL_CTL_ADD, quiet, EPOLLIN | EXC, 9));
 	}
 	for (int i = 0; i < 4; i++)
-		w[i] = waiter_new(ep[i]);
+		w[i] = waiter_new(ep[i], 8);
 	if (how == SHUTDOWN_SOCKET)
 		assert_ok(shutdown(s.peer, SHUT_WR));
 	else
@@ -536,7 +536,7 @@ static struct reader *reader_new(int fd)
 
 static void reader_got(struct reader *r)
 {
-	assert_true(thread_join(&r->t, JOIN_MS));
+	assert_true(thread_join(&r->t, SOON_MS));
 	assert_int_equal(r->n, 1);
 	free(r);
 }
@@ -564,7 +564,7 @@ static void EP_EXC_09_reader_is_before_the_item(void **state)
 	struct subject p = blocking_pipe();
 	struct reader *r = reader_new(p.fd);
 	int ep = exc_new(&p, EPOLLIN | ET, 1);
-	struct waiter *w = waiter_new(ep);
+	struct waiter *w = waiter_new(ep, 8);
 
 	(void)state;
 	subject_fill(&p);
@@ -585,7 +585,7 @@ static void EP_EXC_09_item_is_before_the_reader(void **state)
 {
 	struct subject p = blocking_pipe();
 	int ep = exc_new(&p, EPOLLIN | ET, 1);
-	struct waiter *w = waiter_new(ep);
+	struct waiter *w = waiter_new(ep, 8);
 	struct reader *r = reader_new(p.fd);
 
 	(void)state;

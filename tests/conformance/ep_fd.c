@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* EP-FD: the epoll descriptor as a file. */
-#include "subject.h"
+#include "waiting.h"
 
 #include <limits.h>
 #include <spawn.h>
@@ -17,7 +17,7 @@ extern char **environ;
 /* An epoll with one ready eventfd, so that there would be something to give. */
 static int epoll_with_event(int *e)
 {
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	*e = efd_new(1, 0);
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, *e, EPOLLIN, 1));
@@ -104,7 +104,7 @@ static void EP_FD_02_mmap_is_enodev(void **state)
 
 static void EP_FD_03_nonblock_can_be_set_and_cleared(void **state)
 {
-	int ep = epoll_new();
+	int ep = ep_new();
 	int on = 1, off = 0;
 
 	(void)state;
@@ -122,7 +122,7 @@ static void EP_FD_03_nonblock_can_be_set_and_cleared(void **state)
 static void EP_FD_03_nonblock_does_not_touch_epoll_wait(enum kind kind)
 {
 	struct subject s = subject_new(kind);
-	int ep = epoll_new();
+	int ep = ep_new();
 	int on = 1;
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN, 1));
@@ -138,7 +138,7 @@ static void EP_FD_03_nonblock_does_not_touch_epoll_wait(enum kind kind)
 		begin = now_ms();
 		assert_int_equal(epoll_wait(ep, &ev, 1, 30), 0);
 		assert_true(now_ms() - begin >= 30);
-		w = waiter_new(ep);
+		w = waiter_new(ep, 8);
 		assert_true(waiter_sleeps(w));
 		subject_fill(&s);
 		waiter_got(w, EPOLLIN, 1);
@@ -223,7 +223,7 @@ static void assert_params(int ep, uint32_t usecs, uint16_t budget, uint8_t prefe
 static void EP_FD_05_params_are_stored(void **state)
 {
 	struct params p = {.busy_poll_usecs = 70, .busy_poll_budget = 16, .prefer_busy_poll = 1};
-	int ep = epoll_new(), other, d;
+	int ep = ep_new(), other, d;
 
 	(void)state;
 	need_params(ep);
@@ -232,7 +232,7 @@ static void EP_FD_05_params_are_stored(void **state)
 	assert_params(ep, 70, 16, 1);
 	d = assert_ok(dup(ep));
 	assert_params(d, 70, 16, 1);
-	other = epoll_new();
+	other = ep_new();
 	assert_params(other, 0, 0, 0);
 	p = (struct params){.busy_poll_usecs = INT_MAX, .busy_poll_budget = 64};
 	assert_ok(ioctl(d, SPARAMS, &p));
@@ -241,7 +241,7 @@ static void EP_FD_05_params_are_stored(void **state)
 	/* An epoll that takes the number of one that is gone starts with zeros. */
 	assert_ok(close(d));
 	assert_ok(close(ep));
-	assert_int_equal(epoll_new(), ep);
+	assert_int_equal(ep_new(), ep);
 	assert_params(ep, 0, 0, 0);
 	close(ep);
 	close(other);
@@ -253,7 +253,7 @@ static void EP_FD_06_params_errors(void **state)
 {
 	const struct params good = {.busy_poll_usecs = 5, .busy_poll_budget = 6};
 	struct params p;
-	int ep = epoll_new();
+	int ep = ep_new();
 	void *bad = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	(void)state;
@@ -289,7 +289,7 @@ static void EP_FD_06_large_budget_needs_net_admin(void **state)
 		{.busy_poll_budget = 65, .prefer_busy_poll = 2},
 	};
 	uint64_t caps = cap_get();
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	(void)state;
 	need_params(ep);
@@ -315,7 +315,7 @@ static void EP_FD_07_params_do_not_change_delivery(enum kind kind)
 	const struct params p = {
 		.busy_poll_usecs = 50, .busy_poll_budget = 8, .prefer_busy_poll = 1};
 	struct subject a = subject_new(kind), b = subject_new(kind);
-	int ep = epoll_new();
+	int ep = ep_new();
 	struct epoll_event ev;
 	struct waiter *w;
 	int64_t begin;
@@ -333,7 +333,7 @@ static void EP_FD_07_params_do_not_change_delivery(enum kind kind)
 	assert_true(ep_one(ep, EPOLLIN, 1));
 	subject_drain(&a);
 	assert_int_equal(ep_count(ep), 0);
-	w = waiter_new(ep);
+	w = waiter_new(ep, 8);
 	subject_fill(&b);
 	waiter_got(w, EPOLLIN, 2);
 	close(ep);
@@ -381,7 +381,7 @@ static void EP_FD_08_stat_and_link(void **state)
 
 static void EP_FD_08_number_reused_by_another_type(void **state)
 {
-	int ep = epoll_new(), e;
+	int ep = ep_new(), e;
 
 	(void)state;
 	assert_anon(ep, "eventpoll");
@@ -390,7 +390,7 @@ static void EP_FD_08_number_reused_by_another_type(void **state)
 	assert_int_equal(e, ep);
 	assert_anon(e, "eventfd");
 	assert_ok(close(e));
-	ep = epoll_new();
+	ep = ep_new();
 	assert_int_equal(ep, e);
 	assert_anon(ep, "eventpoll");
 	close(ep);
@@ -497,7 +497,7 @@ static void fdinfo_follows(void (*get)(int, char *))
 {
 	char info[INFO_MAX];
 	struct subject s = subject_new(KIND_PIPE), u = subject_new(KIND_SOCKET);
-	int ep = epoll_new(), inner = epoll_new();
+	int ep = ep_new(), inner = ep_new();
 	int e = efd_new(0, EFD_NONBLOCK), f = efd_new(3, EFD_NONBLOCK), d = assert_ok(dup(e));
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, e, EPOLLIN, 0x1234));
@@ -576,7 +576,7 @@ static void EP_FD_09_fdinfo_by_a_dup(void **state)
 	close(e);
 }
 
-static int dup_of(int fd, int way)
+static int dup_in_way(int fd, int way)
 {
 	int n;
 
@@ -604,7 +604,7 @@ static void EP_FD_10_dups_share_both_lists(enum kind kind)
 {
 	for (int way = 0; way < 6; way++) {
 		struct subject a = subject_new(kind), b = subject_new(kind);
-		int ep = epoll_new(), d = dup_of(ep, way);
+		int ep = ep_new(), d = dup_in_way(ep, way);
 
 		/* The interest list. */
 		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, a.fd, EPOLLIN, 1));
@@ -637,11 +637,11 @@ KIND_TESTS(EP_FD_10_dups_share_both_lists)
 static void EP_FD_10_event_wakes_a_waiter_on_a_dup(enum kind kind)
 {
 	struct subject s = subject_new(kind);
-	int ep = epoll_new(), d = assert_ok(dup(ep));
+	int ep = ep_new(), d = assert_ok(dup(ep));
 	struct waiter *w;
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN | EPOLLET, 1));
-	w = waiter_new(d);
+	w = waiter_new(d, 8);
 	subject_fill(&s);
 	waiter_got(w, EPOLLIN, 1);
 	assert_int_equal(ep_count(ep), 0);
@@ -675,7 +675,7 @@ static int forked_child(void *arg)
 
 static void EP_FD_10_fork_shares_both_lists(enum kind kind)
 {
-	struct forked f = {.ep = epoll_new(),
+	struct forked f = {.ep = ep_new(),
 			   .a = subject_ready(kind),
 			   .b = subject_ready(kind),
 			   .c = subject_new(kind)};
@@ -683,7 +683,7 @@ static void EP_FD_10_fork_shares_both_lists(enum kind kind)
 	assert_ok(ep_ctl(f.ep, EPOLL_CTL_ADD, f.a.fd, EPOLLIN, 1));
 	assert_ok(ep_ctl(f.ep, EPOLL_CTL_ADD, f.b.fd, EPOLLIN | EPOLLET, 2));
 	assert_true(ep_order(f.ep, 2, 1, 2));
-	assert_int_equal(in_child(forked_child, &f), 0);
+	assert_int_equal(child_status(forked_child, &f), 0);
 	assert_int_equal(ep_count(f.ep), 0);
 	assert_errno(ep_ctl(f.ep, EPOLL_CTL_DEL, f.a.fd, 0, 0), ENOENT);
 	subject_fill(&f.b);
@@ -699,7 +699,7 @@ KIND_TESTS(EP_FD_10_fork_shares_both_lists)
 static void EP_FD_11_lives_until_the_last_descriptor(enum kind kind)
 {
 	struct subject s = subject_new(kind), t = subject_new(kind);
-	int ep = epoll_new(), d = assert_ok(dup(ep)), reused;
+	int ep = ep_new(), d = assert_ok(dup(ep)), reused;
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN, 1));
 	assert_ok(close(ep));
@@ -707,7 +707,7 @@ static void EP_FD_11_lives_until_the_last_descriptor(enum kind kind)
 	subject_fill(&s);
 	assert_true(ep_one(d, EPOLLIN, 1));
 	/* The number goes to another epoll; the two have nothing in common. */
-	reused = epoll_new();
+	reused = ep_new();
 	assert_int_equal(reused, ep);
 	assert_int_equal(ep_count(reused), 0);
 	assert_ok(ep_ctl(reused, EPOLL_CTL_ADD, s.fd, EPOLLIN, 2));
@@ -726,7 +726,7 @@ KIND_TESTS(EP_FD_11_lives_until_the_last_descriptor)
 static void EP_FD_11_dup2_over_a_number_leaves_the_others(enum kind kind)
 {
 	struct subject s = subject_ready(kind);
-	int ep = epoll_new(), d = assert_ok(dup(ep)), other = epoll_new();
+	int ep = ep_new(), d = assert_ok(dup(ep)), other = ep_new();
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN, 1));
 	assert_int_equal(dup2(other, ep), ep);
@@ -749,11 +749,11 @@ KIND_TESTS(EP_FD_11_dup2_over_a_number_leaves_the_others)
 static void EP_FD_11_lives_until_a_call_is_over(enum kind kind)
 {
 	struct subject s = subject_new(kind);
-	int ep = epoll_new(), reused;
+	int ep = ep_new(), reused;
 	struct waiter *w;
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN, 1));
-	w = waiter_new(ep);
+	w = waiter_new(ep, 8);
 	assert_ok(close_in_use(ep));
 	assert_true(waiter_sleeps(w));
 	reused = assert_ok(syscall(SYS_epoll_create1, EPOLL_CLOEXEC));
@@ -803,7 +803,7 @@ static int recv_fd(int sock)
 static void EP_FD_11_lives_in_flight(enum kind kind)
 {
 	struct subject s = subject_new(kind);
-	int ep = epoll_new(), sv[2], back;
+	int ep = ep_new(), sv[2], back;
 
 	assert_ok(socketpair(AF_UNIX, SOCK_STREAM, 0, sv));
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN, 1));
@@ -868,6 +868,7 @@ static int exec_set_make(struct exec_set *x, enum kind kind)
 
 		x->s[i] = subject_ready(kind);
 		fd = x->s[i].fd;
+		child_check(fcntl(x->s[i].peer, F_SETFD, 0) == 0);
 		child_check(fcntl(fd, F_SETFD, i == 0 ? 0 : FD_CLOEXEC) == 0);
 		child_check(ep_ctl(x->ep, EPOLL_CTL_ADD, fd, EPOLLIN, (uint64_t)i + 1) == 0);
 	}
@@ -904,7 +905,7 @@ static void EP_FD_12_exec_keeps_epoll_and_items(enum kind kind)
 	struct subject s = subject_ready(kind);
 	struct exec_arg a = {.flags = 0, .kind = kind, .shared = s.fd};
 
-	assert_int_equal(in_child(exec_child, &a), 0);
+	assert_int_equal(child_status(exec_child, &a), 0);
 	subject_close(&s);
 }
 KIND_TESTS(EP_FD_12_exec_keeps_epoll_and_items)
@@ -914,7 +915,7 @@ static void EP_FD_12_exec_closes_with_cloexec(enum kind kind)
 	struct subject s = subject_ready(kind);
 	struct exec_arg a = {.flags = EPOLL_CLOEXEC, .kind = kind, .shared = s.fd};
 
-	assert_int_equal(in_child(exec_child, &a), PROBE_CLOSED);
+	assert_int_equal(child_status(exec_child, &a), PROBE_CLOSED);
 	subject_close(&s);
 }
 KIND_TESTS(EP_FD_12_exec_closes_with_cloexec)
@@ -958,7 +959,7 @@ KIND_TESTS(EP_FD_12_spawn_inherits_what_is_not_cloexec)
 static void EP_FD_12_failed_exec_changes_nothing(enum kind kind)
 {
 	struct subject s = subject_new(kind);
-	int ep = epoll_new();
+	int ep = ep_new();
 	char *argv[] = {"nobody", NULL};
 
 	assert_ok(fcntl(s.fd, F_SETFD, FD_CLOEXEC));

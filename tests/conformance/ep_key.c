@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* EP-KEY: what an item is known by, and how long it lives. */
-#include "waits.h"
+#include "waiting.h"
 
 #include <linux/aio_abi.h>
 #include <linux/io_uring.h>
 #include <sys/mman.h>
 
 /* Signals s when its first descriptor is gone and d is another one for the same file. */
-static void poke_via(const struct sub *s, int d)
+static void poke_via(const struct subject *s, int d)
 {
-	assert_true(sub_write(s->kind, s->kind == SUB_EVENTFD ? d : s->peer));
+	assert_true(kind_write(s->kind, s->kind == KIND_EVENTFD ? d : s->peer));
 }
 
-static void close_fd(struct sub *s)
+static void close_fd(struct subject *s)
 {
 	assert_ok(close(s->fd));
 	s->fd = -1;
@@ -36,9 +36,9 @@ static int reuse_number(int want)
 }
 
 /* Gives the free number want to a new file of this kind. */
-static struct sub sub_at(enum sub_kind kind, int want)
+static struct subject sub_at(enum kind kind, int want)
 {
-	struct sub s = sub_open(kind);
+	struct subject s = subject_new(kind);
 
 	if (s.fd != want) {
 		assert_ok(dup3(s.fd, want, O_CLOEXEC));
@@ -50,7 +50,7 @@ static struct sub sub_at(enum sub_kind kind, int want)
 
 static void EP_KEY_01_number_and_file_make_the_key(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	struct epoll_event ev[4];
 	int ep = ep_new(), d = dup_of(s.fd), old = s.fd;
 
@@ -60,7 +60,7 @@ static void EP_KEY_01_number_and_file_make_the_key(void **state)
 	assert_errno(epoll_ctl(ep, EPOLL_CTL_DEL, d, NULL), ENOENT);
 	assert_errno(ep_ctl(ep, EPOLL_CTL_MOD, d, EPOLLIN, 1), ENOENT);
 	ep_add(ep, d, EPOLLIN, 2);
-	sub_signal(&s);
+	subject_fill(&s);
 	assert_int_equal(ep_poll(ep, ev, 4), 2);
 	ep_mod(ep, s.fd, 0, 1);
 	assert_true(ep_one(ep, EPOLLIN, 2));
@@ -70,25 +70,18 @@ static void EP_KEY_01_number_and_file_make_the_key(void **state)
 	assert_true(ep_one(ep, EPOLLIN, 1));
 	/* Another file under the same number as well; the first key is out of reach. */
 	close_fd(&s);
-	for (int k = 0; k < SUB_KINDS; k++) {
-		struct sub other = sub_at(k, old);
+	for (int k = 0; k < KIND_SOCKET + 1; k++) {
+		struct subject other = sub_at(k, old);
 
 		assert_errno(epoll_ctl(ep, EPOLL_CTL_DEL, old, NULL), ENOENT);
 		assert_errno(ep_ctl(ep, EPOLL_CTL_MOD, old, EPOLLIN, 1), ENOENT);
-		sub_close(&other);
+		subject_close(&other);
 	}
 	assert_true(ep_one(ep, EPOLLIN, 1));
 	close(d);
 	assert_int_equal(ep_count(ep), 0);
-	sub_close(&s);
+	subject_close(&s);
 	close(ep);
-}
-
-static long raw_ctl(int ep, int op, int fd, uint32_t events, uint64_t data)
-{
-	struct epoll_event ev = {.events = events, .data.u64 = data};
-
-	return syscall(SYS_epoll_ctl, ep, op, fd, &ev);
 }
 
 /* The calls of libc and the numbered calls work on the same items. */
@@ -96,7 +89,7 @@ static void EP_KEY_01_numbered_calls_know_the_same_items(void **state)
 {
 	int ep = (int)assert_ok(syscall(SYS_epoll_create1, EPOLL_CLOEXEC));
 	int fd = (int)assert_ok(syscall(SYS_eventfd2, 0, EFD_NONBLOCK | EFD_CLOEXEC)), d;
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	uint64_t v = 2;
 
 	ep_add(ep, fd, EPOLLIN, 1);
@@ -104,7 +97,7 @@ static void EP_KEY_01_numbered_calls_know_the_same_items(void **state)
 	assert_ok(raw_ctl(ep, EPOLL_CTL_MOD, fd, EPOLLIN, 2));
 	assert_ok(raw_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN, 3));
 	assert_errno(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN, 3), EEXIST);
-	sub_signal(&s);
+	subject_fill(&s);
 	assert_true(ep_one(ep, EPOLLIN, 3));
 	ep_del(ep, s.fd);
 	assert_errno(raw_ctl(ep, EPOLL_CTL_DEL, s.fd, 0, 0), ENOENT);
@@ -122,7 +115,7 @@ static void EP_KEY_01_numbered_calls_know_the_same_items(void **state)
 	assert_true(ep_one(ep, EPOLLIN, 2));
 	assert_ok(syscall(SYS_close, d));
 	assert_int_equal(ep_count(ep), 0);
-	sub_close(&s);
+	subject_close(&s);
 	assert_ok(syscall(SYS_close, ep));
 }
 
@@ -131,7 +124,7 @@ static void EP_KEY_02_item_outlives_its_number(void **state)
 	static const uint32_t flags[] = {0, EPOLLET, EPOLLONESHOT};
 
 	for (int f = 0; f < 3; f++) {
-		struct sub s = sub_open(SUB_OF(state));
+		struct subject s = subject_new(KIND_OF(state));
 		int ep = ep_new(), d = dup_of(s.fd);
 		struct waiter t;
 
@@ -140,7 +133,7 @@ static void EP_KEY_02_item_outlives_its_number(void **state)
 		assert_int_equal(ep_count(ep), 0);
 		waiter_sleep(&t, BY_WAIT, ep, -1, NULL);
 		poke_via(&s, d);
-		waiter_got(&t, 77);
+		waiter_collected(&t, 77);
 		assert_int_equal(t.ev[0].events, EPOLLIN);
 		assert_int_equal(ep_count(ep), flags[f] == 0 ? 1 : 0);
 		drain_fd(d);
@@ -148,7 +141,7 @@ static void EP_KEY_02_item_outlives_its_number(void **state)
 		assert_int_equal(ep_count(ep), flags[f] == EPOLLONESHOT ? 0 : 1);
 		close(d);
 		assert_int_equal(ep_count(ep), 0);
-		sub_close(&s);
+		subject_close(&s);
 		close(ep);
 	}
 }
@@ -156,22 +149,22 @@ static void EP_KEY_02_item_outlives_its_number(void **state)
 /* Closed while the event waits in the list: it is still delivered. */
 static void EP_KEY_02_queued_event_of_an_orphan_is_delivered(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	int ep = ep_new(), d = dup_of(s.fd);
 
 	ep_add(ep, s.fd, EPOLLIN | EPOLLET, 5);
-	sub_signal(&s);
+	subject_fill(&s);
 	close_fd(&s);
 	assert_true(ep_one(ep, EPOLLIN, 5));
 	assert_int_equal(ep_count(ep), 0);
 	close(d);
-	sub_close(&s);
+	subject_close(&s);
 	close(ep);
 }
 
 static void EP_KEY_02_orphan_in_a_nested_epoll(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	int inner = ep_new(), outer = ep_new(), d = dup_of(s.fd), di = dup_of(inner);
 
 	ep_add(inner, s.fd, EPOLLIN, 5);
@@ -184,13 +177,13 @@ static void EP_KEY_02_orphan_in_a_nested_epoll(void **state)
 	close(d);
 	assert_int_equal(ep_count(outer), 0);
 	close(di);
-	sub_close(&s);
+	subject_close(&s);
 	close(outer);
 }
 
 static void EP_KEY_03_orphan_is_out_of_reach(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state)), other;
+	struct subject s = subject_new(KIND_OF(state)), other;
 	struct epoll_event ev[4];
 	int ep = ep_new(), d = dup_of(s.fd), old = s.fd;
 
@@ -201,29 +194,29 @@ static void EP_KEY_03_orphan_is_out_of_reach(void **state)
 	assert_errno(ep_ctl(ep, EPOLL_CTL_ADD, old, EPOLLIN, 1), EBADF);
 	assert_errno(epoll_ctl(ep, EPOLL_CTL_DEL, d, NULL), ENOENT);
 	assert_errno(ep_ctl(ep, EPOLL_CTL_MOD, d, EPOLLIN, 1), ENOENT);
-	for (int k = 0; k < SUB_KINDS; k++) {
+	for (int k = 0; k < KIND_SOCKET + 1; k++) {
 		other = sub_at(k, old);
 		assert_errno(epoll_ctl(ep, EPOLL_CTL_DEL, old, NULL), ENOENT);
 		assert_errno(ep_ctl(ep, EPOLL_CTL_MOD, old, EPOLLIN, 1), ENOENT);
 		/* DEL acts on the item of the file that has the number now. */
 		ep_add(ep, old, EPOLLIN, 2);
 		poke_via(&s, d);
-		sub_signal(&other);
+		subject_fill(&other);
 		assert_int_equal(ep_poll(ep, ev, 4), 2);
 		ep_del(ep, old);
 		assert_true(ep_one(ep, EPOLLIN, 1));
 		drain_fd(d);
 		assert_int_equal(ep_count(ep), 0);
-		sub_close(&other);
+		subject_close(&other);
 	}
 	close(d);
-	sub_close(&s);
+	subject_close(&s);
 	close(ep);
 }
 
 static void EP_KEY_04_dup_back_brings_it_into_reach(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	int ep = ep_new(), d = dup_of(s.fd), old = s.fd;
 
 	ep_add(ep, s.fd, EPOLLIN, 1);
@@ -233,20 +226,20 @@ static void EP_KEY_04_dup_back_brings_it_into_reach(void **state)
 	assert_errno(ep_ctl(ep, EPOLL_CTL_ADD, old, EPOLLIN, 9), EEXIST);
 	ep_mod(ep, old, EPOLLIN, 9);
 	close(d);
-	sub_signal(&s);
+	subject_fill(&s);
 	assert_true(ep_one(ep, EPOLLIN, 9));
 	ep_del(ep, old);
 	assert_int_equal(ep_count(ep), 0);
 	assert_errno(epoll_ctl(ep, EPOLL_CTL_DEL, old, NULL), ENOENT);
-	sub_close(&s);
+	subject_close(&s);
 	close(ep);
 }
 
 /* Orphan and newcomer of every pair of kinds under one number. */
 static void EP_KEY_05_newcomer_beside_the_orphan(void **state)
 {
-	for (int k = 0; k < SUB_KINDS; k++) {
-		struct sub s = sub_open(SUB_OF(state)), other;
+	for (int k = 0; k < KIND_SOCKET + 1; k++) {
+		struct subject s = subject_new(KIND_OF(state)), other;
 		struct epoll_event ev[4];
 		int ep = ep_new(), d = dup_of(s.fd), old = s.fd;
 
@@ -257,25 +250,25 @@ static void EP_KEY_05_newcomer_beside_the_orphan(void **state)
 		assert_int_equal(ep_count(ep), 0);
 		poke_via(&s, d);
 		assert_true(ep_one(ep, EPOLLIN, 1));
-		sub_signal(&other);
+		subject_fill(&other);
 		assert_int_equal(ep_poll(ep, ev, 4), 2);
 		drain_fd(d);
 		assert_true(ep_one(ep, EPOLLIN, 2));
 		ep_mod(ep, old, EPOLLIN, 3);
 		assert_true(ep_one(ep, EPOLLIN, 3));
 		/* The newcomer goes, the orphan stays, and the other way round. */
-		sub_close(&other);
+		subject_close(&other);
 		assert_int_equal(ep_count(ep), 0);
 		poke_via(&s, d);
 		assert_true(ep_one(ep, EPOLLIN, 1));
 		other = sub_at(k, old);
 		ep_add(ep, old, EPOLLIN, 4);
-		sub_signal(&other);
+		subject_fill(&other);
 		assert_int_equal(ep_poll(ep, ev, 4), 2);
 		close(d);
 		assert_true(ep_one(ep, EPOLLIN, 4));
-		sub_close(&other);
-		sub_close(&s);
+		subject_close(&other);
+		subject_close(&s);
 		close(ep);
 	}
 }
@@ -283,13 +276,13 @@ static void EP_KEY_05_newcomer_beside_the_orphan(void **state)
 /* The number comes back from the kernel itself, round after round. */
 static void EP_KEY_05_number_is_reused_at_once(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	int ep = ep_new(), n = s.fd;
 
 	ep_add(ep, n, EPOLLIN, 1000);
-	sub_signal(&s);
+	subject_fill(&s);
 	assert_true(ep_one(ep, EPOLLIN, 1000));
-	sub_close(&s);
+	subject_close(&s);
 	assert_int_equal(ep_count(ep), 0);
 	for (uint64_t round = 0; round < 50; round++) {
 		n = reuse_number(n);
@@ -353,16 +346,16 @@ static void close_by(enum closing how, int fd)
 }
 
 /* The last descriptor of s goes by how: no epoll knows the file any more. */
-static void check_closing(enum sub_kind kind, enum closing how)
+static void check_closing(enum kind kind, enum closing how)
 {
-	struct sub s = sub_open(kind), later;
+	struct subject s = subject_new(kind), later;
 	int a = ep_new(), b = ep_new(), outer = ep_new(), old = s.fd;
 
 	ep_add(outer, a, EPOLLIN, 3);
 	ep_add(a, s.fd, EPOLLIN, 1);
 	ep_add(b, s.fd, EPOLLIN | EPOLLET, 2);
 	ep_add(outer, s.fd, EPOLLIN | EPOLLONESHOT, 4);
-	sub_signal(&s);
+	subject_fill(&s);
 	close_by(how, s.fd);
 	s.fd = -1;
 	assert_int_equal(ep_count(a), 0);
@@ -377,11 +370,11 @@ static void check_closing(enum sub_kind kind, enum closing how)
 	assert_errno(epoll_ctl(a, EPOLL_CTL_DEL, old, NULL), ENOENT);
 	assert_errno(ep_ctl(outer, EPOLL_CTL_MOD, old, EPOLLIN, 1), ENOENT);
 	ep_add(b, old, EPOLLIN, 9);
-	sub_signal(&later);
+	subject_fill(&later);
 	assert_true(ep_one(b, EPOLLIN, 9));
 	assert_int_equal(ep_count(outer), 0);
-	sub_close(&later);
-	sub_close(&s);
+	subject_close(&later);
+	subject_close(&s);
 	close(a);
 	close(b);
 	close(outer);
@@ -390,37 +383,37 @@ static void check_closing(enum sub_kind kind, enum closing how)
 static void EP_KEY_06_last_close_removes_all_items(void **state)
 {
 	for (int how = BY_CLOSE; how < BY_DUP2; how++)
-		check_closing(SUB_OF(state), how);
+		check_closing(KIND_OF(state), how);
 }
 
 static void EP_KEY_08_dup_onto_the_number_is_a_close(void **state)
 {
 	for (int how = BY_DUP2; how < CLOSINGS; how++)
-		check_closing(SUB_OF(state), how);
+		check_closing(KIND_OF(state), how);
 }
 
 static void EP_KEY_06_other_items_of_the_set_stay(void **state)
 {
-	struct sub s[6];
+	struct subject s[6];
 	int ep = ep_new();
 
 	(void)state;
 	for (int i = 0; i < 6; i++) {
-		s[i] = sub_open(i % SUB_KINDS);
+		s[i] = subject_new(i % KIND_SOCKET + 1);
 		ep_add(ep, s[i].fd, EPOLLIN, (uint64_t)i);
-		sub_signal(&s[i]);
+		subject_fill(&s[i]);
 	}
 	for (int i = 0; i < 5; i++) {
 		struct epoll_event ev[8];
 		int n;
 
-		sub_close(&s[i]);
+		subject_close(&s[i]);
 		n = ep_poll(ep, ev, 8);
 		assert_int_equal(n, 5 - i);
 		for (int k = 0; k < n; k++)
 			assert_true(ev[k].data.u64 > (uint64_t)i);
 	}
-	sub_close(&s[5]);
+	subject_close(&s[5]);
 	assert_int_equal(ep_count(ep), 0);
 	close(ep);
 }
@@ -454,13 +447,13 @@ static void do_nothing(int sig)
  */
 static void EP_KEY_07_call_in_progress_keeps_the_item(void **state)
 {
-	static const enum sub_kind kinds[] = {SUB_EVENTFD, SUB_SOCKET};
+	static const enum kind kinds[] = {KIND_EVENTFD, KIND_SOCKET};
 	struct sigaction sa = {.sa_handler = do_nothing}, old;
 
 	(void)state;
 	assert_ok(sigaction(SIGUSR1, &sa, &old));
 	for (int k = 0; k < 2; k++) {
-		struct sub s = sub_open(kinds[k]);
+		struct subject s = subject_new(kinds[k]);
 		struct reader r = {.fd = s.fd};
 		int ep = ep_new();
 
@@ -475,11 +468,11 @@ static void EP_KEY_07_call_in_progress_keeps_the_item(void **state)
 		assert_true(thread_asleep(&r.t));
 		assert_true(ep_one(ep, EPOLLOUT, 8));
 		assert_int_equal(pthread_kill(r.t.id, SIGUSR1), 0);
-		assert_true(thread_join(&r.t, JOIN_MS));
+		assert_true(thread_join(&r.t, SOON_MS));
 		assert_int_equal(r.ret, -1);
 		assert_int_equal(r.err, EINTR);
 		assert_int_equal(ep_count(ep), 0);
-		sub_close(&s);
+		subject_close(&s);
 		close(ep);
 	}
 	assert_ok(sigaction(SIGUSR1, &old, NULL));
@@ -529,7 +522,7 @@ static int receive_fd(int sock)
 
 static bool soon_empty(int ep)
 {
-	int64_t end = now_ms() + JOIN_MS;
+	int64_t end = now_ms() + SOON_MS;
 
 	while (ep_count(ep) != 0) {
 		if (now_ms() >= end)
@@ -558,7 +551,7 @@ static void EP_KEY_07_a_cancelled_call_keeps_nothing(void **state)
 	thread_start(&t, cancelled_main, &fd);
 	assert_true(thread_asleep(&t));
 	assert_int_equal(pthread_cancel(t.id), 0);
-	assert_true(thread_join(&t, JOIN_MS));
+	assert_true(thread_join(&t, SOON_MS));
 	efd_add(fd, 1);
 	close(fd);
 	assert_int_equal(ep_count(ep), 0);
@@ -567,12 +560,12 @@ static void EP_KEY_07_a_cancelled_call_keeps_nothing(void **state)
 
 static void EP_KEY_07_descriptor_in_flight_keeps_the_item(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	int ep = ep_new(), pair[2], d;
 
 	assert_ok(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair));
 	ep_add(ep, s.fd, EPOLLIN, 6);
-	sub_signal(&s);
+	subject_fill(&s);
 	send_fd(pair[0], s.fd);
 	close_fd(&s);
 	assert_true(ep_one(ep, EPOLLIN, 6));
@@ -590,14 +583,14 @@ static void EP_KEY_07_descriptor_in_flight_keeps_the_item(void **state)
 	close(pair[0]);
 	close(pair[1]);
 	assert_true(soon_empty(ep));
-	sub_close(&s);
+	subject_close(&s);
 	close(ep);
 }
 
 static void EP_KEY_07_mapping_keeps_the_item(void **state)
 {
 	struct io_uring_params p;
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	int fd, ep = ep_new();
 	void *m = MAP_FAILED;
 	size_t size = 0;
@@ -610,7 +603,7 @@ static void EP_KEY_07_mapping_keeps_the_item(void **state)
 	}
 	if (m == MAP_FAILED) {
 		print_message("skipped: no file here that can be mapped and polled (io_uring)\n");
-		sub_close(&s);
+		subject_close(&s);
 		close(ep);
 		skip();
 	}
@@ -622,17 +615,17 @@ static void EP_KEY_07_mapping_keeps_the_item(void **state)
 	assert_true(ep_one(ep, EPOLLOUT, 2));
 	munmap(m, size);
 	assert_int_equal(ep_count(ep), 0);
-	sub_signal(&s);
+	subject_fill(&s);
 	assert_true(ep_one(ep, EPOLLIN, 1));
-	sub_close(&s);
+	subject_close(&s);
 	close(ep);
 }
 
 /* A request that waits for IN keeps the file, which is all the time ready for OUT. */
 static void EP_KEY_07_pending_aio_keeps_the_item(void **state)
 {
-	enum sub_kind kind = SUB_OF(state);
-	struct sub s = sub_open(kind == SUB_PIPE ? SUB_SOCKET : kind);
+	enum kind kind = KIND_OF(state);
+	struct subject s = subject_new(kind == KIND_PIPE ? KIND_SOCKET : kind);
 	aio_context_t ctx = 0;
 	struct iocb cb = {
 		.aio_lio_opcode = IOCB_CMD_POLL, .aio_fildes = (uint32_t)s.fd, .aio_buf = POLLIN};
@@ -641,7 +634,7 @@ static void EP_KEY_07_pending_aio_keeps_the_item(void **state)
 
 	if (syscall(SYS_io_setup, 1, &ctx) != 0) {
 		print_message("skipped: no AIO here\n");
-		sub_close(&s);
+		subject_close(&s);
 		close(ep);
 		skip();
 	}
@@ -651,7 +644,7 @@ static void EP_KEY_07_pending_aio_keeps_the_item(void **state)
 	assert_true(ep_one(ep, EPOLLOUT, 2));
 	assert_int_equal(syscall(SYS_io_destroy, ctx), 0);
 	assert_true(soon_empty(ep));
-	sub_close(&s);
+	subject_close(&s);
 	close(ep);
 }
 
@@ -669,19 +662,19 @@ static int after_exec(int ep, int want)
 }
 
 struct exec_job {
-	enum sub_kind kind;
+	enum kind kind;
 	bool keep; /* a duplicate of the second file goes through the execve */
 };
 
-static int child_open(enum sub_kind kind, int *peer)
+static int child_open(enum kind kind, int *peer)
 {
 	int p[2] = {-1, -1};
 
-	if (kind == SUB_EVENTFD) {
+	if (kind == KIND_EVENTFD) {
 		*peer = -1;
 		return eventfd(1, EFD_CLOEXEC);
 	}
-	if (kind == SUB_PIPE)
+	if (kind == KIND_PIPE)
 		child_check(pipe2(p, O_CLOEXEC) == 0);
 	else
 		child_check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, p) == 0);
@@ -714,7 +707,7 @@ static int child_execs(void *arg)
 static void EP_KEY_08_close_by_exec(void **state)
 {
 	for (int keep = 0; keep < 2; keep++) {
-		struct exec_job job = {.kind = SUB_OF(state), .keep = keep == 1};
+		struct exec_job job = {.kind = KIND_OF(state), .keep = keep == 1};
 
 		child_passes(child_start(child_execs, &job));
 	}
@@ -722,16 +715,16 @@ static void EP_KEY_08_close_by_exec(void **state)
 
 /* What parent and child of a fork share in the tests below, and how they take turns. */
 struct family {
-	struct sub s;
+	struct subject s;
 	int ep;
 	int to_child[2];
 	int to_parent[2];
 	int extra;
 };
 
-static void family_open(struct family *f, enum sub_kind kind)
+static void family_open(struct family *f, enum kind kind)
 {
-	f->s = sub_open(kind);
+	f->s = subject_new(kind);
 	f->ep = ep_new();
 	f->extra = -1;
 	assert_ok(pipe2(f->to_child, O_CLOEXEC));
@@ -747,7 +740,7 @@ static void family_close(struct family *f)
 	}
 	if (f->extra >= 0)
 		close(f->extra);
-	sub_close(&f->s);
+	subject_close(&f->s);
 	close(f->ep);
 }
 
@@ -762,7 +755,7 @@ static bool await(int fd)
 	struct pollfd p = {.fd = fd, .events = POLLIN};
 	char c;
 
-	return poll(&p, 1, JOIN_MS) == 1 && read(fd, &c, 1) == 1;
+	return poll(&p, 1, SOON_MS) == 1 && read(fd, &c, 1) == 1;
 }
 
 static int child_adds_again(void *arg)
@@ -780,10 +773,10 @@ static void EP_KEY_09_child_finds_the_item(void **state)
 {
 	struct family f;
 
-	family_open(&f, SUB_OF(state));
+	family_open(&f, KIND_OF(state));
 	child_passes(child_start(child_adds_again, &f));
 	/* The MOD of the child is seen here. */
-	sub_signal(&f.s);
+	subject_fill(&f.s);
 	assert_true(ep_one(f.ep, EPOLLIN, 3));
 	family_close(&f);
 }
@@ -800,8 +793,8 @@ static void EP_KEY_09_del_in_the_child_removes_for_both(void **state)
 {
 	struct family f;
 
-	family_open(&f, SUB_OF(state));
-	sub_signal(&f.s);
+	family_open(&f, KIND_OF(state));
+	subject_fill(&f.s);
 	assert_true(ep_one(f.ep, EPOLLIN, 1));
 	child_passes(child_start(child_deletes, &f));
 	assert_int_equal(ep_count(f.ep), 0);
@@ -828,8 +821,8 @@ static void EP_KEY_09_del_in_the_parent_removes_for_both(void **state)
 	struct family f;
 	pid_t pid;
 
-	family_open(&f, SUB_OF(state));
-	sub_signal(&f.s);
+	family_open(&f, KIND_OF(state));
+	subject_fill(&f.s);
 	pid = child_start(child_finds_nothing, &f);
 	ep_del(f.ep, f.s.fd);
 	assert_true(tell(f.to_child[1]));
@@ -851,8 +844,8 @@ static void EP_KEY_09_child_holds_the_item_until_it_exits(void **state)
 	struct family f;
 	pid_t pid;
 
-	family_open(&f, SUB_OF(state));
-	sub_signal(&f.s);
+	family_open(&f, KIND_OF(state));
+	subject_fill(&f.s);
 	pid = child_start(child_stays, &f);
 	assert_true(await(f.to_parent[0]));
 	close_fd(&f.s);
@@ -876,12 +869,12 @@ static void EP_KEY_09_close_in_the_child_leaves_the_item(void **state)
 {
 	struct family f;
 
-	family_open(&f, SUB_OF(state));
-	sub_signal(&f.s);
+	family_open(&f, KIND_OF(state));
+	subject_fill(&f.s);
 	child_passes(child_start(child_closes, &f));
 	assert_true(ep_one(f.ep, EPOLLIN, 1));
-	sub_drain(&f.s);
-	sub_signal(&f.s);
+	subject_drain(&f.s);
+	subject_fill(&f.s);
 	assert_true(ep_one(f.ep, EPOLLIN, 1));
 	family_close(&f);
 }
@@ -892,14 +885,14 @@ static int child_plays(void *arg)
 	struct epoll_event ev[4];
 
 	/* The parent's event. */
-	child_check(epoll_wait(f->ep, ev, 4, JOIN_MS) == 1);
+	child_check(epoll_wait(f->ep, ev, 4, SOON_MS) == 1);
 	child_check(ev[0].data.u64 == 1);
 	drain_fd(f->s.fd);
 	child_check(ep_count(f->ep) == 0);
 	child_check(tell(f->to_parent[1]));
 	/* One for the parent. */
 	child_check(await(f->to_child[0]));
-	child_check(sub_poke(&f->s));
+	child_check(subject_poke(&f->s));
 	return 0;
 }
 
@@ -909,14 +902,14 @@ static void EP_KEY_09_events_cross_both_ways(void **state)
 	struct waiter t;
 	pid_t pid;
 
-	family_open(&f, SUB_OF(state));
+	family_open(&f, KIND_OF(state));
 	pid = child_start(child_plays, &f);
-	sub_signal(&f.s);
+	subject_fill(&f.s);
 	assert_true(await(f.to_parent[0]));
 	assert_int_equal(ep_count(f.ep), 0);
 	waiter_sleep(&t, BY_WAIT, f.ep, -1, NULL);
 	assert_true(tell(f.to_child[1]));
-	waiter_got(&t, 1);
+	waiter_collected(&t, 1);
 	child_passes(pid);
 	family_close(&f);
 }
@@ -939,7 +932,7 @@ static void EP_KEY_09_child_adds_a_file_of_its_own(void **state)
 	struct family f;
 	pid_t pid;
 
-	family_open(&f, SUB_OF(state));
+	family_open(&f, KIND_OF(state));
 	pid = child_start(child_adds_its_own, &f);
 	assert_true(await(f.to_parent[0]));
 	assert_true(ep_one(f.ep, EPOLLIN, 50));
@@ -954,7 +947,7 @@ static int child_sees_another(void *arg)
 	struct family *f = arg;
 	struct epoll_event ev[4];
 
-	child_check(epoll_wait(f->ep, ev, 4, JOIN_MS) == 1);
+	child_check(epoll_wait(f->ep, ev, 4, SOON_MS) == 1);
 	child_check(ev[0].data.u64 == 60);
 	child_check(tell(f->to_parent[1]));
 	child_check(await(f->to_child[0]));
@@ -966,17 +959,17 @@ static int child_sees_another(void *arg)
 static void EP_KEY_09_parent_adds_a_file_after_the_fork(void **state)
 {
 	struct family f;
-	struct sub late;
+	struct subject late;
 	pid_t pid;
 
-	family_open(&f, SUB_OF(state));
+	family_open(&f, KIND_OF(state));
 	pid = child_start(child_sees_another, &f);
-	late = sub_open(SUB_OF(state));
+	late = subject_new(KIND_OF(state));
 	ep_add(f.ep, late.fd, EPOLLIN, 60);
-	sub_signal(&late);
+	subject_fill(&late);
 	assert_true(await(f.to_parent[0]));
 	assert_true(ep_one(f.ep, EPOLLIN, 60));
-	sub_close(&late);
+	subject_close(&late);
 	assert_true(tell(f.to_child[1]));
 	child_passes(pid);
 	family_close(&f);
@@ -986,7 +979,7 @@ static int child_pokes(void *arg)
 {
 	struct wset *w = arg;
 
-	child_check(sub_poke(&w->sub[w->nsub - 1]));
+	child_check(subject_poke(&w->sub[w->nsub - 1]));
 	return 0;
 }
 
@@ -994,20 +987,20 @@ static int child_pokes(void *arg)
 static void EP_KEY_09_fork_beside_a_sleeper(void **state)
 {
 	for (int e = 0; e < ENTRIES; e++) {
-		struct wset w = wset_open(SET_OF(state), EPOLLET);
+		struct wset w = wset_open(WSET_OF(state), EPOLLET);
 		struct waiter t;
 
 		waiter_sleep(&t, e, w.ep, -1, NULL);
 		child_passes(child_start(child_pokes, &w));
-		waiter_got(&t, w.data[w.nsub - 1]);
+		waiter_collected(&t, w.data[w.nsub - 1]);
 		/* And the set still serves this process. */
 		waiter_sleep(&t, e, w.ep, -1, NULL);
-		sub_signal(&w.sub[0]);
+		subject_fill(&w.sub[0]);
 		if (w.inner >= 0)
 			waiter_join(&t);
 		else
-			waiter_got(&t, w.data[0]);
-		assert_int_equal(t.ret, 1);
+			waiter_collected(&t, w.data[0]);
+		assert_int_equal(t.n, 1);
 		wset_close(&w);
 	}
 }
@@ -1017,7 +1010,7 @@ static int child_counts(void *arg)
 	struct wset *w = arg;
 
 	for (int i = 0; i < w->nsub; i++) {
-		child_check(sub_poke(&w->sub[i]));
+		child_check(subject_poke(&w->sub[i]));
 		child_check(ep_count(w->ep) == 1);
 		drain_fd(w->sub[i].fd);
 		child_check(ep_count(w->ep) == 0);
@@ -1033,15 +1026,15 @@ static int child_does_nothing(void *arg)
 /* State that was there before the fork, queued events included, is the child's as well. */
 static void EP_KEY_09_fork_keeps_the_state_of_the_set(void **state)
 {
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 
 	for (int i = 0; i < w.nsub; i++) {
-		sub_signal(&w.sub[i]);
-		sub_drain(&w.sub[i]);
+		subject_fill(&w.sub[i]);
+		subject_drain(&w.sub[i]);
 	}
 	child_passes(child_start(child_counts, &w));
 	assert_int_equal(ep_count(w.ep), 0);
-	sub_signal(&w.sub[0]);
+	subject_fill(&w.sub[0]);
 	assert_true(ep_one(w.ep, EPOLLIN, w.data[0]));
 	child_passes(child_start(child_does_nothing, NULL));
 	assert_true(ep_one(w.ep, EPOLLIN, w.data[0]));
@@ -1063,9 +1056,9 @@ static void EP_KEY_09_queued_edge_is_delivered_once(void **state)
 	static const uint32_t flags[] = {EPOLLET, EPOLLONESHOT};
 
 	for (int f = 0; f < 2; f++) {
-		struct wset w = wset_open(SET_OF(state), flags[f]);
+		struct wset w = wset_open(WSET_OF(state), flags[f]);
 
-		sub_signal(&w.sub[0]);
+		subject_fill(&w.sub[0]);
 		child_passes(child_start(child_takes, &w));
 		assert_int_equal(ep_count(w.ep), 0);
 		wset_close(&w);
@@ -1074,7 +1067,7 @@ static void EP_KEY_09_queued_edge_is_delivered_once(void **state)
 
 static void EP_KEY_10_removal_wakes_nobody(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state)), other = sub_open(SUB_EVENTFD);
+	struct subject s = subject_new(KIND_OF(state)), other = subject_new(KIND_EVENTFD);
 	int ep = ep_new(), outer = ep_new();
 	struct waiter in, out;
 
@@ -1085,20 +1078,20 @@ static void EP_KEY_10_removal_wakes_nobody(void **state)
 	waiter_sleep(&out, BY_WAIT, outer, -1, NULL);
 	close_fd(&s);
 	/* The peer goes too: a hangup that nobody watches any more. */
-	sub_close(&s);
+	subject_close(&s);
 	assert_true(thread_asleep(&in.t));
 	assert_true(thread_asleep(&out.t));
-	sub_signal(&other);
-	waiter_got(&in, 2);
-	waiter_got(&out, 3);
-	sub_close(&other);
+	subject_fill(&other);
+	waiter_collected(&in, 2);
+	waiter_collected(&out, 3);
+	subject_close(&other);
 	close(ep);
 	close(outer);
 }
 
 static void EP_KEY_10_removal_is_no_event(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	int ep = ep_new(), outer = ep_new();
 	uint32_t all = EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP | EPOLLET;
 
@@ -1108,24 +1101,24 @@ static void EP_KEY_10_removal_is_no_event(void **state)
 	close_fd(&s);
 	assert_int_equal(ep_count(ep), 0);
 	assert_int_equal(ep_count(outer), 0);
-	sub_close(&s);
+	subject_close(&s);
 	close(ep);
 	close(outer);
 }
 
 static void EP_KEY_11_closing_a_watched_epoll(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	int inner = ep_new(), outer[2] = {ep_new(), ep_new()}, again;
 	struct waiter t;
 
 	ep_add(inner, s.fd, EPOLLIN, 1);
 	for (int i = 0; i < 2; i++)
 		ep_add(outer[i], inner, EPOLLIN, 5);
-	sub_signal(&s);
+	subject_fill(&s);
 	assert_true(ep_one(outer[0], EPOLLIN, 5));
 	waiter_start(&t, BY_WAIT, outer[1], -1, NULL);
-	waiter_got(&t, 5);
+	waiter_collected(&t, 5);
 	close(inner);
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(ep_count(outer[i]), 0);
@@ -1142,15 +1135,15 @@ static void EP_KEY_11_closing_a_watched_epoll(void **state)
 	ep_add(outer[0], inner, EPOLLIN, 6);
 	assert_true(ep_one(outer[0], EPOLLIN, 6));
 	close(inner);
-	sub_close(&s);
+	subject_close(&s);
 	close(outer[0]);
 	close(outer[1]);
 }
 
 static void EP_KEY_11_sleeper_on_the_watcher_sleeps_on(void **state)
 {
-	struct wset w = wset_open(SET_OF(state), 0);
-	struct sub other = sub_open(SUB_EVENTFD);
+	struct wset w = wset_open(WSET_OF(state), 0);
+	struct subject other = subject_new(KIND_EVENTFD);
 	int top = ep_new();
 	struct waiter t;
 
@@ -1160,11 +1153,11 @@ static void EP_KEY_11_sleeper_on_the_watcher_sleeps_on(void **state)
 	close(w.ep);
 	w.ep = ep_new();
 	for (int i = 0; i < w.nsub; i++)
-		sub_signal(&w.sub[i]);
+		subject_fill(&w.sub[i]);
 	assert_true(thread_asleep(&t.t));
-	sub_signal(&other);
-	waiter_got(&t, 6);
-	sub_close(&other);
+	subject_fill(&other);
+	waiter_collected(&t, 6);
+	subject_close(&other);
 	close(top);
 	wset_close(&w);
 }
@@ -1200,66 +1193,66 @@ static void *collector_main(void *arg)
 static void EP_KEY_12_dying_file_is_not_ready(void **state)
 {
 	struct collector c = {.ep = ep_new()};
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 
 	/* Always ready, so that there is always something to collect. */
 	ep_add(c.ep, s.fd, EPOLLIN, UINT64_MAX);
-	sub_signal(&s);
+	subject_fill(&s);
 	thread_start(&c.t, collector_main, &c);
 	for (uint64_t round = 1; round <= 3000; round++) {
-		struct sub brief = sub_open(SUB_OF(state));
+		struct subject brief = subject_new(KIND_OF(state));
 
 		ep_add(c.ep, brief.fd, EPOLLIN, round);
-		sub_signal(&brief);
+		subject_fill(&brief);
 		close_fd(&brief);
 		__atomic_store_n(&c.closed, round, __ATOMIC_RELEASE);
-		sub_close(&brief);
+		subject_close(&brief);
 	}
 	__atomic_store_n(&c.stop, 1, __ATOMIC_RELEASE);
-	assert_true(thread_join(&c.t, JOIN_MS));
+	assert_true(thread_join(&c.t, SOON_MS));
 	assert_int_equal(c.wrong, 0);
 	assert_true(ep_one(c.ep, EPOLLIN, UINT64_MAX));
-	sub_close(&s);
+	subject_close(&s);
 	close(c.ep);
 }
 
 int main(int argc, char **argv)
 {
 	static const struct CMUnitTest ep_key[] = {
-		EACH_SUB(EP_KEY_01_number_and_file_make_the_key),
-		EACH_SUB(EP_KEY_01_numbered_calls_know_the_same_items),
-		EACH_SUB(EP_KEY_02_item_outlives_its_number),
-		EACH_SUB(EP_KEY_02_queued_event_of_an_orphan_is_delivered),
-		EACH_SUB(EP_KEY_02_orphan_in_a_nested_epoll),
-		EACH_SUB(EP_KEY_03_orphan_is_out_of_reach),
-		EACH_SUB(EP_KEY_04_dup_back_brings_it_into_reach),
-		EACH_SUB(EP_KEY_05_newcomer_beside_the_orphan),
-		EACH_SUB(EP_KEY_05_number_is_reused_at_once),
-		EACH_SUB(EP_KEY_06_last_close_removes_all_items),
+		EACH_KIND(EP_KEY_01_number_and_file_make_the_key),
+		EACH_KIND(EP_KEY_01_numbered_calls_know_the_same_items),
+		EACH_KIND(EP_KEY_02_item_outlives_its_number),
+		EACH_KIND(EP_KEY_02_queued_event_of_an_orphan_is_delivered),
+		EACH_KIND(EP_KEY_02_orphan_in_a_nested_epoll),
+		EACH_KIND(EP_KEY_03_orphan_is_out_of_reach),
+		EACH_KIND(EP_KEY_04_dup_back_brings_it_into_reach),
+		EACH_KIND(EP_KEY_05_newcomer_beside_the_orphan),
+		EACH_KIND(EP_KEY_05_number_is_reused_at_once),
+		EACH_KIND(EP_KEY_06_last_close_removes_all_items),
 		cmocka_unit_test(EP_KEY_06_other_items_of_the_set_stay),
 		cmocka_unit_test(EP_KEY_07_call_in_progress_keeps_the_item),
 		cmocka_unit_test(EP_KEY_07_a_cancelled_call_keeps_nothing),
-		EACH_SUB(EP_KEY_07_descriptor_in_flight_keeps_the_item),
-		EACH_SUB(EP_KEY_07_mapping_keeps_the_item),
-		EACH_SUB(EP_KEY_07_pending_aio_keeps_the_item),
-		EACH_SUB(EP_KEY_08_dup_onto_the_number_is_a_close),
-		EACH_SUB(EP_KEY_08_close_by_exec),
-		EACH_SUB(EP_KEY_09_child_finds_the_item),
-		EACH_SUB(EP_KEY_09_del_in_the_child_removes_for_both),
-		EACH_SUB(EP_KEY_09_del_in_the_parent_removes_for_both),
-		EACH_SUB(EP_KEY_09_child_holds_the_item_until_it_exits),
-		EACH_SUB(EP_KEY_09_close_in_the_child_leaves_the_item),
-		EACH_SUB(EP_KEY_09_events_cross_both_ways),
-		EACH_SUB(EP_KEY_09_child_adds_a_file_of_its_own),
-		EACH_SUB(EP_KEY_09_parent_adds_a_file_after_the_fork),
-		EACH_SET(EP_KEY_09_fork_beside_a_sleeper),
-		EACH_SET(EP_KEY_09_fork_keeps_the_state_of_the_set),
-		EACH_SET(EP_KEY_09_queued_edge_is_delivered_once),
-		EACH_SUB(EP_KEY_10_removal_wakes_nobody),
-		EACH_SUB(EP_KEY_10_removal_is_no_event),
-		EACH_SUB(EP_KEY_11_closing_a_watched_epoll),
-		EACH_SET(EP_KEY_11_sleeper_on_the_watcher_sleeps_on),
-		EACH_SUB(EP_KEY_12_dying_file_is_not_ready),
+		EACH_KIND(EP_KEY_07_descriptor_in_flight_keeps_the_item),
+		EACH_KIND(EP_KEY_07_mapping_keeps_the_item),
+		EACH_KIND(EP_KEY_07_pending_aio_keeps_the_item),
+		EACH_KIND(EP_KEY_08_dup_onto_the_number_is_a_close),
+		EACH_KIND(EP_KEY_08_close_by_exec),
+		EACH_KIND(EP_KEY_09_child_finds_the_item),
+		EACH_KIND(EP_KEY_09_del_in_the_child_removes_for_both),
+		EACH_KIND(EP_KEY_09_del_in_the_parent_removes_for_both),
+		EACH_KIND(EP_KEY_09_child_holds_the_item_until_it_exits),
+		EACH_KIND(EP_KEY_09_close_in_the_child_leaves_the_item),
+		EACH_KIND(EP_KEY_09_events_cross_both_ways),
+		EACH_KIND(EP_KEY_09_child_adds_a_file_of_its_own),
+		EACH_KIND(EP_KEY_09_parent_adds_a_file_after_the_fork),
+		EACH_WSET(EP_KEY_09_fork_beside_a_sleeper),
+		EACH_WSET(EP_KEY_09_fork_keeps_the_state_of_the_set),
+		EACH_WSET(EP_KEY_09_queued_edge_is_delivered_once),
+		EACH_KIND(EP_KEY_10_removal_wakes_nobody),
+		EACH_KIND(EP_KEY_10_removal_is_no_event),
+		EACH_KIND(EP_KEY_11_closing_a_watched_epoll),
+		EACH_WSET(EP_KEY_11_sleeper_on_the_watcher_sleeps_on),
+		EACH_KIND(EP_KEY_12_dying_file_is_not_ready),
 	};
 
 	if (argc == 4 && strcmp(argv[1], self_args[1]) == 0)

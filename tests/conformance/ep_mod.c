@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* EP-MOD: EPOLL_CTL_MOD. */
-#include "subject.h"
+#include "waiting.h"
 
 static void EP_MOD_01_queued_event_has_new_data(enum kind kind)
 {
 	struct subject s = subject_ready(kind);
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	for (int et = 0; et < 2; et++) {
 		uint32_t mask = EPOLLIN | (et ? (uint32_t)EPOLLET : 0);
@@ -26,7 +26,7 @@ KIND_TESTS(EP_MOD_01_queued_event_has_new_data)
 static void EP_MOD_01_queued_event_has_new_mask(void **state)
 {
 	struct subject u = subject_ready(KIND_SOCKET), p = subject_ready(KIND_PIPE);
-	int ep = epoll_new(), e = efd_new(1, 0);
+	int ep = ep_new(), e = efd_new(1, 0);
 
 	(void)state;
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, e, EPOLLIN, 1));
@@ -53,7 +53,7 @@ static void EP_MOD_01_queued_event_has_new_mask(void **state)
 static void EP_MOD_01_mode_is_replaced(enum kind kind)
 {
 	struct subject s = subject_ready(kind);
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN, 1));
 	/* LT, queued, becomes ET: once and no more. */
@@ -81,7 +81,7 @@ static void EP_MOD_01_err_and_hup_are_added(void **state)
 {
 	struct subject r = subject_new(KIND_PIPE), w = subject_new(KIND_PIPE);
 	struct subject u = subject_new(KIND_SOCKET);
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	(void)state;
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, r.fd, EPOLLIN, 1));
@@ -106,7 +106,7 @@ static void EP_MOD_01_err_and_hup_are_added(void **state)
 static void EP_MOD_02_same_mask_reports_again(enum kind kind)
 {
 	struct subject s = subject_ready(kind);
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN | EPOLLET, 1));
 	assert_true(ep_one(ep, EPOLLIN, 1));
@@ -132,7 +132,7 @@ KIND_TESTS(EP_MOD_02_same_mask_reports_again)
 static void EP_MOD_02_ready_item_goes_to_the_tail(enum kind kind)
 {
 	struct subject s[3];
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	for (int i = 0; i < 3; i++) {
 		s[i] = subject_ready(kind);
@@ -159,13 +159,13 @@ static void mod_wakes_one_waiter(enum kind kind, enum kind bystander)
 
 	for (size_t m = 0; m < 2; m++) {
 		struct subject s = subject_ready(kind), b = subject_new(bystander);
-		int ep = epoll_new();
+		int ep = ep_new();
 		struct waiter *w[2];
 
 		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, b.fd, EPOLLIN, 9));
 		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLPRI | modes[m], 1));
 		for (int i = 0; i < 2; i++)
-			w[i] = waiter_new(ep);
+			w[i] = waiter_new(ep, 8);
 		assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s.fd, EPOLLPRI | modes[m], 2));
 		assert_true(waiter_sleeps(w[1]));
 		assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s.fd, EPOLLIN | modes[m], 3));
@@ -197,7 +197,7 @@ static void EP_MOD_02_wakes_one_waiter_of_a_mixed_set(void **state)
 static void EP_MOD_02_wakes_the_pollers(enum kind kind)
 {
 	struct subject s = subject_ready(kind);
-	int ep = epoll_new(), outer = epoll_new();
+	int ep = ep_new(), outer = ep_new();
 	struct waiter *p, *w;
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN | EPOLLET, 1));
@@ -205,7 +205,7 @@ static void EP_MOD_02_wakes_the_pollers(enum kind kind)
 	assert_ok(ep_ctl(outer, EPOLL_CTL_ADD, ep, EPOLLIN | EPOLLET, 5));
 	assert_int_equal(ep_count(outer), 0);
 	p = poller_new(ep);
-	w = waiter_new(outer);
+	w = waiter_new(outer, 8);
 	assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s.fd, EPOLLIN | EPOLLET, 2));
 	poller_got_in(p);
 	waiter_got(w, EPOLLIN, 5);
@@ -218,12 +218,12 @@ KIND_TESTS(EP_MOD_02_wakes_the_pollers)
 
 static void EP_MOD_02_eventfd_in_and_out(void **state)
 {
-	int ep = epoll_new(), e = efd_new(0, EFD_NONBLOCK);
+	int ep = ep_new(), e = efd_new(0, EFD_NONBLOCK);
 	struct waiter *w;
 
 	(void)state;
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, e, EPOLLIN | EPOLLET, 1));
-	w = waiter_new(ep);
+	w = waiter_new(ep, 8);
 	assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, e, EPOLLIN | EPOLLOUT | EPOLLET, 2));
 	waiter_got(w, EPOLLOUT, 2);
 	efd_add(e, UINT64_MAX - 1);
@@ -239,7 +239,7 @@ static void EP_MOD_02_eventfd_in_and_out(void **state)
 static void EP_MOD_03_queued_item_keeps_its_place(enum kind kind)
 {
 	struct subject s[3];
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	for (int et = 0; et < 2; et++) {
 		uint32_t mask = EPOLLIN | (et ? (uint32_t)EPOLLET : 0);
@@ -273,13 +273,13 @@ KIND_TESTS(EP_MOD_03_queued_item_keeps_its_place)
 static void EP_MOD_03_mod_of_a_queued_item_wakes_nobody(enum kind kind)
 {
 	struct subject s = subject_ready(kind);
-	int ep = epoll_new(), outer = epoll_new();
+	int ep = ep_new(), outer = ep_new();
 	struct waiter *w;
 
 	assert_ok(ep_ctl(outer, EPOLL_CTL_ADD, ep, EPOLLIN | EPOLLET, 5));
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN | EPOLLET, 1));
 	assert_true(ep_one(outer, EPOLLIN, 5));
-	w = waiter_new(outer);
+	w = waiter_new(outer, 8);
 	assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s.fd, EPOLLIN, 2));
 	assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s.fd, EPOLLIN | EPOLLET, 3));
 	assert_true(waiter_sleeps(w));
@@ -297,7 +297,7 @@ static void EP_MOD_04_masked_item_is_not_reported(enum kind kind)
 {
 	static const uint32_t masks[] = {0, EPOLLPRI, EPOLLET, EPOLLONESHOT};
 	struct subject s = subject_ready(kind);
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	for (size_t i = 0; i < 4; i++) {
 		struct pollfd p = {.fd = ep, .events = POLLIN};
@@ -322,7 +322,7 @@ KIND_TESTS(EP_MOD_04_masked_item_is_not_reported)
 static void EP_MOD_04_masked_item_is_dropped_at_the_next_collection(enum kind kind)
 {
 	struct subject a = subject_ready(kind), b = subject_ready(kind);
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, a.fd, EPOLLIN, 1));
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, b.fd, EPOLLIN, 2));
@@ -344,7 +344,7 @@ KIND_TESTS(EP_MOD_04_masked_item_is_dropped_at_the_next_collection)
 static void EP_MOD_04_masked_item_does_not_end_a_wait(void **state)
 {
 	struct subject e = subject_ready(KIND_EVENTFD), p = subject_ready(KIND_PIPE);
-	int ep = epoll_new();
+	int ep = ep_new();
 	struct epoll_event ev;
 	struct waiter *w;
 	int64_t begin;
@@ -357,7 +357,7 @@ static void EP_MOD_04_masked_item_does_not_end_a_wait(void **state)
 	begin = now_ms();
 	assert_int_equal(epoll_wait(ep, &ev, 1, 20), 0);
 	assert_true(now_ms() - begin >= 20);
-	w = waiter_new(ep);
+	w = waiter_new(ep, 8);
 	subject_fill(&e);
 	subject_fill(&p);
 	assert_true(waiter_sleeps(w));
@@ -377,7 +377,7 @@ static void EP_MOD_05_only_mod_rearms_oneshot(enum kind kind)
 
 	for (size_t m = 0; m < 2; m++) {
 		struct subject s = subject_ready(kind);
-		int ep = epoll_new(), d;
+		int ep = ep_new(), d;
 
 		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN | modes[m], 1));
 		assert_true(ep_one(ep, EPOLLIN, 1));
@@ -413,7 +413,7 @@ KIND_TESTS(EP_MOD_05_only_mod_rearms_oneshot)
 static void EP_MOD_05_hangup_does_not_rearm(void **state)
 {
 	struct subject p = subject_ready(KIND_PIPE), u = subject_ready(KIND_SOCKET);
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	(void)state;
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, p.fd, EPOLLIN | EPOLLONESHOT, 1));
@@ -435,7 +435,7 @@ static void EP_MOD_05_hangup_does_not_rearm(void **state)
 static void EP_MOD_06_place_among_the_callbacks_stays(enum kind kind)
 {
 	struct subject s = subject_new(kind);
-	int ep = epoll_new(), b = assert_ok(dup(s.fd)), c = assert_ok(dup(s.fd));
+	int ep = ep_new(), b = assert_ok(dup(s.fd)), c = assert_ok(dup(s.fd));
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN | EPOLLET, 1));
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, b, EPOLLIN | EPOLLET, 2));
@@ -465,7 +465,7 @@ KIND_TESTS(EP_MOD_06_place_among_the_callbacks_stays)
 static void EP_MOD_06_exclusive_is_not_turned_on_or_off(enum kind kind)
 {
 	struct subject s = subject_new(kind);
-	int ep = epoll_new(), d = assert_ok(dup(s.fd));
+	int ep = ep_new(), d = assert_ok(dup(s.fd));
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN | EPOLLET | EPOLLEXCLUSIVE, 1));
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, d, EPOLLIN | EPOLLET, 2));
@@ -492,7 +492,7 @@ static void EP_MOD_07_change_during_mod_is_not_lost(enum kind kind)
 {
 	struct race *r = race_new(kind);
 	int64_t end = now_ms() + RACE_MS;
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, r->s.fd, EPOLLET, 0));
 	for (int i = 1; i <= 2000 && (i == 1 || now_ms() < end); i++) {
@@ -560,7 +560,7 @@ static void rearm_loop(enum kind kind, enum kind stop)
 
 	assert_non_null(r);
 	assert_non_null(t);
-	r->ep = epoll_new();
+	r->ep = ep_new();
 	r->s = subject_new(kind);
 	r->stop = subject_new(stop);
 	assert_ok(ep_ctl(r->ep, EPOLL_CTL_ADD, r->s.fd, EPOLLIN | EPOLLONESHOT, 1));
@@ -572,7 +572,7 @@ static void rearm_loop(enum kind kind, enum kind stop)
 		/* Now and then let them go to sleep. */
 		if (sent % 16 != 0)
 			continue;
-		end = now_ms() + JOIN_MS;
+		end = now_ms() + SOON_MS;
 		while (__atomic_load_n(&r->taken, __ATOMIC_ACQUIRE) != sent) {
 			if (now_ms() > end) {
 				print_error("%llu of %llu taken\n", (unsigned long long)r->taken,
@@ -584,7 +584,7 @@ static void rearm_loop(enum kind kind, enum kind stop)
 	}
 	subject_fill(&r->stop);
 	for (int i = 0; i < 2; i++)
-		assert_true(thread_join(&t[i], JOIN_MS));
+		assert_true(thread_join(&t[i], SOON_MS));
 	assert_int_equal(r->wrong, 0);
 	close(r->ep);
 	subject_close(&r->s);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* EP-NEST: epolls inside epolls, loops and depth. */
-#include "waits.h"
+#include "waiting.h"
 
 #define MAX_DEPTH 5
 
@@ -38,72 +38,72 @@ static bool poll_in(int fd)
 
 static void EP_NEST_01_readable_while_an_item_is_ready(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	int inner = ep_new(), outer = ep_new();
 
 	ep_add(outer, inner, EPOLLIN, 7);
 	ep_add(inner, s.fd, EPOLLIN, 1);
 	assert_int_equal(ep_count(outer), 0);
-	sub_signal(&s);
+	subject_fill(&s);
 	assert_true(ep_one(outer, EPOLLIN, 7));
 	assert_true(poll_in(outer));
 	assert_true(ep_one(inner, EPOLLIN, 1));
 	assert_true(ep_one(outer, EPOLLIN, 7));
-	sub_drain(&s);
+	subject_drain(&s);
 	assert_int_equal(ep_count(outer), 0);
 	assert_false(poll_in(outer));
-	sub_close(&s);
+	subject_close(&s);
 	close(inner);
 	close(outer);
 }
 
 static void EP_NEST_01_reports_in_and_rdnorm(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	int inner = ep_new(), outer = ep_new();
 
 	ep_add(outer, inner, EPOLLIN | EPOLLRDNORM | EPOLLOUT | EPOLLPRI | EPOLLRDHUP, 7);
 	ep_add(inner, s.fd, EPOLLIN, 1);
-	sub_signal(&s);
+	subject_fill(&s);
 	assert_true(ep_one(outer, EPOLLIN | EPOLLRDNORM, 7));
-	sub_close(&s);
+	subject_close(&s);
 	close(inner);
 	close(outer);
 }
 
 static void EP_NEST_01_queued_but_stale_item_is_not_readable(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	int inner = ep_new(), outer = ep_new();
 
 	ep_add(outer, inner, EPOLLIN, 7);
 	ep_add(inner, s.fd, EPOLLIN, 1);
-	sub_signal(&s);
-	sub_drain(&s);
+	subject_fill(&s);
+	subject_drain(&s);
 	assert_int_equal(ep_count(outer), 0);
 	assert_int_equal(ep_count(inner), 0);
-	sub_close(&s);
+	subject_close(&s);
 	close(inner);
 	close(outer);
 }
 
 static void EP_NEST_01_link_added_to_a_ready_inner_fires(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	int inner = ep_new(), outer = ep_new();
 
 	ep_add(inner, s.fd, EPOLLIN, 1);
-	sub_signal(&s);
+	subject_fill(&s);
 	ep_add(outer, inner, EPOLLIN, 7);
 	assert_true(ep_one(outer, EPOLLIN, 7));
-	sub_close(&s);
+	subject_close(&s);
 	close(inner);
 	close(outer);
 }
 
 static void EP_NEST_01_sleeper_on_the_outer_wakes(void **state)
 {
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	struct waiter t;
 	int top = ep_new();
 
@@ -111,9 +111,9 @@ static void EP_NEST_01_sleeper_on_the_outer_wakes(void **state)
 	for (int i = 0; i < w.nsub; i++) {
 		for (int e = 0; e < ENTRIES; e++) {
 			waiter_sleep(&t, e, top, -1, NULL);
-			sub_signal(&w.sub[i]);
-			waiter_got(&t, 55);
-			sub_drain(&w.sub[i]);
+			subject_fill(&w.sub[i]);
+			waiter_collected(&t, 55);
+			subject_drain(&w.sub[i]);
 			assert_int_equal(ep_count(top), 0);
 		}
 	}
@@ -124,8 +124,8 @@ static void EP_NEST_01_sleeper_on_the_outer_wakes(void **state)
 /* An outer set of an eventfd, a pipe and two inner epolls sees each of them by itself. */
 static void EP_NEST_01_outer_over_files_and_epolls(void **state)
 {
-	struct sub s[4] = {sub_open(SUB_EVENTFD), sub_open(SUB_PIPE), sub_open(SUB_EVENTFD),
-			   sub_open(SUB_PIPE)};
+	struct subject s[4] = {subject_new(KIND_EVENTFD), subject_new(KIND_PIPE),
+			       subject_new(KIND_EVENTFD), subject_new(KIND_PIPE)};
 	int a = ep_new(), b = ep_new(), outer = ep_new();
 
 	(void)state;
@@ -136,15 +136,15 @@ static void EP_NEST_01_outer_over_files_and_epolls(void **state)
 	ep_add(outer, a, EPOLLIN, 12);
 	ep_add(outer, b, EPOLLIN, 13);
 	for (int i = 0; i < 4; i++) {
-		sub_signal(&s[i]);
+		subject_fill(&s[i]);
 		assert_true(ep_one(outer, EPOLLIN, 10 + (uint64_t)i));
-		sub_drain(&s[i]);
+		subject_drain(&s[i]);
 	}
 	for (int i = 0; i < 4; i++)
-		sub_signal(&s[i]);
+		subject_fill(&s[i]);
 	assert_int_equal(ep_count(outer), 4);
 	for (int i = 0; i < 4; i++)
-		sub_close(&s[i]);
+		subject_close(&s[i]);
 	assert_int_equal(ep_count(outer), 0);
 	close(a);
 	close(b);
@@ -172,7 +172,7 @@ static void EP_NEST_02_cycles_give_eloop(void **state)
 
 static void EP_NEST_02_cycle_with_files_in_the_sets(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	int e[3];
 
 	chain_open(e, 3);
@@ -180,7 +180,7 @@ static void EP_NEST_02_cycle_with_files_in_the_sets(void **state)
 		ep_add(e[i], s.fd, EPOLLIN, 1);
 	assert_errno(try_link(e[2], e[0]), ELOOP);
 	assert_errno(try_link(e[1], e[0]), ELOOP);
-	sub_close(&s);
+	subject_close(&s);
 	close_all(e, 3);
 }
 
@@ -221,7 +221,7 @@ static void EP_NEST_02_diamond_is_not_a_cycle(void **state)
 
 static void EP_NEST_03_five_levels_work(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	struct waiter t;
 	int e[MAX_DEPTH];
 
@@ -229,15 +229,15 @@ static void EP_NEST_03_five_levels_work(void **state)
 	ep_add(e[MAX_DEPTH - 1], s.fd, EPOLLIN, 99);
 	assert_int_equal(ep_count(e[0]), 0);
 	waiter_sleep(&t, BY_WAIT, e[0], -1, NULL);
-	sub_signal(&s);
-	waiter_got(&t, (uint64_t)e[1]);
+	subject_fill(&s);
+	waiter_collected(&t, (uint64_t)e[1]);
 	for (int i = 0; i + 1 < MAX_DEPTH; i++)
 		assert_true(ep_one(e[i], EPOLLIN, (uint64_t)e[i + 1]));
 	assert_true(ep_one(e[MAX_DEPTH - 1], EPOLLIN, 99));
-	sub_drain(&s);
+	subject_drain(&s);
 	for (int i = 0; i < MAX_DEPTH; i++)
 		assert_int_equal(ep_count(e[i]), 0);
-	sub_close(&s);
+	subject_close(&s);
 	close_all(e, MAX_DEPTH);
 }
 
@@ -284,7 +284,7 @@ static void EP_NEST_03_longest_chain_counts(void **state)
 
 static void EP_NEST_04_wrapping_outwards(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	int e[MAX_DEPTH + 1], r;
 
 	for (int i = 0; i <= MAX_DEPTH; i++)
@@ -298,13 +298,13 @@ static void EP_NEST_04_wrapping_outwards(void **state)
 	/* Kernels that count only downwards refuse by the path check instead. */
 	if (errno != EINVAL)
 		assert_int_equal(errno, ELOOP);
-	sub_close(&s);
+	subject_close(&s);
 	close_all(e, MAX_DEPTH + 1);
 }
 
 static void EP_NEST_04_building_inwards(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	int e[MAX_DEPTH + 1];
 
 	for (int i = 0; i <= MAX_DEPTH; i++)
@@ -315,13 +315,13 @@ static void EP_NEST_04_building_inwards(void **state)
 	assert_errno(try_link(e[MAX_DEPTH - 1], e[MAX_DEPTH]), ELOOP);
 	ep_add(e[MAX_DEPTH], s.fd, EPOLLIN, 1);
 	assert_errno(try_link(e[MAX_DEPTH - 1], e[MAX_DEPTH]), ELOOP);
-	sub_close(&s);
+	subject_close(&s);
 	close_all(e, MAX_DEPTH + 1);
 }
 
 static void EP_NEST_04_joining_two_chains(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	int a[3], b[3];
 
 	chain_open(a, 3);
@@ -331,20 +331,20 @@ static void EP_NEST_04_joining_two_chains(void **state)
 	assert_errno(try_link(a[2], b[0]), ELOOP);
 	/* Two above and three below make five. */
 	link_ep(a[1], b[0]);
-	sub_signal(&s);
+	subject_fill(&s);
 	assert_true(ep_one(a[0], EPOLLIN, (uint64_t)a[1]));
 	ep_del(a[1], b[0]);
 	/* Three above and two below as well. */
 	link_ep(a[2], b[1]);
 	assert_true(ep_one(a[0], EPOLLIN, (uint64_t)a[1]));
-	sub_close(&s);
+	subject_close(&s);
 	close_all(a, 3);
 	close_all(b, 3);
 }
 
 static void EP_NEST_05_files_are_not_a_level(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state)), late = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state)), late = subject_new(KIND_OF(state));
 	int e[MAX_DEPTH];
 
 	for (int i = 0; i < MAX_DEPTH; i++)
@@ -353,11 +353,11 @@ static void EP_NEST_05_files_are_not_a_level(void **state)
 	for (int i = MAX_DEPTH - 1; i > 0; i--)
 		link_ep(e[i - 1], e[i]);
 	ep_add(e[MAX_DEPTH - 1], late.fd, EPOLLIN, 2);
-	sub_signal(&late);
+	subject_fill(&late);
 	assert_true(ep_one(e[0], EPOLLIN, (uint64_t)e[1]));
 	assert_true(ep_one(e[MAX_DEPTH - 1], EPOLLIN, 2));
-	sub_close(&s);
-	sub_close(&late);
+	subject_close(&s);
+	subject_close(&late);
 	close_all(e, MAX_DEPTH);
 }
 
@@ -379,12 +379,12 @@ static void EP_NEST_06_present_link_gives_eexist(void **state)
 
 static void EP_NEST_07_mod_and_del_never_fail(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	int e[MAX_DEPTH];
 
 	chain_open(e, MAX_DEPTH);
 	ep_add(e[MAX_DEPTH - 1], s.fd, EPOLLIN, 1);
-	sub_signal(&s);
+	subject_fill(&s);
 	for (int i = 0; i + 1 < MAX_DEPTH; i++) {
 		ep_mod(e[i], e[i + 1], EPOLLIN | EPOLLET, 40 + (uint64_t)i);
 		assert_true(ep_one(e[i], EPOLLIN, 40 + (uint64_t)i));
@@ -394,7 +394,7 @@ static void EP_NEST_07_mod_and_del_never_fail(void **state)
 	for (int i = 0; i + 1 < MAX_DEPTH; i++)
 		ep_del(e[i], e[i + 1]);
 	assert_true(ep_one(e[MAX_DEPTH - 1], EPOLLIN, 1));
-	sub_close(&s);
+	subject_close(&s);
 	close_all(e, MAX_DEPTH);
 }
 
@@ -429,7 +429,7 @@ static void race_links(struct racer *r, int n)
 		thread_start(&r[i].t, racer_main, &r[i]);
 	}
 	for (int i = 0; i < n; i++) {
-		assert_true(thread_join(&r[i].t, JOIN_MS));
+		assert_true(thread_join(&r[i].t, SOON_MS));
 		ok += r[i].ret == 0;
 		refused += r[i].ret == -1 && r[i].err == ELOOP;
 	}
@@ -491,7 +491,7 @@ static void EP_NEST_08_two_threads_cannot_exceed_the_depth(void **state)
 
 static void EP_NEST_09_refused_link_is_not_there(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	int e[MAX_DEPTH], x = ep_new();
 
 	chain_open(e, MAX_DEPTH);
@@ -503,14 +503,14 @@ static void EP_NEST_09_refused_link_is_not_there(void **state)
 	assert_errno(epoll_ctl(e[MAX_DEPTH - 1], EPOLL_CTL_DEL, e[0], NULL), ENOENT);
 	assert_errno(epoll_ctl(x, EPOLL_CTL_DEL, e[0], NULL), ENOENT);
 	assert_errno(ep_ctl(e[MAX_DEPTH - 1], EPOLL_CTL_MOD, x, EPOLLIN, 0), ENOENT);
-	sub_signal(&s);
+	subject_fill(&s);
 	assert_true(ep_one(x, EPOLLIN, 2));
 	assert_true(ep_one(e[0], EPOLLIN, 1));
 	assert_int_equal(ep_count(e[MAX_DEPTH - 1]), 0);
 	/* Every link that was legal before still is. */
 	ep_del(e[0], e[1]);
 	link_ep(x, e[1]);
-	sub_close(&s);
+	subject_close(&s);
 	close(x);
 	close_all(e, MAX_DEPTH);
 }
@@ -518,29 +518,29 @@ static void EP_NEST_09_refused_link_is_not_there(void **state)
 int main(void)
 {
 	static const struct CMUnitTest ep_nest[] = {
-		EACH_SUB(EP_NEST_01_readable_while_an_item_is_ready),
-		EACH_SUB(EP_NEST_01_reports_in_and_rdnorm),
-		EACH_SUB(EP_NEST_01_queued_but_stale_item_is_not_readable),
-		EACH_SUB(EP_NEST_01_link_added_to_a_ready_inner_fires),
-		EACH_SET(EP_NEST_01_sleeper_on_the_outer_wakes),
+		EACH_KIND(EP_NEST_01_readable_while_an_item_is_ready),
+		EACH_KIND(EP_NEST_01_reports_in_and_rdnorm),
+		EACH_KIND(EP_NEST_01_queued_but_stale_item_is_not_readable),
+		EACH_KIND(EP_NEST_01_link_added_to_a_ready_inner_fires),
+		EACH_WSET(EP_NEST_01_sleeper_on_the_outer_wakes),
 		cmocka_unit_test(EP_NEST_01_outer_over_files_and_epolls),
 		cmocka_unit_test(EP_NEST_02_cycles_give_eloop),
-		EACH_SUB(EP_NEST_02_cycle_with_files_in_the_sets),
+		EACH_KIND(EP_NEST_02_cycle_with_files_in_the_sets),
 		cmocka_unit_test(EP_NEST_02_link_may_be_turned_round_after_del),
 		cmocka_unit_test(EP_NEST_02_diamond_is_not_a_cycle),
-		EACH_SUB(EP_NEST_03_five_levels_work),
+		EACH_KIND(EP_NEST_03_five_levels_work),
 		cmocka_unit_test(EP_NEST_03_sixth_level_gives_eloop),
 		cmocka_unit_test(EP_NEST_03_longest_chain_counts),
-		EACH_SUB(EP_NEST_04_wrapping_outwards),
-		EACH_SUB(EP_NEST_04_building_inwards),
-		EACH_SUB(EP_NEST_04_joining_two_chains),
-		EACH_SUB(EP_NEST_05_files_are_not_a_level),
+		EACH_KIND(EP_NEST_04_wrapping_outwards),
+		EACH_KIND(EP_NEST_04_building_inwards),
+		EACH_KIND(EP_NEST_04_joining_two_chains),
+		EACH_KIND(EP_NEST_05_files_are_not_a_level),
 		cmocka_unit_test(EP_NEST_06_present_link_gives_eexist),
-		EACH_SUB(EP_NEST_07_mod_and_del_never_fail),
+		EACH_KIND(EP_NEST_07_mod_and_del_never_fail),
 		cmocka_unit_test(EP_NEST_08_two_threads_cannot_close_a_loop),
 		cmocka_unit_test(EP_NEST_08_three_threads_cannot_close_a_loop),
 		cmocka_unit_test(EP_NEST_08_two_threads_cannot_exceed_the_depth),
-		EACH_SUB(EP_NEST_09_refused_link_is_not_there),
+		EACH_KIND(EP_NEST_09_refused_link_is_not_there),
 	};
 
 	return run_group(ep_nest);

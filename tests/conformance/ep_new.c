@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* EP-NEW: creating an epoll. */
-#include "subject.h"
+#include "waiting.h"
 
 #include <limits.h>
 #include <sys/resource.h>
@@ -172,7 +172,7 @@ static void EP_NEW_05_use_takes_no_other_number(void **state)
 	assert_int_equal(p[1], n[3]);
 	assert_ok(ep_ctl(n[0], EPOLL_CTL_ADD, p[0], EPOLLIN, 2));
 	assert_int_equal(epoll_wait(n[0], &ev, 1, 1), 0);
-	w = waiter_new(n[0]);
+	w = waiter_new(n[0], 8);
 	assert_int_equal(eventfd(0, 0), n[4]);
 	efd_add(n[1], 1);
 	waiter_got(w, EPOLLIN, 1);
@@ -272,7 +272,7 @@ static void EP_NEW_07_no_limit_on_their_number(void **state)
 	if (lim.rlim_cur < MANY + 100)
 		n = (int)lim.rlim_cur / 2;
 	for (int i = 0; i < n; i++) {
-		ep[i] = epoll_new();
+		ep[i] = ep_new();
 		assert_int_equal(ep_count(ep[i]), 0);
 		assert_ok(ep_ctl(ep[i], EPOLL_CTL_ADD, e, EPOLLIN, (uint64_t)i));
 	}
@@ -287,7 +287,7 @@ static void EP_NEW_07_no_limit_on_their_number(void **state)
 static void EP_NEW_07_new_epoll_is_empty(enum kind kind)
 {
 	struct subject a = subject_ready(kind), b = subject_ready(kind);
-	int old = epoll_new(), ep;
+	int old = ep_new(), ep;
 
 	assert_ok(ep_ctl(old, EPOLL_CTL_ADD, a.fd, EPOLLIN, 1));
 	assert_ok(ep_ctl(old, EPOLL_CTL_ADD, b.fd, EPOLLIN | EPOLLET, 2));
@@ -295,7 +295,7 @@ static void EP_NEW_07_new_epoll_is_empty(enum kind kind)
 	assert_ok(close(old));
 
 	/* The next epoll has the number of the old one and nothing else of it. */
-	ep = epoll_new();
+	ep = ep_new();
 	assert_int_equal(ep, old);
 	assert_int_equal(ep_count(ep), 0);
 	assert_errno(ep_ctl(ep, EPOLL_CTL_DEL, a.fd, 0, 0), ENOENT);
@@ -315,7 +315,7 @@ KIND_TESTS(EP_NEW_07_new_epoll_is_empty)
 static void EP_NEW_07_number_replaced_by_dup2_is_empty(enum kind kind)
 {
 	struct subject a = subject_ready(kind);
-	int old = epoll_new(), fresh = epoll_new();
+	int old = ep_new(), fresh = ep_new();
 
 	assert_ok(ep_ctl(old, EPOLL_CTL_ADD, a.fd, EPOLLIN, 1));
 	assert_int_equal(dup2(fresh, old), old);
@@ -327,7 +327,7 @@ static void EP_NEW_07_number_replaced_by_dup2_is_empty(enum kind kind)
 	assert_true(ep_one(old, EPOLLIN, 2));
 #ifdef SYS_close_range
 	if (syscall(SYS_close_range, (unsigned int)old, (unsigned int)old, 0) == 0) {
-		assert_int_equal(epoll_new(), old < fresh ? old : fresh);
+		assert_int_equal(ep_new(), old < fresh ? old : fresh);
 		close(old < fresh ? old : fresh);
 		assert_errno(fcntl(old, F_GETFD), EBADF);
 		assert_errno(ep_count(old), EBADF);

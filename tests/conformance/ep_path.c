@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* EP-PATH: how many ways up a file may have through epolls that watch epolls. */
-#include "waits.h"
+#include "waiting.h"
 
 #include <sys/resource.h>
 
@@ -87,7 +87,7 @@ static void EP_PATH_01_limit_at_every_length(void **state)
 {
 	need_fds();
 	for (int length = 2; length <= MAX_LENGTH; length++) {
-		struct sub s = sub_open(SUB_OF(state));
+		struct subject s = subject_new(KIND_OF(state));
 		struct many tops = {.n = 0};
 		int e[MAX_LENGTH - 1];
 
@@ -96,19 +96,19 @@ static void EP_PATH_01_limit_at_every_length(void **state)
 		watch_n(&tops, e[length - 2], path_limit[length]);
 		watch_refused(e[length - 2]);
 		/* All of them work. */
-		sub_signal(&s);
+		subject_fill(&s);
 		assert_true(ep_one(tops.fd[0], EPOLLIN, 5));
 		assert_true(ep_one(tops.fd[tops.n - 1], EPOLLIN, 5));
 		many_close(&tops);
 		close_n(e, length - 1);
-		sub_close(&s);
+		subject_close(&s);
 	}
 }
 
 /* The number of paths of a length is what counts, not their shape: 10 x 10 and 20 x 25. */
 static void EP_PATH_01_paths_multiply(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	struct many middle = {.n = 0}, tops = {.n = 0};
 	int bottom = ep_new(), top = ep_new();
 
@@ -137,12 +137,12 @@ static void EP_PATH_01_paths_multiply(void **state)
 	watch_refused(middle.fd[7]);
 	many_close(&middle);
 	many_close(&tops);
-	sub_close(&s);
+	subject_close(&s);
 }
 
 static void EP_PATH_01_lengths_are_counted_separately(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	struct many tops = {.n = 0};
 	int a = ep_new(), e[2];
 
@@ -161,27 +161,27 @@ static void EP_PATH_01_lengths_are_counted_separately(void **state)
 	many_close(&tops);
 	close_n(e, 2);
 	close(a);
-	sub_close(&s);
+	subject_close(&s);
 }
 
 static void EP_PATH_02_no_limit_at_length_one(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	struct many eps = {.n = 0};
 
 	need_fds();
 	for (int i = 0; i < 1500; i++)
 		ep_add(many_new(&eps), s.fd, EPOLLIN, (uint64_t)i);
-	sub_signal(&s);
+	subject_fill(&s);
 	for (int i = 0; i < 1500; i++)
 		assert_true(ep_one(eps.fd[i], EPOLLIN, (uint64_t)i));
 	many_close(&eps);
-	sub_close(&s);
+	subject_close(&s);
 }
 
 static void EP_PATH_03_plain_add_to_unwatched_epoll_is_not_checked(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	struct many tops = {.n = 0}, plain = {.n = 0};
 	int a = ep_new(), watched = ep_new(), above = ep_new();
 
@@ -196,7 +196,7 @@ static void EP_PATH_03_plain_add_to_unwatched_epoll_is_not_checked(void **state)
 	ep_add(above, watched, EPOLLIN, 1);
 	assert_errno(ep_ctl(watched, EPOLL_CTL_ADD, s.fd, EPOLLIN, 1), EINVAL);
 	assert_errno(epoll_ctl(watched, EPOLL_CTL_DEL, s.fd, NULL), ENOENT);
-	sub_signal(&s);
+	subject_fill(&s);
 	assert_true(ep_one(plain.fd[99], EPOLLIN, 2));
 	assert_int_equal(ep_count(watched), 0);
 	assert_int_equal(ep_count(above), 0);
@@ -205,13 +205,13 @@ static void EP_PATH_03_plain_add_to_unwatched_epoll_is_not_checked(void **state)
 	many_close(&plain);
 	many_close(&tops);
 	close(a);
-	sub_close(&s);
+	subject_close(&s);
 }
 
 /* The file that has too many paths lies two levels under the target, behind one that has few. */
 static void EP_PATH_04_every_file_below_the_target_is_counted(void **state)
 {
-	struct sub full = sub_open(SUB_OF(state)), free_one = sub_open(SUB_OF(state));
+	struct subject full = subject_new(KIND_OF(state)), free_one = subject_new(KIND_OF(state));
 	struct many tops = {.n = 0};
 	int low = ep_new(), mid = ep_new(), direct = ep_new();
 
@@ -235,13 +235,13 @@ static void EP_PATH_04_every_file_below_the_target_is_counted(void **state)
 	close(mid);
 	close(low);
 	many_close(&tops);
-	sub_close(&full);
-	sub_close(&free_one);
+	subject_close(&full);
+	subject_close(&free_one);
 }
 
 static void EP_PATH_04_plain_target_counts_that_file_alone(void **state)
 {
-	struct sub full = sub_open(SUB_OF(state)), other = sub_open(SUB_OF(state));
+	struct subject full = subject_new(KIND_OF(state)), other = subject_new(KIND_OF(state));
 	struct many tops = {.n = 0};
 	int a = ep_new(), b = ep_new(), above = ep_new();
 
@@ -259,13 +259,13 @@ static void EP_PATH_04_plain_target_counts_that_file_alone(void **state)
 	close(a);
 	close(above);
 	many_close(&tops);
-	sub_close(&full);
-	sub_close(&other);
+	subject_close(&full);
+	subject_close(&other);
 }
 
 static void EP_PATH_05_empty_epoll_may_have_any_number_of_watchers(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	struct many tops = {.n = 0};
 	int inner = ep_new();
 
@@ -274,7 +274,7 @@ static void EP_PATH_05_empty_epoll_may_have_any_number_of_watchers(void **state)
 	assert_errno(ep_ctl(inner, EPOLL_CTL_ADD, s.fd, EPOLLIN, 1), EINVAL);
 	assert_errno(epoll_ctl(inner, EPOLL_CTL_DEL, s.fd, NULL), ENOENT);
 	assert_errno(ep_ctl(inner, EPOLL_CTL_MOD, s.fd, EPOLLIN, 1), ENOENT);
-	sub_signal(&s);
+	subject_fill(&s);
 	assert_int_equal(ep_count(inner), 0);
 	assert_int_equal(ep_count(tops.fd[0]), 0);
 	/* Nor can a second level come on top, once a file is there. */
@@ -285,12 +285,12 @@ static void EP_PATH_05_empty_epoll_may_have_any_number_of_watchers(void **state)
 	watch_refused(inner);
 	many_close(&tops);
 	close(inner);
-	sub_close(&s);
+	subject_close(&s);
 }
 
 static void EP_PATH_06_each_duplicate_of_the_inner_is_a_path(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	struct many dups = {.n = 0};
 	int inner = ep_new(), outer = ep_new(), d;
 
@@ -308,36 +308,36 @@ static void EP_PATH_06_each_duplicate_of_the_inner_is_a_path(void **state)
 	many_close(&dups);
 	close(outer);
 	close(inner);
-	sub_close(&s);
+	subject_close(&s);
 }
 
 static void EP_PATH_07_each_file_is_counted_by_itself(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state)), more[SUB_KINDS];
+	struct subject s = subject_new(KIND_OF(state)), more[KIND_SOCKET + 1];
 	struct many tops = {.n = 0};
 	int inner = ep_new();
 
 	need_fds();
 	ep_add(inner, s.fd, EPOLLIN, 1);
 	watch_n(&tops, inner, path_limit[2]);
-	for (int k = 0; k < SUB_KINDS; k++) {
-		more[k] = sub_open(k);
+	for (int k = 0; k < KIND_SOCKET + 1; k++) {
+		more[k] = subject_new(k);
 		ep_add(inner, more[k].fd, EPOLLIN, 2);
-		sub_signal(&more[k]);
+		subject_fill(&more[k]);
 		assert_true(ep_one(tops.fd[path_limit[2] / 2], EPOLLIN, 5));
-		sub_drain(&more[k]);
+		subject_drain(&more[k]);
 	}
 	watch_refused(inner);
 	many_close(&tops);
 	close(inner);
-	for (int k = 0; k < SUB_KINDS; k++)
-		sub_close(&more[k]);
-	sub_close(&s);
+	for (int k = 0; k < KIND_SOCKET + 1; k++)
+		subject_close(&more[k]);
+	subject_close(&s);
 }
 
 static void EP_PATH_08_close_and_del_lower_the_counts(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state)), other = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state)), other = subject_new(KIND_OF(state));
 	struct many tops = {.n = 0};
 	int inner = ep_new(), second = ep_new();
 
@@ -365,29 +365,29 @@ static void EP_PATH_08_close_and_del_lower_the_counts(void **state)
 	ep_add(inner, s.fd, EPOLLIN, 1);
 	/* The file that is closed. */
 	watch_refused(inner);
-	sub_close(&s);
+	subject_close(&s);
 	watch_accepted(inner);
 	ep_add(inner, other.fd, EPOLLIN, 1);
 	watch_refused(inner);
 	many_close(&tops);
 	close(inner);
-	sub_close(&other);
+	subject_close(&other);
 }
 
 int main(void)
 {
 	static const struct CMUnitTest ep_path[] = {
-		EACH_SUB(EP_PATH_01_limit_at_every_length),
-		EACH_SUB(EP_PATH_01_paths_multiply),
-		EACH_SUB(EP_PATH_01_lengths_are_counted_separately),
-		EACH_SUB(EP_PATH_02_no_limit_at_length_one),
-		EACH_SUB(EP_PATH_03_plain_add_to_unwatched_epoll_is_not_checked),
-		EACH_SUB(EP_PATH_04_every_file_below_the_target_is_counted),
-		EACH_SUB(EP_PATH_04_plain_target_counts_that_file_alone),
-		EACH_SUB(EP_PATH_05_empty_epoll_may_have_any_number_of_watchers),
-		EACH_SUB(EP_PATH_06_each_duplicate_of_the_inner_is_a_path),
-		EACH_SUB(EP_PATH_07_each_file_is_counted_by_itself),
-		EACH_SUB(EP_PATH_08_close_and_del_lower_the_counts),
+		EACH_KIND(EP_PATH_01_limit_at_every_length),
+		EACH_KIND(EP_PATH_01_paths_multiply),
+		EACH_KIND(EP_PATH_01_lengths_are_counted_separately),
+		EACH_KIND(EP_PATH_02_no_limit_at_length_one),
+		EACH_KIND(EP_PATH_03_plain_add_to_unwatched_epoll_is_not_checked),
+		EACH_KIND(EP_PATH_04_every_file_below_the_target_is_counted),
+		EACH_KIND(EP_PATH_04_plain_target_counts_that_file_alone),
+		EACH_KIND(EP_PATH_05_empty_epoll_may_have_any_number_of_watchers),
+		EACH_KIND(EP_PATH_06_each_duplicate_of_the_inner_is_a_path),
+		EACH_KIND(EP_PATH_07_each_file_is_counted_by_itself),
+		EACH_KIND(EP_PATH_08_close_and_del_lower_the_counts),
 	};
 
 	return run_group(ep_path);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* EP-RDY: what makes an item ready, and what is reported of it. */
-#include "waits.h"
+#include "waiting.h"
 
 #include <arpa/inet.h>
 #include <linux/aio_abi.h>
@@ -17,24 +17,24 @@
 	 EPOLLMSG | EPOLLRDHUP)
 
 /* Puts several writes into s and takes one away, so that it stays readable throughout. */
-static struct sub sub_with_rest(enum sub_kind kind)
+static struct subject sub_with_rest(enum kind kind)
 {
-	struct sub s = sub_open(kind);
+	struct subject s = subject_new(kind);
 
-	if (kind == SUB_EVENTFD) {
+	if (kind == KIND_EVENTFD) {
 		close(s.fd);
 		s.fd = (int)assert_ok(eventfd(0, EFD_SEMAPHORE | EFD_NONBLOCK | EFD_CLOEXEC));
 	}
 	for (int i = 0; i < 5; i++)
-		sub_signal(&s);
+		subject_fill(&s);
 	return s;
 }
 
-static void sub_take_one(const struct sub *s)
+static void sub_take_one(const struct subject *s)
 {
 	char c;
 
-	if (s->kind == SUB_EVENTFD)
+	if (s->kind == KIND_EVENTFD)
 		assert_int_equal(efd_take(s->fd), 1);
 	else
 		assert_int_equal(read(s->fd, &c, 1), 1);
@@ -42,14 +42,14 @@ static void sub_take_one(const struct sub *s)
 
 static void EP_RDY_01_three_ways_onto_the_list(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	int ep = ep_new();
 
 	/* Not ready at ADD: not listed. */
 	ep_add(ep, s.fd, EPOLLIN | EPOLLET, 1);
 	assert_int_equal(ep_count(ep), 0);
 	/* Its callback. */
-	sub_signal(&s);
+	subject_fill(&s);
 	assert_true(ep_one(ep, EPOLLIN, 1));
 	assert_int_equal(ep_count(ep), 0);
 	/* Ready at MOD. */
@@ -64,16 +64,16 @@ static void EP_RDY_01_three_ways_onto_the_list(void **state)
 	ep_add(ep, s.fd, EPOLLIN | EPOLLET, 3);
 	assert_true(ep_one(ep, EPOLLIN, 3));
 	assert_int_equal(ep_count(ep), 0);
-	sub_close(&s);
+	subject_close(&s);
 	close(ep);
 }
 
 static void EP_RDY_01_level_triggered_item_stays_after_delivery(void **state)
 {
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 
 	for (int i = 0; i < w.nsub; i++) {
-		sub_signal(&w.sub[i]);
+		subject_fill(&w.sub[i]);
 		for (int e = 0; e < ENTRIES; e++) {
 			struct epoll_event ev[4];
 
@@ -81,7 +81,7 @@ static void EP_RDY_01_level_triggered_item_stays_after_delivery(void **state)
 			assert_int_equal(ev[0].events, EPOLLIN);
 			assert_int_equal(ev[0].data.u64, w.data[i]);
 		}
-		sub_drain(&w.sub[i]);
+		subject_drain(&w.sub[i]);
 		assert_int_equal(ep_count(w.ep), 0);
 	}
 	wset_close(&w);
@@ -106,7 +106,7 @@ static void EP_RDY_02_out_item_ignores_a_write_to_an_eventfd(void **state)
 
 static void EP_RDY_02_in_item_ignores_a_read(void **state)
 {
-	struct sub s = sub_with_rest(SUB_OF(state));
+	struct subject s = sub_with_rest(KIND_OF(state));
 	int ep = ep_new();
 
 	ep_add(ep, s.fd, EPOLLIN | EPOLLET, 1);
@@ -114,9 +114,9 @@ static void EP_RDY_02_in_item_ignores_a_read(void **state)
 	sub_take_one(&s);
 	sub_take_one(&s);
 	assert_int_equal(ep_count(ep), 0);
-	sub_signal(&s);
+	subject_fill(&s);
 	assert_true(ep_one(ep, EPOLLIN, 1));
-	sub_close(&s);
+	subject_close(&s);
 	close(ep);
 }
 
@@ -133,7 +133,7 @@ static void EP_RDY_02_item_without_the_bits_does_not_wake_a_sleeper(void **state
 	for (int i = 0; i < 20; i++)
 		efd_add(fd, 1);
 	efd_add(other, 1);
-	waiter_got(&t, 2);
+	waiter_collected(&t, 2);
 	close(fd);
 	close(other);
 	close(ep);
@@ -203,20 +203,20 @@ static void EP_RDY_03_report_is_the_state_at_collection(void **state)
 /* A callback that passes with nothing true is no event, for a sleeper neither. */
 static void EP_RDY_03_wake_in_vain_is_not_reported(void **state)
 {
-	struct wset w = wset_open(SET_OF(state), EPOLLET);
+	struct wset w = wset_open(WSET_OF(state), EPOLLET);
 	struct waiter t;
 
 	for (int i = 0; i < w.nsub; i++) {
-		assert_true(sub_poke_in_vain(&w.sub[i]));
+		assert_true(subject_poke_in_vain(&w.sub[i]));
 		assert_int_equal(ep_count(w.ep), 0);
 	}
 	waiter_sleep(&t, BY_WAIT, w.ep, -1, NULL);
 	for (int n = 0; n < 50; n++)
 		for (int i = 0; i < w.nsub; i++)
-			assert_true(sub_poke_in_vain(&w.sub[i]));
+			assert_true(subject_poke_in_vain(&w.sub[i]));
 	assert_true(thread_asleep(&t.t));
-	sub_signal(&w.sub[0]);
-	waiter_got(&t, w.data[0]);
+	subject_fill(&w.sub[0]);
+	waiter_collected(&t, w.data[0]);
 	wset_close(&w);
 }
 
@@ -225,19 +225,19 @@ static void EP_RDY_04_disabled_item_ignores_everything(void **state)
 	static const uint32_t flags[] = {EPOLLONESHOT, EPOLLONESHOT | EPOLLET};
 
 	for (int f = 0; f < 2; f++) {
-		struct sub s = sub_open(SUB_OF(state));
+		struct subject s = subject_new(KIND_OF(state));
 		int ep = ep_new();
 		uint32_t more = 0;
 
 		ep_add(ep, s.fd, EPOLLIN | flags[f], 1);
-		sub_signal(&s);
+		subject_fill(&s);
 		assert_true(ep_one(ep, EPOLLIN, 1));
-		sub_signal(&s);
+		subject_fill(&s);
 		assert_int_equal(ep_count(ep), 0);
-		sub_drain(&s);
-		sub_signal(&s);
+		subject_drain(&s);
+		subject_fill(&s);
 		assert_int_equal(ep_count(ep), 0);
-		if (s.peer >= 0) {
+		if (s.kind != KIND_EVENTFD) {
 			close(s.peer);
 			s.peer = -1;
 			more = EPOLLHUP;
@@ -246,98 +246,98 @@ static void EP_RDY_04_disabled_item_ignores_everything(void **state)
 		ep_mod(ep, s.fd, EPOLLIN | flags[f], 2);
 		assert_true(ep_one(ep, EPOLLIN | more, 2));
 		assert_int_equal(ep_count(ep), 0);
-		sub_close(&s);
+		subject_close(&s);
 		close(ep);
 	}
 }
 
 static void EP_RDY_04_disabled_item_does_not_wake_a_sleeper(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state)), other = sub_open(SUB_EVENTFD);
+	struct subject s = subject_new(KIND_OF(state)), other = subject_new(KIND_EVENTFD);
 	int ep = ep_new();
 	struct waiter t;
 
 	ep_add(ep, s.fd, EPOLLIN | EPOLLONESHOT, 1);
 	ep_add(ep, other.fd, EPOLLIN, 2);
-	sub_signal(&s);
+	subject_fill(&s);
 	assert_true(ep_one(ep, EPOLLIN, 1));
 	waiter_sleep(&t, BY_WAIT, ep, -1, NULL);
 	for (int i = 0; i < 20; i++)
-		sub_signal(&s);
-	sub_signal(&other);
-	waiter_got(&t, 2);
-	sub_close(&s);
-	sub_close(&other);
+		subject_fill(&s);
+	subject_fill(&other);
+	waiter_collected(&t, 2);
+	subject_close(&s);
+	subject_close(&other);
 	close(ep);
 }
 
 static void EP_RDY_05_further_callback_does_not_move_the_item(void **state)
 {
-	struct sub s[3];
+	struct subject s[3];
 	struct epoll_event ev[4];
 	int ep = ep_new();
 
 	for (int i = 0; i < 3; i++) {
-		s[i] = sub_open(SUB_OF(state));
+		s[i] = subject_new(KIND_OF(state));
 		ep_add(ep, s[i].fd, EPOLLIN | EPOLLET, (uint64_t)i);
 	}
-	sub_signal(&s[1]);
-	sub_signal(&s[2]);
-	sub_signal(&s[0]);
-	sub_signal(&s[1]);
-	sub_signal(&s[2]);
+	subject_fill(&s[1]);
+	subject_fill(&s[2]);
+	subject_fill(&s[0]);
+	subject_fill(&s[1]);
+	subject_fill(&s[2]);
 	assert_int_equal(ep_poll(ep, ev, 4), 3);
 	assert_int_equal(ev[0].data.u64, 1);
 	assert_int_equal(ev[1].data.u64, 2);
 	assert_int_equal(ev[2].data.u64, 0);
 	for (int i = 0; i < 3; i++)
-		sub_close(&s[i]);
+		subject_close(&s[i]);
 	close(ep);
 }
 
 /* An item already queued in the inner epoll still tells those who watch that epoll. */
 static void EP_RDY_05_further_callback_wakes_the_pollers(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	int inner = ep_new(), outer = ep_new();
 	struct waiter t;
 
 	ep_add(inner, s.fd, EPOLLIN | EPOLLET, 1);
 	ep_add(outer, inner, EPOLLIN | EPOLLET, 2);
-	sub_signal(&s);
+	subject_fill(&s);
 	assert_true(ep_one(outer, EPOLLIN, 2));
 	assert_int_equal(ep_count(outer), 0);
-	sub_signal(&s);
+	subject_fill(&s);
 	assert_true(ep_one(outer, EPOLLIN, 2));
 	assert_int_equal(ep_count(outer), 0);
 	waiter_sleep(&t, BY_WAIT, outer, -1, NULL);
-	sub_signal(&s);
-	waiter_got(&t, 2);
+	subject_fill(&s);
+	waiter_collected(&t, 2);
 	assert_true(ep_one(inner, EPOLLIN, 1));
 	assert_int_equal(ep_count(inner), 0);
-	sub_close(&s);
+	subject_close(&s);
 	close(inner);
 	close(outer);
 }
 
 static void EP_RDY_06_every_write_is_an_edge(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	int ep = ep_new();
 	struct waiter t;
 
 	ep_add(ep, s.fd, EPOLLIN | EPOLLET, 1);
 	for (int i = 0; i < 5; i++) {
-		sub_signal(&s);
+		subject_fill(&s);
 		assert_true(ep_one(ep, EPOLLIN, 1));
 		assert_int_equal(ep_count(ep), 0);
 	}
 	for (int i = 0; i < 5; i++) {
 		waiter_sleep(&t, BY_WAIT, ep, -1, NULL);
-		sub_signal(&s);
-		waiter_got(&t, 1);
+		subject_fill(&s);
+		waiter_collected(&t, 1);
 	}
-	sub_close(&s);
+	subject_close(&s);
 	close(ep);
 }
 
@@ -380,12 +380,12 @@ static void EP_RDY_06_every_read_of_an_eventfd_is_an_edge_for_out(void **state)
 
 static void EP_RDY_07_edges_before_a_collection_are_one_event(void **state)
 {
-	struct wset w = wset_open(SET_OF(state), EPOLLET);
+	struct wset w = wset_open(WSET_OF(state), EPOLLET);
 	struct epoll_event ev[4];
 
 	for (int i = 0; i < w.nsub; i++) {
 		for (int n = 0; n < 5; n++)
-			sub_signal(&w.sub[i]);
+			subject_fill(&w.sub[i]);
 		assert_int_equal(ep_poll(w.ep, ev, 4), 1);
 		assert_int_equal(ev[0].data.u64, w.data[i]);
 		assert_int_equal(ep_count(w.ep), 0);
@@ -396,7 +396,7 @@ static void EP_RDY_07_edges_before_a_collection_are_one_event(void **state)
 /* A writer and a collector at full speed: never more events than edges, none lost at the end. */
 struct stream {
 	struct test_thread t;
-	struct sub s;
+	struct subject s;
 	int writes;
 	int done;
 };
@@ -408,7 +408,7 @@ static void *stream_main(void *arg)
 
 	while (ok < st->writes) {
 		/* A socket that is full refuses and makes no edge. */
-		if (sub_poke(&st->s))
+		if (subject_poke(&st->s))
 			ok++;
 		else
 			sched_yield();
@@ -419,7 +419,7 @@ static void *stream_main(void *arg)
 
 static void EP_RDY_08_no_more_events_than_edges(void **state)
 {
-	struct stream st = {.s = sub_open(SUB_OF(state)), .writes = 20000};
+	struct stream st = {.s = subject_new(KIND_OF(state)), .writes = 20000};
 	int ep = ep_new(), events = 0;
 	bool done;
 
@@ -429,14 +429,14 @@ static void EP_RDY_08_no_more_events_than_edges(void **state)
 		done = __atomic_load_n(&st.done, __ATOMIC_ACQUIRE);
 		if (ep_count(ep) == 1) {
 			events++;
-			sub_drain(&st.s);
+			subject_drain(&st.s);
 		}
 	} while (!done);
-	assert_true(thread_join(&st.t, JOIN_MS));
+	assert_true(thread_join(&st.t, SOON_MS));
 	events += ep_count(ep);
 	assert_in_range(events, 1, st.writes);
 	assert_int_equal(ep_count(ep), 0);
-	sub_close(&st.s);
+	subject_close(&st.s);
 	close(ep);
 }
 
@@ -445,15 +445,15 @@ static void EP_RDY_09_stale_edge_is_dropped(void **state)
 	static const uint32_t flags[] = {0, EPOLLET, EPOLLONESHOT, EPOLLET | EPOLLONESHOT};
 
 	for (int f = 0; f < 4; f++) {
-		struct wset w = wset_open(SET_OF(state), flags[f]);
+		struct wset w = wset_open(WSET_OF(state), flags[f]);
 
 		for (int i = 0; i < w.nsub; i++) {
-			sub_signal(&w.sub[i]);
-			sub_drain(&w.sub[i]);
+			subject_fill(&w.sub[i]);
+			subject_drain(&w.sub[i]);
 		}
 		assert_int_equal(ep_count(w.ep), 0);
 		assert_int_equal(ep_count(w.ep), 0);
-		sub_signal(&w.sub[w.nsub - 1]);
+		subject_fill(&w.sub[w.nsub - 1]);
 		assert_true(ep_one(w.ep, EPOLLIN, w.data[w.nsub - 1]));
 		wset_close(&w);
 	}
@@ -462,28 +462,28 @@ static void EP_RDY_09_stale_edge_is_dropped(void **state)
 /* Stale items in front of a ready one do not hide it. */
 static void EP_RDY_09_stale_items_beside_ready_ones(void **state)
 {
-	struct sub s[6];
+	struct subject s[6];
 	struct epoll_event ev;
 	int ep = ep_new();
 
 	(void)state;
 	for (int i = 0; i < 6; i++) {
-		s[i] = sub_open(i % 2 == 0 ? SUB_EVENTFD : SUB_PIPE);
+		s[i] = subject_new(i % 2 == 0 ? KIND_EVENTFD : KIND_PIPE);
 		ep_add(ep, s[i].fd, EPOLLIN | EPOLLET, (uint64_t)i);
 	}
 	for (int keep = 0; keep < 6; keep++) {
 		for (int i = 0; i < 6; i++)
-			sub_signal(&s[i]);
+			subject_fill(&s[i]);
 		for (int i = 0; i < 6; i++)
 			if (i != keep)
-				sub_drain(&s[i]);
+				subject_drain(&s[i]);
 		assert_int_equal(ep_poll(ep, &ev, 1), 1);
 		assert_int_equal(ev.data.u64, keep);
 		assert_int_equal(ep_count(ep), 0);
-		sub_drain(&s[keep]);
+		subject_drain(&s[keep]);
 	}
 	for (int i = 0; i < 6; i++)
-		sub_close(&s[i]);
+		subject_close(&s[i]);
 	close(ep);
 }
 
@@ -516,7 +516,7 @@ static void EP_RDY_10_edge_reports_all_that_is_true(void **state)
 
 static void EP_RDY_11_partial_read_is_no_edge(void **state)
 {
-	struct sub s = sub_with_rest(SUB_OF(state));
+	struct subject s = sub_with_rest(KIND_OF(state));
 	int ep = ep_new();
 
 	ep_add(ep, s.fd, EPOLLIN | EPOLLET, 1);
@@ -531,7 +531,7 @@ static void EP_RDY_11_partial_read_is_no_edge(void **state)
 	/* LT would have reported all the time. */
 	ep_mod(ep, s.fd, EPOLLIN, 1);
 	assert_true(ep_one(ep, EPOLLIN, 1));
-	sub_close(&s);
+	subject_close(&s);
 	close(ep);
 }
 
@@ -550,7 +550,7 @@ static void EP_RDY_12_err_and_hup_need_not_be_asked_for(void **state)
 		assert_int_equal(ep_count(ep), 0);
 		waiter_sleep(&t, BY_WAIT, ep, -1, NULL);
 		close(p[1]);
-		waiter_got(&t, 1);
+		waiter_collected(&t, 1);
 		assert_int_equal(t.ev[0].events, EPOLLHUP);
 		close(p[0]);
 
@@ -630,41 +630,41 @@ static void EP_RDY_14_oneshot_reports_once_until_mod(void **state)
 	static const uint32_t flags[] = {EPOLLONESHOT, EPOLLONESHOT | EPOLLET};
 
 	for (int f = 0; f < 2; f++) {
-		struct sub s = sub_open(SUB_OF(state));
+		struct subject s = subject_new(KIND_OF(state));
 		struct waiter t;
 		int ep = ep_new();
 
 		ep_add(ep, s.fd, EPOLLIN | flags[f], 1);
 		for (int round = 0; round < 3; round++) {
 			waiter_sleep(&t, BY_WAIT, ep, -1, NULL);
-			sub_signal(&s);
-			waiter_got(&t, 1);
+			subject_fill(&s);
+			waiter_collected(&t, 1);
 			assert_int_equal(t.ev[0].events, EPOLLIN);
 			assert_int_equal(ep_count(ep), 0);
-			sub_signal(&s);
+			subject_fill(&s);
 			assert_int_equal(ep_count(ep), 0);
 			/* Re-armed while ready: queued at once. */
 			ep_mod(ep, s.fd, EPOLLIN | flags[f], 1);
 			assert_true(ep_one(ep, EPOLLIN, 1));
 			assert_int_equal(ep_count(ep), 0);
-			sub_drain(&s);
+			subject_drain(&s);
 			ep_mod(ep, s.fd, EPOLLIN | flags[f], 1);
 			assert_int_equal(ep_count(ep), 0);
 		}
-		sub_close(&s);
+		subject_close(&s);
 		close(ep);
 	}
 }
 
 static void EP_RDY_14_hangup_is_not_reported_by_a_spent_item(void **state)
 {
-	enum sub_kind kind = SUB_OF(state);
-	struct sub s = sub_open(kind == SUB_EVENTFD ? SUB_PIPE : kind);
+	enum kind kind = KIND_OF(state);
+	struct subject s = subject_new(kind == KIND_EVENTFD ? KIND_PIPE : kind);
 	int ep = ep_new(), outer = ep_new();
 
 	ep_add(outer, ep, EPOLLIN, 5);
 	ep_add(ep, s.fd, EPOLLIN | EPOLLONESHOT, 1);
-	sub_signal(&s);
+	subject_fill(&s);
 	assert_true(ep_one(outer, EPOLLIN, 5));
 	assert_true(ep_one(ep, EPOLLIN, 1));
 	close(s.peer);
@@ -675,7 +675,7 @@ static void EP_RDY_14_hangup_is_not_reported_by_a_spent_item(void **state)
 	assert_true(ep_one(outer, EPOLLIN, 5));
 	assert_true(ep_one(ep, EPOLLHUP, 1));
 	assert_int_equal(ep_count(ep), 0);
-	sub_close(&s);
+	subject_close(&s);
 	close(ep);
 	close(outer);
 }
@@ -685,22 +685,22 @@ static void EP_RDY_15_oneshot_is_spent_only_by_delivery(void **state)
 	static const uint32_t flags[] = {EPOLLONESHOT, EPOLLONESHOT | EPOLLET};
 
 	for (int f = 0; f < 2; f++) {
-		struct wset w = wset_open(SET_OF(state), flags[f]);
+		struct wset w = wset_open(WSET_OF(state), flags[f]);
 		struct waiter t;
 
 		for (int i = 0; i < w.nsub; i++) {
 			for (int n = 0; n < 3; n++) {
-				sub_signal(&w.sub[i]);
-				sub_drain(&w.sub[i]);
+				subject_fill(&w.sub[i]);
+				subject_drain(&w.sub[i]);
 				assert_int_equal(ep_count(w.ep), 0);
 			}
 		}
 		waiter_sleep(&t, BY_WAIT, w.ep, -1, NULL);
 		for (int n = 0; n < 20; n++)
 			for (int i = 0; i < w.nsub; i++)
-				assert_true(sub_poke_in_vain(&w.sub[i]));
-		sub_signal(&w.sub[0]);
-		waiter_got(&t, w.data[0]);
+				assert_true(subject_poke_in_vain(&w.sub[i]));
+		subject_fill(&w.sub[0]);
+		waiter_collected(&t, w.data[0]);
 		assert_int_equal(ep_count(w.ep), 0);
 		wset_close(&w);
 	}
@@ -713,13 +713,13 @@ static void EP_RDY_16_flag_and_unknown_bits_are_not_reported(void **state)
 					 EPOLLET | EPOLLEXCLUSIVE | EPOLLWAKEUP};
 
 	for (int f = 0; f < 4; f++) {
-		struct sub s = sub_open(SUB_OF(state));
+		struct subject s = subject_new(KIND_OF(state));
 		int ep = ep_new();
 
 		ep_add(ep, s.fd, EPOLLIN | flags[f], 1);
-		sub_signal(&s);
+		subject_fill(&s);
 		assert_true(ep_one(ep, EPOLLIN, 1));
-		sub_close(&s);
+		subject_close(&s);
 		close(ep);
 	}
 }
@@ -727,20 +727,20 @@ static void EP_RDY_16_flag_and_unknown_bits_are_not_reported(void **state)
 /* For every single bit asked for, nothing else comes back. */
 static void EP_RDY_16_only_requested_bits_are_reported(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	struct epoll_event ev;
 	uint32_t full;
 	int ep = ep_new();
 
-	sub_signal(&s);
+	subject_fill(&s);
 	ep_add(ep, s.fd, ALL_POLL_BITS | UNKNOWN_BITS, 1);
 	assert_int_equal(ep_poll(ep, &ev, 1), 1);
 	full = ev.events;
 	switch (s.kind) {
-	case SUB_EVENTFD:
+	case KIND_EVENTFD:
 		assert_int_equal(full, EPOLLIN | EPOLLOUT);
 		break;
-	case SUB_PIPE:
+	case KIND_PIPE:
 		assert_int_equal(full, EPOLLIN | EPOLLRDNORM);
 		break;
 	default:
@@ -756,7 +756,7 @@ static void EP_RDY_16_only_requested_bits_are_reported(void **state)
 		else
 			assert_int_equal(ep_count(ep), 0);
 	}
-	sub_close(&s);
+	subject_close(&s);
 	close(ep);
 }
 
@@ -799,7 +799,7 @@ static void EP_RDY_16_pri_only_if_requested(void **state)
 	s = (int)assert_ok(accept(l, NULL, NULL));
 	ep_add(ep, s, EPOLLPRI, 1);
 	assert_int_equal(send(c, "!", 1, MSG_OOB), 1);
-	assert_int_equal(epoll_wait(ep, &ev, 1, JOIN_MS), 1);
+	assert_int_equal(epoll_wait(ep, &ev, 1, SOON_MS), 1);
 	assert_int_equal(ev.events, EPOLLPRI);
 	ep_mod(ep, s, EPOLLOUT, 1);
 	assert_true(ep_one(ep, EPOLLOUT, 1));
@@ -817,7 +817,7 @@ static void EP_RDY_16_pri_only_if_requested(void **state)
 
 struct spray {
 	struct test_thread t;
-	struct sub s[SPRAY];
+	struct subject s[SPRAY];
 	sem_t go;
 };
 
@@ -830,7 +830,7 @@ static void *spray_main(void *arg)
 		while (sem_wait(&sp->go) == -1)
 			;
 		for (int i = 0; i < SPRAY; i++)
-			ok += sub_poke(&sp->s[(i + r) % SPRAY]);
+			ok += subject_poke(&sp->s[(i + r) % SPRAY]);
 	}
 	return (void *)(intptr_t)ok;
 }
@@ -842,23 +842,23 @@ static void spray_run(enum wset_kind kind, uint32_t flags, bool sleeping, int ma
 
 	sem_init(&sp.go, 0, 0);
 	for (int i = 0; i < SPRAY; i++) {
-		enum sub_kind k = kind == SET_EVENTFD || (kind == SET_MIXED && i % 2 == 0)
-					  ? SUB_EVENTFD
-					  : SUB_PIPE;
+		enum kind k = kind == WSET_EVENTFD || (kind == WSET_MIXED && i % 2 == 0)
+				      ? KIND_EVENTFD
+				      : KIND_PIPE;
 
-		sp.s[i] = sub_open(k);
+		sp.s[i] = subject_new(k);
 		ep_add(ep, sp.s[i].fd, EPOLLIN | flags, (uint64_t)i);
 	}
 	thread_start(&sp.t, spray_main, &sp);
 	for (int r = 0; r < SPRAY_ROUNDS; r++) {
 		bool seen[SPRAY] = {false};
 		int left = SPRAY;
-		int64_t end = now_ms() + JOIN_MS;
+		int64_t end = now_ms() + SOON_MS;
 
 		sem_post(&sp.go);
 		while (left > 0 && now_ms() < end) {
 			struct epoll_event ev[SPRAY];
-			int n = epoll_wait(ep, ev, max, sleeping ? JOIN_MS : 0);
+			int n = epoll_wait(ep, ev, max, sleeping ? SOON_MS : 0);
 
 			for (int i = 0; i < n; i++) {
 				uint64_t d = ev[i].data.u64;
@@ -868,7 +868,7 @@ static void spray_run(enum wset_kind kind, uint32_t flags, bool sleeping, int ma
 				assert_false(seen[d]);
 				seen[d] = true;
 				left--;
-				sub_drain(&sp.s[d]);
+				subject_drain(&sp.s[d]);
 				if ((flags & EPOLLONESHOT) != 0)
 					ep_mod(ep, sp.s[d].fd, EPOLLIN | flags, d);
 			}
@@ -876,38 +876,38 @@ static void spray_run(enum wset_kind kind, uint32_t flags, bool sleeping, int ma
 		assert_int_equal(left, 0);
 		assert_int_equal(ep_count(ep), 0);
 	}
-	assert_true(thread_join(&sp.t, JOIN_MS));
+	assert_true(thread_join(&sp.t, SOON_MS));
 	assert_int_equal((intptr_t)sp.t.ret, SPRAY * SPRAY_ROUNDS);
 	for (int i = 0; i < SPRAY; i++)
-		sub_close(&sp.s[i]);
+		subject_close(&sp.s[i]);
 	sem_destroy(&sp.go);
 	close(ep);
 }
 
 static void EP_RDY_17_edges_during_a_collection_are_not_lost(void **state)
 {
-	spray_run(SET_OF(state), EPOLLET, true, SPRAY);
-	spray_run(SET_OF(state), EPOLLET, true, 3);
-	spray_run(SET_OF(state), EPOLLET, false, SPRAY);
-	spray_run(SET_OF(state), EPOLLET, false, 1);
+	spray_run(WSET_OF(state), EPOLLET, true, SPRAY);
+	spray_run(WSET_OF(state), EPOLLET, true, 3);
+	spray_run(WSET_OF(state), EPOLLET, false, SPRAY);
+	spray_run(WSET_OF(state), EPOLLET, false, 1);
 }
 
 static void EP_RDY_17_oneshot_and_level_items_are_not_lost(void **state)
 {
-	spray_run(SET_OF(state), EPOLLONESHOT, true, SPRAY);
-	spray_run(SET_OF(state), EPOLLONESHOT, false, 2);
-	spray_run(SET_OF(state), 0, true, 5);
+	spray_run(WSET_OF(state), EPOLLONESHOT, true, SPRAY);
+	spray_run(WSET_OF(state), EPOLLONESHOT, false, 2);
+	spray_run(WSET_OF(state), 0, true, 5);
 }
 
 static void EP_RDY_18_visible_when_the_write_has_returned(void **state)
 {
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 
 	for (int round = 0; round < 200; round++) {
 		for (int i = 0; i < w.nsub; i++) {
-			sub_signal(&w.sub[i]);
+			subject_fill(&w.sub[i]);
 			assert_true(ep_one(w.ep, EPOLLIN, w.data[i]));
-			sub_drain(&w.sub[i]);
+			subject_drain(&w.sub[i]);
 			assert_int_equal(ep_count(w.ep), 0);
 		}
 	}
@@ -982,10 +982,10 @@ static void write_in_handler(int sig)
 static void EP_RDY_18_visible_after_a_write_in_a_signal_handler(void **state)
 {
 	struct sigaction sa = {.sa_handler = write_in_handler}, old;
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	int ep = ep_new();
 
-	handler_fd = s.kind == SUB_EVENTFD ? s.fd : s.peer;
+	handler_fd = s.kind == KIND_EVENTFD ? s.fd : s.peer;
 	assert_ok(sigaction(SIGUSR1, &sa, &old));
 	ep_add(ep, s.fd, EPOLLIN | EPOLLET, 1);
 	for (int i = 0; i < 20; i++) {
@@ -994,14 +994,14 @@ static void EP_RDY_18_visible_after_a_write_in_a_signal_handler(void **state)
 		assert_int_equal(ep_count(ep), 0);
 	}
 	assert_ok(sigaction(SIGUSR1, &old, NULL));
-	sub_close(&s);
+	subject_close(&s);
 	close(ep);
 }
 
 /* Written in one thread, seen by a wait without timeout in another. */
 struct relay {
 	struct test_thread t;
-	const struct sub *s;
+	const struct subject *s;
 	sem_t ask, answer;
 	bool stop;
 };
@@ -1015,14 +1015,14 @@ static void *relay_main(void *arg)
 			;
 		if (r->stop)
 			return NULL;
-		sub_poke(r->s);
+		subject_poke(r->s);
 		sem_post(&r->answer);
 	}
 }
 
 static void EP_RDY_18_visible_in_another_thread(void **state)
 {
-	struct wset w = wset_open(SET_OF(state), EPOLLET);
+	struct wset w = wset_open(WSET_OF(state), EPOLLET);
 
 	for (int i = 0; i < w.nsub; i++) {
 		struct relay r = {.s = &w.sub[i]};
@@ -1038,10 +1038,10 @@ static void EP_RDY_18_visible_in_another_thread(void **state)
 		}
 		r.stop = true;
 		sem_post(&r.ask);
-		assert_true(thread_join(&r.t, JOIN_MS));
+		assert_true(thread_join(&r.t, SOON_MS));
 		sem_destroy(&r.ask);
 		sem_destroy(&r.answer);
-		sub_drain(&w.sub[i]);
+		subject_drain(&w.sub[i]);
 		if (w.inner >= 0)
 			ep_count(w.inner);
 	}
@@ -1050,7 +1050,7 @@ static void EP_RDY_18_visible_in_another_thread(void **state)
 
 static void EP_RDY_19_newest_registration_is_called_first(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	struct epoll_event ev[4];
 	int ep = ep_new(), d[3];
 
@@ -1058,30 +1058,30 @@ static void EP_RDY_19_newest_registration_is_called_first(void **state)
 		d[i] = dup_of(s.fd);
 		ep_add(ep, d[i], EPOLLIN | EPOLLET, (uint64_t)i);
 	}
-	sub_signal(&s);
+	subject_fill(&s);
 	assert_int_equal(ep_poll(ep, ev, 4), 3);
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(ev[i].data.u64, 2 - i);
 	/* MOD does not make an item newer, DEL and ADD does. */
-	sub_drain(&s);
+	subject_drain(&s);
 	ep_mod(ep, d[0], EPOLLIN | EPOLLET, 0);
 	ep_del(ep, d[1]);
 	ep_add(ep, d[1], EPOLLIN | EPOLLET, 1);
-	sub_signal(&s);
+	subject_fill(&s);
 	assert_int_equal(ep_poll(ep, ev, 4), 3);
 	assert_int_equal(ev[0].data.u64, 1);
 	assert_int_equal(ev[1].data.u64, 2);
 	assert_int_equal(ev[2].data.u64, 0);
 	for (int i = 0; i < 3; i++)
 		close(d[i]);
-	sub_close(&s);
+	subject_close(&s);
 	close(ep);
 }
 
 /* Over several epolls the order shows in an outer epoll that watches them all. */
 static void EP_RDY_19_newest_epoll_is_called_first(void **state)
 {
-	struct sub s = sub_open(SUB_OF(state));
+	struct subject s = subject_new(KIND_OF(state));
 	struct epoll_event ev[4];
 	int e[3], outer = ep_new();
 
@@ -1092,59 +1092,59 @@ static void EP_RDY_19_newest_epoll_is_called_first(void **state)
 	ep_add(e[1], s.fd, EPOLLIN, 1);
 	ep_add(e[0], s.fd, EPOLLIN, 1);
 	ep_add(e[2], s.fd, EPOLLIN, 1);
-	sub_signal(&s);
+	subject_fill(&s);
 	assert_int_equal(ep_poll(outer, ev, 4), 3);
 	assert_int_equal(ev[0].data.u64, 2);
 	assert_int_equal(ev[1].data.u64, 0);
 	assert_int_equal(ev[2].data.u64, 1);
 	for (int i = 0; i < 3; i++)
 		close(e[i]);
-	sub_close(&s);
+	subject_close(&s);
 	close(outer);
 }
 
 int main(void)
 {
 	static const struct CMUnitTest ep_rdy[] = {
-		EACH_SUB(EP_RDY_01_three_ways_onto_the_list),
-		EACH_SET(EP_RDY_01_level_triggered_item_stays_after_delivery),
+		EACH_KIND(EP_RDY_01_three_ways_onto_the_list),
+		EACH_WSET(EP_RDY_01_level_triggered_item_stays_after_delivery),
 		cmocka_unit_test(EP_RDY_02_out_item_ignores_a_write_to_an_eventfd),
-		EACH_SUB(EP_RDY_02_in_item_ignores_a_read),
+		EACH_KIND(EP_RDY_02_in_item_ignores_a_read),
 		cmocka_unit_test(EP_RDY_02_item_without_the_bits_does_not_wake_a_sleeper),
 		cmocka_unit_test(EP_RDY_02_no_key_passes_every_filter),
 		cmocka_unit_test(EP_RDY_03_report_is_the_state_at_collection),
-		EACH_SET(EP_RDY_03_wake_in_vain_is_not_reported),
-		EACH_SUB(EP_RDY_04_disabled_item_ignores_everything),
-		EACH_SUB(EP_RDY_04_disabled_item_does_not_wake_a_sleeper),
-		EACH_SUB(EP_RDY_05_further_callback_does_not_move_the_item),
-		EACH_SUB(EP_RDY_05_further_callback_wakes_the_pollers),
-		EACH_SUB(EP_RDY_06_every_write_is_an_edge),
+		EACH_WSET(EP_RDY_03_wake_in_vain_is_not_reported),
+		EACH_KIND(EP_RDY_04_disabled_item_ignores_everything),
+		EACH_KIND(EP_RDY_04_disabled_item_does_not_wake_a_sleeper),
+		EACH_KIND(EP_RDY_05_further_callback_does_not_move_the_item),
+		EACH_KIND(EP_RDY_05_further_callback_wakes_the_pollers),
+		EACH_KIND(EP_RDY_06_every_write_is_an_edge),
 		cmocka_unit_test(EP_RDY_06_writing_zero_is_an_edge),
 		cmocka_unit_test(EP_RDY_06_every_read_of_an_eventfd_is_an_edge_for_out),
-		EACH_SET(EP_RDY_07_edges_before_a_collection_are_one_event),
-		EACH_SUB(EP_RDY_08_no_more_events_than_edges),
-		EACH_SET(EP_RDY_09_stale_edge_is_dropped),
+		EACH_WSET(EP_RDY_07_edges_before_a_collection_are_one_event),
+		EACH_KIND(EP_RDY_08_no_more_events_than_edges),
+		EACH_WSET(EP_RDY_09_stale_edge_is_dropped),
 		cmocka_unit_test(EP_RDY_09_stale_items_beside_ready_ones),
 		cmocka_unit_test(EP_RDY_10_edge_reports_all_that_is_true),
-		EACH_SUB(EP_RDY_11_partial_read_is_no_edge),
+		EACH_KIND(EP_RDY_11_partial_read_is_no_edge),
 		cmocka_unit_test(EP_RDY_12_err_and_hup_need_not_be_asked_for),
 		cmocka_unit_test(EP_RDY_13_err_needs_a_callback_that_passes),
-		EACH_SUB(EP_RDY_14_oneshot_reports_once_until_mod),
-		EACH_SUB(EP_RDY_14_hangup_is_not_reported_by_a_spent_item),
-		EACH_SET(EP_RDY_15_oneshot_is_spent_only_by_delivery),
-		EACH_SUB(EP_RDY_16_flag_and_unknown_bits_are_not_reported),
-		EACH_SUB(EP_RDY_16_only_requested_bits_are_reported),
+		EACH_KIND(EP_RDY_14_oneshot_reports_once_until_mod),
+		EACH_KIND(EP_RDY_14_hangup_is_not_reported_by_a_spent_item),
+		EACH_WSET(EP_RDY_15_oneshot_is_spent_only_by_delivery),
+		EACH_KIND(EP_RDY_16_flag_and_unknown_bits_are_not_reported),
+		EACH_KIND(EP_RDY_16_only_requested_bits_are_reported),
 		cmocka_unit_test(EP_RDY_16_rdhup_only_if_requested),
 		cmocka_unit_test(EP_RDY_16_pri_only_if_requested),
-		EACH_FLAT_SET(EP_RDY_17_edges_during_a_collection_are_not_lost),
-		EACH_FLAT_SET(EP_RDY_17_oneshot_and_level_items_are_not_lost),
-		EACH_SET(EP_RDY_18_visible_when_the_write_has_returned),
+		EACH_FLAT_WSET(EP_RDY_17_edges_during_a_collection_are_not_lost),
+		EACH_FLAT_WSET(EP_RDY_17_oneshot_and_level_items_are_not_lost),
+		EACH_WSET(EP_RDY_18_visible_when_the_write_has_returned),
 		cmocka_unit_test(EP_RDY_18_visible_by_every_way_of_writing),
 		cmocka_unit_test(EP_RDY_18_visible_after_a_write_by_stdio),
-		EACH_SUB(EP_RDY_18_visible_after_a_write_in_a_signal_handler),
-		EACH_SET(EP_RDY_18_visible_in_another_thread),
-		EACH_SUB(EP_RDY_19_newest_registration_is_called_first),
-		EACH_SUB(EP_RDY_19_newest_epoll_is_called_first),
+		EACH_KIND(EP_RDY_18_visible_after_a_write_in_a_signal_handler),
+		EACH_WSET(EP_RDY_18_visible_in_another_thread),
+		EACH_KIND(EP_RDY_19_newest_registration_is_called_first),
+		EACH_KIND(EP_RDY_19_newest_epoll_is_called_first),
 	};
 
 	return run_group(ep_rdy);

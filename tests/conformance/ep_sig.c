@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* EP-SIG: signals that arrive before, during and after a wait. */
-#include "waits.h"
+#include "waiting.h"
 
 #include <sys/time.h>
 
@@ -103,7 +103,7 @@ static void EP_SIG_01_event_wins_over_a_pending_signal(void **state)
 	sigset_t before = block(SIGUSR1), none = set_of(0);
 
 	for (int e = 0; e < ENTRIES; e++) {
-		struct wset w = wset_open(SET_OF(state), 0);
+		struct wset w = wset_open(WSET_OF(state), 0);
 		struct epoll_event ev[4];
 
 		if (!entry_takes_mask(e)) {
@@ -111,14 +111,14 @@ static void EP_SIG_01_event_wins_over_a_pending_signal(void **state)
 			continue;
 		}
 		for (int i = 0; i < w.nsub; i++) {
-			sub_signal(&w.sub[i]);
+			subject_fill(&w.sub[i]);
 			raise(SIGUSR1);
 			assert_int_equal(wait_by(e, w.ep, ev, 4, -1, &none), 1);
 			assert_int_equal(ev[0].data.u64, w.data[i]);
 			assert_int_equal(wait_by(e, w.ep, ev, 4, 100, &none), 1);
 			assert_int_equal(runs, 0);
 			swallow(SIGUSR1);
-			sub_drain(&w.sub[i]);
+			subject_drain(&w.sub[i]);
 		}
 		wset_close(&w);
 	}
@@ -144,10 +144,10 @@ static void stop_storm(void)
 static void EP_SIG_01_ready_set_never_gives_eintr(void **state)
 {
 	struct sigaction old = handle(SIGALRM, count_run, 0);
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	int64_t end = now_ms() + 60;
 
-	sub_signal(&w.sub[0]);
+	subject_fill(&w.sub[0]);
 	start_storm(100);
 	while (now_ms() < end || runs == 0) {
 		struct epoll_event ev[4];
@@ -169,14 +169,14 @@ static void interrupted(struct waiter *t, int sig)
 {
 	assert_int_equal(pthread_kill(t->t.id, sig), 0);
 	waiter_join(t);
-	assert_int_equal(t->ret, -1);
+	assert_int_equal(t->n, -1);
 	assert_int_equal(t->err, EINTR);
 }
 
 static void EP_SIG_02_handler_ends_the_sleep(void **state)
 {
 	static const int flags[] = {0, SA_RESTART};
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	struct waiter t;
 
 	for (int f = 0; f < 2; f++) {
@@ -189,9 +189,9 @@ static void EP_SIG_02_handler_ends_the_sleep(void **state)
 			assert_int_equal(runs, 1);
 			/* The set works as before. */
 			waiter_sleep(&t, e, w.ep, -1, NULL);
-			sub_signal(&w.sub[w.nsub - 1]);
-			waiter_got(&t, w.data[w.nsub - 1]);
-			sub_drain(&w.sub[w.nsub - 1]);
+			subject_fill(&w.sub[w.nsub - 1]);
+			waiter_collected(&t, w.data[w.nsub - 1]);
+			subject_drain(&w.sub[w.nsub - 1]);
 		}
 		restore(SIGUSR1, &old);
 	}
@@ -217,7 +217,7 @@ static void EP_SIG_02_handler_ends_the_sleep_on_an_empty_epoll(void **state)
 static void EP_SIG_02_other_sleepers_sleep_on(void **state)
 {
 	struct sigaction old = handle(SIGUSR1, count_run, SA_RESTART);
-	struct wset w = wset_open(SET_OF(state), EPOLLET);
+	struct wset w = wset_open(WSET_OF(state), EPOLLET);
 	struct waiter t[3];
 
 	for (int i = 0; i < 3; i++)
@@ -226,8 +226,8 @@ static void EP_SIG_02_other_sleepers_sleep_on(void **state)
 	assert_true(thread_asleep(&t[0].t));
 	assert_true(thread_asleep(&t[2].t));
 	interrupted(&t[2], SIGUSR1);
-	sub_signal(&w.sub[0]);
-	waiter_got(&t[0], w.data[0]);
+	subject_fill(&w.sub[0]);
+	waiter_collected(&t[0], w.data[0]);
 	wset_close(&w);
 	restore(SIGUSR1, &old);
 }
@@ -258,7 +258,7 @@ static void *jumper_main(void *arg)
 static void EP_SIG_02_handler_may_jump_out_of_the_wait(void **state)
 {
 	struct sigaction old = handle(SIGUSR1, jump_out, 0);
-	struct wset w = wset_open(SET_OF(state), EPOLLONESHOT);
+	struct wset w = wset_open(WSET_OF(state), EPOLLONESHOT);
 
 	for (int round = 0; round < 10; round++) {
 		struct test_thread j;
@@ -269,12 +269,12 @@ static void EP_SIG_02_handler_may_jump_out_of_the_wait(void **state)
 		thread_start(&j, jumper_main, NULL);
 		assert_true(thread_asleep(&j));
 		assert_int_equal(pthread_kill(j.id, SIGUSR1), 0);
-		assert_true(thread_join(&j, JOIN_MS));
+		assert_true(thread_join(&j, SOON_MS));
 		assert_ptr_equal(j.ret, &jumper_ep);
 		waiter_sleep(&t, BY_WAIT, w.ep, -1, NULL);
-		sub_signal(&w.sub[i]);
-		waiter_got(&t, w.data[i]);
-		sub_drain(&w.sub[i]);
+		subject_fill(&w.sub[i]);
+		waiter_collected(&t, w.data[i]);
+		subject_drain(&w.sub[i]);
 		for (int k = 0; k < w.nsub; k++)
 			ep_mod(w.data[k] == WSET_INNER ? w.inner : w.ep, w.sub[k].fd,
 			       EPOLLIN | EPOLLONESHOT, (uint64_t)k + 1);
@@ -289,7 +289,7 @@ static void EP_SIG_03_ignored_signals_do_not_interrupt(void **state)
 {
 	static const int sigs[] = {SIGUSR2, SIGCHLD, SIGWINCH, SIGURG};
 	struct sigaction old = handle(SIGUSR2, SIG_IGN, 0);
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	struct waiter t;
 
 	for (int e = 0; e < ENTRIES; e++) {
@@ -298,15 +298,15 @@ static void EP_SIG_03_ignored_signals_do_not_interrupt(void **state)
 			assert_int_equal(pthread_kill(t.t.id, sigs[n]), 0);
 			assert_true(thread_asleep(&t.t));
 		}
-		sub_signal(&w.sub[0]);
-		waiter_got(&t, w.data[0]);
-		sub_drain(&w.sub[0]);
+		subject_fill(&w.sub[0]);
+		waiter_collected(&t, w.data[0]);
+		subject_drain(&w.sub[0]);
 		/* Nor do they shorten or lengthen a wait that has an end. */
 		waiter_start(&t, e, w.ep, 15, NULL);
 		for (int n = 0; n < 4; n++)
 			pthread_kill(t.t.id, sigs[n]);
 		waiter_join(&t);
-		assert_int_equal(t.ret, 0);
+		assert_int_equal(t.n, 0);
 		assert_true(t.ns >= 15000000);
 	}
 	wset_close(&w);
@@ -320,15 +320,15 @@ static int child_set(enum wset_kind kind, bool ready)
 	uint64_t one = 1;
 
 	child_check(ep >= 0);
-	if (kind == SET_NESTED || kind == SET_NESTED_MIXED) {
+	if (kind == WSET_NESTED || kind == WSET_NESTED_MIXED) {
 		top = epoll_create1(0);
 		child_check(ep_ctl(top, EPOLL_CTL_ADD, ep, EPOLLIN, WSET_INNER) == 0);
 	}
-	if (kind != SET_PIPE) {
+	if (kind != WSET_PIPE) {
 		fd = eventfd(0, 0);
 		child_check(ep_ctl(ep, EPOLL_CTL_ADD, fd, EPOLLIN, 1) == 0);
 	}
-	if (kind == SET_PIPE || kind == SET_MIXED || kind == SET_NESTED_MIXED) {
+	if (kind == WSET_PIPE || kind == WSET_MIXED || kind == WSET_NESTED_MIXED) {
 		child_check(pipe(p) == 0);
 		child_check(ep_ctl(ep, EPOLL_CTL_ADD, p[0], EPOLLIN, 2) == 0);
 	}
@@ -371,7 +371,7 @@ static int child_waits_for_ever(void *arg)
 static void EP_SIG_04_stop_and_continue_give_eintr(void **state)
 {
 	for (int e = 0; e < ENTRIES; e++) {
-		struct child_job job = {.kind = SET_OF(state), .how = e};
+		struct child_job job = {.kind = WSET_OF(state), .how = e};
 		pid_t pid = child_start(child_waits_once, &job);
 		int status = -1;
 		bool ended = false;
@@ -404,7 +404,7 @@ static void EP_SIG_05_timeout_zero_never_gives_eintr(void **state)
 {
 	struct sigaction old = handle(SIGUSR1, count_run, 0);
 	sigset_t before = block(SIGUSR1), none = set_of(0);
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	struct epoll_event ev[4];
 
 	for (int e = 0; e < ENTRIES; e++) {
@@ -423,7 +423,7 @@ static void EP_SIG_05_timeout_zero_never_gives_eintr(void **state)
 static void EP_SIG_05_timeout_zero_in_a_storm_of_signals(void **state)
 {
 	struct sigaction old = handle(SIGALRM, count_run, 0);
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	int64_t end = now_ms() + 60;
 
 	start_storm(100);
@@ -448,7 +448,7 @@ static void EP_SIG_06_pending_signal_ends_an_empty_wait(void **state)
 {
 	struct sigaction old = handle(SIGUSR1, count_run, SA_RESTART);
 	sigset_t before = block(SIGUSR1), temp = set_of(SIGUSR2);
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	struct epoll_event ev[4];
 
 	for (int e = 0; e < ENTRIES; e++) {
@@ -497,6 +497,7 @@ static void masked_sleep(struct masked_wait *m, enum entry how, int ep, int outs
 	memset(m, 0, sizeof(*m));
 	m->w.how = how;
 	m->w.ep = ep;
+	m->w.max = 8;
 	m->w.ms = -1;
 	m->w.mask = inside;
 	m->outside = set_of(outside);
@@ -507,7 +508,7 @@ static void masked_sleep(struct masked_wait *m, enum entry how, int ep, int outs
 static void EP_SIG_06_signal_let_in_during_the_sleep(void **state)
 {
 	struct sigaction old = handle(SIGUSR1, count_run, SA_RESTART);
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	sigset_t temp = set_of(SIGUSR2);
 	struct masked_wait m;
 
@@ -529,7 +530,7 @@ static void EP_SIG_06_signal_let_in_during_the_sleep(void **state)
 static void EP_SIG_06_signal_kept_out_during_the_sleep(void **state)
 {
 	struct sigaction old = handle(SIGUSR1, count_run, 0);
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	sigset_t temp = set_of(SIGUSR1);
 	struct masked_wait m;
 
@@ -541,12 +542,12 @@ static void EP_SIG_06_signal_kept_out_during_the_sleep(void **state)
 		assert_int_equal(pthread_kill(m.w.t.id, SIGUSR1), 0);
 		assert_true(thread_asleep(&m.w.t));
 		assert_int_equal(runs, 0);
-		sub_signal(&w.sub[0]);
-		waiter_got(&m.w, w.data[0]);
+		subject_fill(&w.sub[0]);
+		waiter_collected(&m.w, w.data[0]);
 		assert_int_equal(runs, 1);
 		assert_int_equal(handler_masked(SIGUSR2), 1);
 		assert_true(m.restored);
-		sub_drain(&w.sub[0]);
+		subject_drain(&w.sub[0]);
 	}
 	wset_close(&w);
 	restore(SIGUSR1, &old);
@@ -557,7 +558,7 @@ static void EP_SIG_06_other_endings_leave_the_signal_pending(void **state)
 {
 	struct sigaction old = handle(SIGUSR1, count_run, 0);
 	sigset_t before = block(SIGUSR1), none = set_of(0);
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	struct epoll_event ev[4], *bad = (struct epoll_event *)8;
 
 	for (int e = 0; e < ENTRIES; e++) {
@@ -569,11 +570,11 @@ static void EP_SIG_06_other_endings_leave_the_signal_pending(void **state)
 		assert_errno(wait_by(e, w.ep, ev, 0, -1, &none), EINVAL);
 		assert_errno(wait_by(e, w.ep, ev, -1, -1, &none), EINVAL);
 		assert_int_equal(wait_by(e, w.ep, ev, 4, 0, &none), 0);
-		sub_signal(&w.sub[0]);
+		subject_fill(&w.sub[0]);
 		assert_errno(wait_by(e, w.ep, bad, 4, -1, &none), EFAULT);
 		assert_int_equal(wait_by(e, w.ep, ev, 4, -1, &none), 1);
 		assert_int_equal(wait_by(e, w.ep, ev, 4, 10, &none), 1);
-		sub_drain(&w.sub[0]);
+		subject_drain(&w.sub[0]);
 		assert_true(is_pending(SIGUSR1));
 		assert_true(is_blocked(SIGUSR1));
 		assert_int_equal(runs, 0);
@@ -588,7 +589,7 @@ static void EP_SIG_06_signal_blocked_on_both_sides_waits(void **state)
 {
 	struct sigaction old = handle(SIGUSR1, count_run, 0);
 	sigset_t before = block(SIGUSR1), temp = set_of(SIGUSR1), full;
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	struct epoll_event ev[4];
 
 	/* A full set may be given; SIGKILL and SIGSTOP in it are left out. */
@@ -631,7 +632,7 @@ static void EP_SIG_06_no_window_between_mask_and_wait(void **state)
 {
 	struct sigaction old = handle(SIGUSR1, count_run, SA_RESTART);
 	sigset_t before = block(SIGUSR1), none = set_of(0);
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	struct epoll_event ev[4];
 
 	for (int round = 0; round < 100; round++) {
@@ -645,7 +646,7 @@ static void EP_SIG_06_no_window_between_mask_and_wait(void **state)
 		} while (!entry_takes_mask(e));
 		assert_errno(wait_by(e, w.ep, ev, 4, 30000, &none), EINTR);
 		assert_int_equal(runs, 1);
-		assert_true(thread_join(&s.t, JOIN_MS));
+		assert_true(thread_join(&s.t, SOON_MS));
 	}
 	wset_close(&w);
 	unblock_to(&before);
@@ -658,14 +659,14 @@ static void EP_SIG_07_fatal_signal_ends_a_busy_thread(void **state)
 
 	for (int n = 0; n < 4; n++) {
 		for (int ready = 0; ready < 2; ready++) {
-			struct child_job job = {.kind = SET_OF(state),
+			struct child_job job = {.kind = WSET_OF(state),
 						.how = (n * 2 + ready) % ENTRIES,
 						.ready = ready == 1};
 			pid_t pid = child_start(child_waits_for_ever, &job);
 			int status;
 
 			if (ready == 0)
-				assert_true(process_reaches(pid, 'S', JOIN_MS));
+				assert_true(process_reaches(pid, 'S', SOON_MS));
 			else
 				sleep_ms(5);
 			assert_ok(kill(pid, sigs[n]));
@@ -683,7 +684,7 @@ static void EP_SIG_08_event_survives_eintr(void **state)
 	struct sigaction old = handle(SIGUSR1, count_run, SA_RESTART);
 
 	for (int round = 0; round < 60; round++) {
-		struct wset w = wset_open(SET_OF(state), flags[round % 2]);
+		struct wset w = wset_open(WSET_OF(state), flags[round % 2]);
 		struct waiter t;
 		int i = round % w.nsub;
 
@@ -692,14 +693,14 @@ static void EP_SIG_08_event_survives_eintr(void **state)
 			assert_true(thread_asleep(&t.t));
 		if (round % 4 < 2)
 			pthread_kill(t.t.id, SIGUSR1);
-		sub_signal(&w.sub[i]);
+		subject_fill(&w.sub[i]);
 		if (round % 4 >= 2)
 			pthread_kill(t.t.id, SIGUSR1);
 		waiter_join(&t);
-		if (t.ret == 1) {
+		if (t.n == 1) {
 			assert_int_equal(t.ev[0].data.u64, w.data[i]);
 		} else {
-			assert_int_equal(t.ret, -1);
+			assert_int_equal(t.n, -1);
 			assert_int_equal(t.err, EINTR);
 			assert_true(ep_one(w.ep, EPOLLIN, w.data[i]));
 		}
@@ -709,13 +710,13 @@ static void EP_SIG_08_event_survives_eintr(void **state)
 	restore(SIGUSR1, &old);
 }
 
-static struct sub handler_sub;
+static struct subject handler_sub;
 
 static void signal_sub(int sig)
 {
 	(void)sig;
 	__atomic_add_fetch(&runs_count, 1, __ATOMIC_SEQ_CST);
-	sub_poke(&handler_sub);
+	subject_poke(&handler_sub);
 }
 
 /* The event that the handler makes comes too late for the wait that it ended. */
@@ -724,7 +725,7 @@ static void EP_SIG_08_event_made_by_the_handler_stays_queued(void **state)
 	struct sigaction old = handle(SIGUSR1, signal_sub, SA_RESTART);
 
 	for (int e = 0; e < ENTRIES; e++) {
-		struct wset w = wset_open(SET_OF(state), EPOLLET);
+		struct wset w = wset_open(WSET_OF(state), EPOLLET);
 		struct waiter t;
 
 		handler_sub = w.sub[e % w.nsub];
@@ -740,25 +741,25 @@ static void EP_SIG_08_event_made_by_the_handler_stays_queued(void **state)
 int main(void)
 {
 	static const struct CMUnitTest ep_sig[] = {
-		EACH_SET(EP_SIG_01_event_wins_over_a_pending_signal),
-		EACH_SET(EP_SIG_01_ready_set_never_gives_eintr),
-		EACH_SET(EP_SIG_02_handler_ends_the_sleep),
+		EACH_WSET(EP_SIG_01_event_wins_over_a_pending_signal),
+		EACH_WSET(EP_SIG_01_ready_set_never_gives_eintr),
+		EACH_WSET(EP_SIG_02_handler_ends_the_sleep),
 		cmocka_unit_test(EP_SIG_02_handler_ends_the_sleep_on_an_empty_epoll),
-		EACH_SET(EP_SIG_02_other_sleepers_sleep_on),
-		EACH_SET(EP_SIG_02_handler_may_jump_out_of_the_wait),
-		EACH_SET(EP_SIG_03_ignored_signals_do_not_interrupt),
-		EACH_SET(EP_SIG_04_stop_and_continue_give_eintr),
-		EACH_SET(EP_SIG_05_timeout_zero_never_gives_eintr),
-		EACH_SET(EP_SIG_05_timeout_zero_in_a_storm_of_signals),
-		EACH_SET(EP_SIG_06_pending_signal_ends_an_empty_wait),
-		EACH_SET(EP_SIG_06_signal_let_in_during_the_sleep),
-		EACH_SET(EP_SIG_06_signal_kept_out_during_the_sleep),
-		EACH_SET(EP_SIG_06_other_endings_leave_the_signal_pending),
-		EACH_SET(EP_SIG_06_signal_blocked_on_both_sides_waits),
-		EACH_SET(EP_SIG_06_no_window_between_mask_and_wait),
-		EACH_SET(EP_SIG_07_fatal_signal_ends_a_busy_thread),
-		EACH_SET(EP_SIG_08_event_survives_eintr),
-		EACH_SET(EP_SIG_08_event_made_by_the_handler_stays_queued),
+		EACH_WSET(EP_SIG_02_other_sleepers_sleep_on),
+		EACH_WSET(EP_SIG_02_handler_may_jump_out_of_the_wait),
+		EACH_WSET(EP_SIG_03_ignored_signals_do_not_interrupt),
+		EACH_WSET(EP_SIG_04_stop_and_continue_give_eintr),
+		EACH_WSET(EP_SIG_05_timeout_zero_never_gives_eintr),
+		EACH_WSET(EP_SIG_05_timeout_zero_in_a_storm_of_signals),
+		EACH_WSET(EP_SIG_06_pending_signal_ends_an_empty_wait),
+		EACH_WSET(EP_SIG_06_signal_let_in_during_the_sleep),
+		EACH_WSET(EP_SIG_06_signal_kept_out_during_the_sleep),
+		EACH_WSET(EP_SIG_06_other_endings_leave_the_signal_pending),
+		EACH_WSET(EP_SIG_06_signal_blocked_on_both_sides_waits),
+		EACH_WSET(EP_SIG_06_no_window_between_mask_and_wait),
+		EACH_WSET(EP_SIG_07_fatal_signal_ends_a_busy_thread),
+		EACH_WSET(EP_SIG_08_event_survives_eintr),
+		EACH_WSET(EP_SIG_08_event_made_by_the_handler_stays_queued),
 	};
 
 	return run_group(ep_sig);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* EP-TMO: how long a wait lasts. */
-#include "waits.h"
+#include "waiting.h"
 
 #include <sys/mman.h>
 #include <sys/utsname.h>
@@ -16,16 +16,16 @@ static int wait2(int ep, struct epoll_event *ev, int max, long sec, long nsec)
 
 static void EP_TMO_01_zero_returns_what_is_ready(void **state)
 {
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	struct epoll_event ev[4];
 
 	for (int e = 0; e < ENTRIES; e++) {
 		for (int i = 0; i < w.nsub; i++) {
 			assert_int_equal(wait_by(e, w.ep, ev, 4, 0, NULL), 0);
-			sub_signal(&w.sub[i]);
+			subject_fill(&w.sub[i]);
 			assert_int_equal(wait_by(e, w.ep, ev, 4, 0, NULL), 1);
 			assert_int_equal(ev[0].data.u64, w.data[i]);
-			sub_drain(&w.sub[i]);
+			subject_drain(&w.sub[i]);
 		}
 	}
 	wset_close(&w);
@@ -45,7 +45,7 @@ static void EP_TMO_01_zero_on_an_empty_epoll(void **state)
 static void EP_TMO_02_negative_waits_without_limit(void **state)
 {
 	static const int negative[] = {-1, -5, INT_MIN, -1000000};
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	struct waiter t;
 
 	for (int e = 0; e < ENTRIES; e++) {
@@ -53,9 +53,9 @@ static void EP_TMO_02_negative_waits_without_limit(void **state)
 			int i = (e + n) % w.nsub;
 
 			waiter_sleep(&t, e, w.ep, negative[n], NULL);
-			sub_signal(&w.sub[i]);
-			waiter_got(&t, w.data[i]);
-			sub_drain(&w.sub[i]);
+			subject_fill(&w.sub[i]);
+			waiter_collected(&t, w.data[i]);
+			subject_drain(&w.sub[i]);
 		}
 	}
 	wset_close(&w);
@@ -63,10 +63,10 @@ static void EP_TMO_02_negative_waits_without_limit(void **state)
 
 static void EP_TMO_02_negative_with_a_ready_event(void **state)
 {
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	struct epoll_event ev[4];
 
-	sub_signal(&w.sub[0]);
+	subject_fill(&w.sub[0]);
 	for (int e = 0; e < ENTRIES; e++) {
 		assert_int_equal(wait_by(e, w.ep, ev, 4, -5, NULL), 1);
 		assert_int_equal(wait_by(e, w.ep, ev, 4, INT_MIN, NULL), 1);
@@ -77,7 +77,7 @@ static void EP_TMO_02_negative_with_a_ready_event(void **state)
 static void EP_TMO_03_never_returns_before_the_deadline(void **state)
 {
 	static const int ms[] = {1, 2, 7, 20};
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	struct epoll_event ev[4];
 
 	for (int e = 0; e < ENTRIES; e++) {
@@ -109,15 +109,15 @@ static void EP_TMO_03_empty_epoll_waits_for_the_deadline(void **state)
 /* An event in the middle of a long wait ends it. */
 static void EP_TMO_03_event_before_the_deadline(void **state)
 {
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	struct waiter t;
 
 	for (int e = 0; e < ENTRIES; e++) {
 		for (int i = 0; i < w.nsub; i++) {
 			waiter_sleep(&t, e, w.ep, 600000, NULL);
-			sub_signal(&w.sub[i]);
-			waiter_got(&t, w.data[i]);
-			sub_drain(&w.sub[i]);
+			subject_fill(&w.sub[i]);
+			waiter_collected(&t, w.data[i]);
+			subject_drain(&w.sub[i]);
 		}
 	}
 	wset_close(&w);
@@ -125,7 +125,7 @@ static void EP_TMO_03_event_before_the_deadline(void **state)
 
 static void EP_TMO_04_nanosecond_resolution(void **state)
 {
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	struct epoll_event ev[4];
 	int64_t best = INT64_MAX;
 
@@ -151,18 +151,18 @@ static void EP_TMO_04_nanosecond_resolution(void **state)
 
 static void EP_TMO_04_zero_timespec_does_not_wait(void **state)
 {
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	struct epoll_event ev[4];
 
 	assert_int_equal(wait2(w.ep, ev, 4, 0, 0), 0);
-	sub_signal(&w.sub[0]);
+	subject_fill(&w.sub[0]);
 	assert_int_equal(wait2(w.ep, ev, 4, 0, 0), 1);
 	wset_close(&w);
 }
 
 static void EP_TMO_04_timespec_is_not_written_back(void **state)
 {
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	size_t size = (size_t)sysconf(_SC_PAGESIZE);
 	struct timespec *ts =
 		mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -174,7 +174,7 @@ static void EP_TMO_04_timespec_is_not_written_back(void **state)
 	assert_ok(mprotect(ts, size, PROT_READ));
 	assert_int_equal(epoll_pwait2(w.ep, ev, 4, ts, NULL), 0);
 	assert_int_equal(syscall(SYS_epoll_pwait2, w.ep, ev, 4, ts, NULL, 8L), 0);
-	sub_signal(&w.sub[0]);
+	subject_fill(&w.sub[0]);
 	assert_int_equal(epoll_pwait2(w.ep, ev, 4, ts, NULL), 1);
 	assert_int_equal(ts->tv_sec, 0);
 	assert_int_equal(ts->tv_nsec, 2000000);
@@ -184,10 +184,10 @@ static void EP_TMO_04_timespec_is_not_written_back(void **state)
 
 static void EP_TMO_05_huge_timeouts_with_a_ready_event(void **state)
 {
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	struct epoll_event ev[4];
 
-	sub_signal(&w.sub[0]);
+	subject_fill(&w.sub[0]);
 	for (int e = 0; e < ENTRIES; e++)
 		assert_int_equal(wait_by(e, w.ep, ev, 4, INT_MAX, NULL), 1);
 	assert_int_equal(wait2(w.ep, ev, 4, LONG_MAX, 999999999), 1);
@@ -219,7 +219,7 @@ static void EP_TMO_05_huge_timeouts_sleep(void **state)
 					       {LONG_MAX / 1000000000, 999999999},
 					       {LONG_MAX / 1000000000 + 1, 0},
 					       {1L << 40, 0}};
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	struct waiter t;
 
 	for (size_t n = 0; n < sizeof(huge) / sizeof(huge[0]); n++) {
@@ -227,16 +227,16 @@ static void EP_TMO_05_huge_timeouts_sleep(void **state)
 
 		thread_start(&l.t, long_wait_main, &l);
 		assert_true(thread_asleep(&l.t));
-		sub_signal(&w.sub[0]);
-		assert_true(thread_join(&l.t, JOIN_MS));
+		subject_fill(&w.sub[0]);
+		assert_true(thread_join(&l.t, SOON_MS));
 		assert_int_equal(l.ret, 1);
-		sub_drain(&w.sub[0]);
+		subject_drain(&w.sub[0]);
 	}
 	for (int e = 0; e < ENTRIES; e++) {
 		waiter_sleep(&t, e, w.ep, INT_MAX, NULL);
-		sub_signal(&w.sub[0]);
-		waiter_got(&t, w.data[0]);
-		sub_drain(&w.sub[0]);
+		subject_fill(&w.sub[0]);
+		waiter_collected(&t, w.data[0]);
+		subject_drain(&w.sub[0]);
 	}
 	wset_close(&w);
 }
@@ -244,7 +244,7 @@ static void EP_TMO_05_huge_timeouts_sleep(void **state)
 static void EP_TMO_06_tiny_timeouts_end(void **state)
 {
 	static const long nsec[] = {1, 2, 999, 1000, 49999, 999999};
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	struct epoll_event ev[4];
 
 	for (size_t n = 0; n < sizeof(nsec) / sizeof(nsec[0]); n++) {
@@ -255,7 +255,7 @@ static void EP_TMO_06_tiny_timeouts_end(void **state)
 			assert_true(now_ns() - start >= nsec[n]);
 		}
 	}
-	sub_signal(&w.sub[0]);
+	subject_fill(&w.sub[0]);
 	assert_int_equal(wait2(w.ep, ev, 4, 0, 1), 1);
 	wset_close(&w);
 }
@@ -263,7 +263,7 @@ static void EP_TMO_06_tiny_timeouts_end(void **state)
 /* The processor time of many short waits is far less than their length: nobody spins. */
 static void EP_TMO_06_does_not_spin_to_the_deadline(void **state)
 {
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	struct epoll_event ev[4];
 	struct timespec a, b;
 	int64_t start = now_ns(), cpu;
@@ -280,18 +280,18 @@ static void EP_TMO_06_does_not_spin_to_the_deadline(void **state)
 /* Wakes without an event, all through the wait, do not shorten it. */
 static void EP_TMO_07_wakes_in_vain_do_not_end_the_wait(void **state)
 {
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	struct waiter t;
 
 	for (int e = 0; e < ENTRIES; e += 2) {
 		waiter_start(&t, e, w.ep, 60, NULL);
 		while (!thread_done(&t.t)) {
 			for (int i = 0; i < w.nsub; i++)
-				assert_true(sub_poke_in_vain(&w.sub[i]));
+				assert_true(subject_poke_in_vain(&w.sub[i]));
 			sleep_ms(1);
 		}
 		waiter_join(&t);
-		assert_int_equal(t.ret, 0);
+		assert_int_equal(t.n, 0);
 		assert_true(t.ns >= 60 * MS);
 	}
 	wset_close(&w);
@@ -301,7 +301,7 @@ static void EP_TMO_07_wakes_in_vain_do_not_end_the_wait(void **state)
 static void EP_TMO_07_loser_of_an_event_sleeps_on(void **state)
 {
 	for (int round = 0; round < 4; round++) {
-		struct wset w = wset_open(SET_OF(state), EPOLLET);
+		struct wset w = wset_open(WSET_OF(state), EPOLLET);
 		struct waiter t[2];
 		int won = 0;
 
@@ -310,18 +310,18 @@ static void EP_TMO_07_loser_of_an_event_sleeps_on(void **state)
 		for (int i = 0; i < 2; i++)
 			thread_asleep(&t[i].t);
 		for (int n = 0; n < 3; n++)
-			assert_true(sub_poke_in_vain(&w.sub[0]));
+			assert_true(subject_poke_in_vain(&w.sub[0]));
 		/*
 		 * One that still looks what it was woken for could find the data before the
 		 * edge, and the other one the edge.
 		 */
 		for (int i = 0; i < 2; i++)
 			thread_asleep(&t[i].t);
-		sub_signal(&w.sub[0]);
+		subject_fill(&w.sub[0]);
 		for (int i = 0; i < 2; i++) {
 			waiter_join(&t[i]);
-			won += t[i].ret;
-			if (t[i].ret == 0)
+			won += t[i].n;
+			if (t[i].n == 0)
 				assert_true(t[i].ns >= 80 * MS);
 		}
 		assert_in_range(won, 0, 1);
@@ -340,7 +340,7 @@ static void EP_TMO_07_loser_of_an_event_sleeps_on(void **state)
 static void EP_TMO_08_wake_at_the_deadline_is_not_lost(void **state)
 {
 	for (int round = 0; round < 60; round++) {
-		struct wset w = wset_open(SET_OF(state), EPOLLET);
+		struct wset w = wset_open(WSET_OF(state), EPOLLET);
 		struct waiter forever, brief;
 		struct timespec pause = {0, 800000 + round * 20000};
 		bool taken;
@@ -348,18 +348,18 @@ static void EP_TMO_08_wake_at_the_deadline_is_not_lost(void **state)
 		waiter_sleep(&forever, BY_WAIT, w.ep, -1, NULL);
 		waiter_start(&brief, round % 2 == 0 ? BY_WAIT : BY_RAW_PWAIT2, w.ep, 1, NULL);
 		clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
-		sub_signal(&w.sub[0]);
+		subject_fill(&w.sub[0]);
 		waiter_join(&brief);
-		assert_in_range(brief.ret, 0, 1);
-		taken = brief.ret == 1;
+		assert_in_range(brief.n, 0, 1);
+		taken = brief.n == 1;
 		if (taken) {
 			assert_int_equal(ep_count(w.ep), 0);
 			assert_false(thread_done(&forever.t));
 			if (w.inner >= 0)
 				ep_count(w.inner);
-			sub_signal(&w.sub[0]);
+			subject_fill(&w.sub[0]);
 		}
-		waiter_got(&forever, w.data[0]);
+		waiter_collected(&forever, w.data[0]);
 		assert_int_equal(ep_count(w.ep), 0);
 		wset_close(&w);
 	}
@@ -369,16 +369,16 @@ static void EP_TMO_08_wake_at_the_deadline_is_not_lost(void **state)
 static void EP_TMO_08_event_at_the_deadline_stays(void **state)
 {
 	for (int round = 0; round < 60; round++) {
-		struct wset w = wset_open(SET_OF(state), EPOLLONESHOT);
+		struct wset w = wset_open(WSET_OF(state), EPOLLONESHOT);
 		struct timespec pause = {0, 800000 + round * 20000};
 		struct waiter t;
 
 		waiter_start(&t, round % ENTRIES, w.ep, 1, NULL);
 		clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
-		sub_signal(&w.sub[0]);
+		subject_fill(&w.sub[0]);
 		waiter_join(&t);
-		assert_in_range(t.ret, 0, 1);
-		if (t.ret == 0)
+		assert_in_range(t.n, 0, 1);
+		if (t.n == 0)
 			assert_true(ep_one(w.ep, EPOLLIN, w.data[0]));
 		assert_int_equal(ep_count(w.ep), 0);
 		wset_close(&w);
@@ -414,21 +414,21 @@ static bool kernel_may_miss(void)
 
 static void EP_TMO_09_finished_write_is_seen_beside_a_collector(void **state)
 {
-	struct wset w = wset_open(SET_OF(state), 0);
+	struct wset w = wset_open(WSET_OF(state), 0);
 	struct busy b = {.ep = w.ep};
 	int missed = 0;
 
 	thread_start(&b.t, busy_main, &b);
 	for (int round = 0; round < 3000; round++) {
-		const struct sub *s = &w.sub[round % w.nsub];
+		const struct subject *s = &w.sub[round % w.nsub];
 
-		sub_signal(s);
+		subject_fill(s);
 		if (!ep_one(w.ep, EPOLLIN, w.data[round % w.nsub]))
 			missed++;
-		sub_drain(s);
+		subject_drain(s);
 	}
 	__atomic_store_n(&b.stop, true, __ATOMIC_RELEASE);
-	assert_true(thread_join(&b.t, JOIN_MS));
+	assert_true(thread_join(&b.t, SOON_MS));
 	wset_close(&w);
 	if (missed > 0 && kernel_may_miss()) {
 		print_message("skipped: this kernel misses events (%d of 3000)\n", missed);
@@ -440,25 +440,25 @@ static void EP_TMO_09_finished_write_is_seen_beside_a_collector(void **state)
 int main(void)
 {
 	static const struct CMUnitTest ep_tmo[] = {
-		EACH_SET(EP_TMO_01_zero_returns_what_is_ready),
+		EACH_WSET(EP_TMO_01_zero_returns_what_is_ready),
 		cmocka_unit_test(EP_TMO_01_zero_on_an_empty_epoll),
-		EACH_SET(EP_TMO_02_negative_waits_without_limit),
-		EACH_SET(EP_TMO_02_negative_with_a_ready_event),
-		EACH_SET(EP_TMO_03_never_returns_before_the_deadline),
+		EACH_WSET(EP_TMO_02_negative_waits_without_limit),
+		EACH_WSET(EP_TMO_02_negative_with_a_ready_event),
+		EACH_WSET(EP_TMO_03_never_returns_before_the_deadline),
 		cmocka_unit_test(EP_TMO_03_empty_epoll_waits_for_the_deadline),
-		EACH_SET(EP_TMO_03_event_before_the_deadline),
-		EACH_SET(EP_TMO_04_nanosecond_resolution),
-		EACH_SET(EP_TMO_04_zero_timespec_does_not_wait),
-		EACH_SET(EP_TMO_04_timespec_is_not_written_back),
-		EACH_SET(EP_TMO_05_huge_timeouts_with_a_ready_event),
-		EACH_SET(EP_TMO_05_huge_timeouts_sleep),
-		EACH_SET(EP_TMO_06_tiny_timeouts_end),
-		EACH_SET(EP_TMO_06_does_not_spin_to_the_deadline),
-		EACH_FLAT_SET(EP_TMO_07_wakes_in_vain_do_not_end_the_wait),
-		EACH_FLAT_SET(EP_TMO_07_loser_of_an_event_sleeps_on),
-		EACH_SET(EP_TMO_08_wake_at_the_deadline_is_not_lost),
-		EACH_SET(EP_TMO_08_event_at_the_deadline_stays),
-		EACH_SET(EP_TMO_09_finished_write_is_seen_beside_a_collector),
+		EACH_WSET(EP_TMO_03_event_before_the_deadline),
+		EACH_WSET(EP_TMO_04_nanosecond_resolution),
+		EACH_WSET(EP_TMO_04_zero_timespec_does_not_wait),
+		EACH_WSET(EP_TMO_04_timespec_is_not_written_back),
+		EACH_WSET(EP_TMO_05_huge_timeouts_with_a_ready_event),
+		EACH_WSET(EP_TMO_05_huge_timeouts_sleep),
+		EACH_WSET(EP_TMO_06_tiny_timeouts_end),
+		EACH_WSET(EP_TMO_06_does_not_spin_to_the_deadline),
+		EACH_FLAT_WSET(EP_TMO_07_wakes_in_vain_do_not_end_the_wait),
+		EACH_FLAT_WSET(EP_TMO_07_loser_of_an_event_sleeps_on),
+		EACH_WSET(EP_TMO_08_wake_at_the_deadline_is_not_lost),
+		EACH_WSET(EP_TMO_08_event_at_the_deadline_stays),
+		EACH_WSET(EP_TMO_09_finished_write_is_seen_beside_a_collector),
 	};
 
 	return run_group(ep_tmo);

@@ -6,17 +6,18 @@
 
 static void EP_WAIT_01_ADD_during_a_wait_takes_effect(enum set set)
 {
-	for (enum how how = HOW_WAIT; how < HOWS; how++) {
-		struct subject s[2] = {subject_new(set, 0), subject_new(set, 1)};
+	for (enum entry how = BY_WAIT; how < ENTRIES; how++) {
+		struct subject s[2] = {subject_new(set_kind(set, 0)),
+				       subject_new(set_kind(set, 1))};
 		int ep = ep_new();
 		struct waiter *w;
 
-		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s[0].rd, EPOLLIN, 'a'));
+		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s[0].fd, EPOLLIN, 'a'));
 		w = waiter_begin(ep, 4, -1, how);
 		assert_true(thread_asleep(&w->t));
-		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s[1].rd, EPOLLIN, 'b'));
+		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s[1].fd, EPOLLIN, 'b'));
 		waiters_stay(&w, 1);
-		subject_fire(&s[1]);
+		subject_fill(&s[1]);
 		waiter_gets(w, 'b');
 		set_close(s, 2);
 		close(ep);
@@ -32,19 +33,19 @@ static void EP_WAIT_01_MOD_during_a_wait_takes_effect(enum set set)
 
 	set_new(set, s, 2, ep, 0);
 	w = waiter_new(ep, 4);
-	subject_fire(&s[1]);
+	subject_fill(&s[1]);
 	waiters_stay(&w, 1);
-	assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s[1].rd, EPOLLIN, 'm'));
+	assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s[1].fd, EPOLLIN, 'm'));
 	waiter_gets(w, 'm');
 
 	/* A mask taken away during the wait is gone for the next edge. */
-	assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s[0].rd, EPOLLIN | EPOLLET, 'a'));
-	assert_ok(ep_ctl(ep, EPOLL_CTL_DEL, s[1].rd, 0, 0));
+	assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s[0].fd, EPOLLIN | EPOLLET, 'a'));
+	assert_ok(ep_ctl(ep, EPOLL_CTL_DEL, s[1].fd, 0, 0));
 	w = waiter_new(ep, 4);
-	assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s[0].rd, 0, 'a'));
-	subject_fire(&s[0]);
+	assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s[0].fd, 0, 'a'));
+	subject_fill(&s[0]);
 	waiters_stay(&w, 1);
-	assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s[0].rd, EPOLLIN, 'n'));
+	assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s[0].fd, EPOLLIN, 'n'));
 	waiter_gets(w, 'n');
 	set_close(s, 2);
 	close(ep);
@@ -58,14 +59,14 @@ static void EP_WAIT_01_DEL_of_the_only_item_leaves_the_waiter_asleep(enum set se
 	struct waiter *w;
 
 	set_new(set, s, 1, ep, EPOLLIN);
-	s[1] = subject_new(set, 1);
+	s[1] = subject_new(set_kind(set, 1));
 	w = waiter_new(ep, 4);
-	assert_ok(ep_ctl(ep, EPOLL_CTL_DEL, s[0].rd, 0, 0));
+	assert_ok(ep_ctl(ep, EPOLL_CTL_DEL, s[0].fd, 0, 0));
 	waiters_stay(&w, 1);
-	subject_fire(&s[0]);
+	subject_fill(&s[0]);
 	waiters_stay(&w, 1);
-	subject_fire(&s[1]);
-	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s[1].rd, EPOLLIN, 'b'));
+	subject_fill(&s[1]);
+	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s[1].fd, EPOLLIN, 'b'));
 	waiter_gets(w, 'b');
 	set_close(s, 2);
 	close(ep);
@@ -132,9 +133,9 @@ static void no_edge_twice(enum set set, uint32_t mode)
 	}
 	for (int round = 0; round < ROUNDS; round++) {
 		for (int i = 0; i < ITEMS; i++) {
-			subject_fire(&s[i]);
+			subject_fill(&s[i]);
 			if ((mode & EPOLLONESHOT) && round > 0)
-				assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s[i].rd, EPOLLIN | mode,
+				assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s[i].fd, EPOLLIN | mode,
 						 (uint64_t)('a' + i)));
 		}
 		for (int i = 0; i < ITEMS; i++) {
@@ -197,7 +198,7 @@ static void *fire_main(void *arg)
 	struct action *a = arg;
 	uint64_t one = 1;
 
-	a->r = write(a->s->wr, &one, a->s->counter ? 8 : 1) > 0;
+	a->r = write(a->s->peer, &one, a->s->kind == KIND_EVENTFD ? 8 : 1) > 0;
 	return NULL;
 }
 
@@ -205,7 +206,7 @@ static void *del_main(void *arg)
 {
 	struct action *a = arg;
 
-	a->r = epoll_ctl(a->ep, EPOLL_CTL_DEL, a->s->rd, NULL);
+	a->r = epoll_ctl(a->ep, EPOLL_CTL_DEL, a->s->fd, NULL);
 	return NULL;
 }
 
@@ -216,7 +217,7 @@ static void EP_WAIT_03_signalling_does_not_wait_for_a_stuck_collection(enum set 
 	struct action *a;
 	struct trap trap = {0};
 
-	NEEDS_ONE_ORDER(set);
+	NEEDS_ONE_ORDER(set == SET_MIXED);
 	c = calloc(1, sizeof(*c));
 	a = calloc(1, sizeof(*a));
 	if (!trap_new(&trap, 0)) {
@@ -261,7 +262,7 @@ static void EP_WAIT_03_ctl_and_wait_wait_for_a_stuck_collection(enum set set)
 	struct trap trap = {0};
 	struct epoll_event second = {0};
 
-	NEEDS_ONE_ORDER(set);
+	NEEDS_ONE_ORDER(set == SET_MIXED);
 	c = calloc(2, sizeof(*c));
 	a = calloc(1, sizeof(*a));
 	if (!trap_new(&trap, 0)) {
@@ -309,7 +310,7 @@ EACH_SET(EP_WAIT_03_ctl_and_wait_wait_for_a_stuck_collection)
 
 static void EP_WAIT_04_close_of_the_epoll_does_not_end_a_wait(enum set set)
 {
-	for (enum how how = HOW_WAIT; how < HOWS; how++) {
+	for (enum entry how = BY_WAIT; how < ENTRIES; how++) {
 		struct subject s[2];
 		int ep = ep_new();
 		struct waiter *w[2];
@@ -321,10 +322,10 @@ static void EP_WAIT_04_close_of_the_epoll_does_not_end_a_wait(enum set set)
 		}
 		assert_ok(close(ep));
 		waiters_stay(w, 2);
-		subject_fire(&s[0]);
+		subject_fill(&s[0]);
 		waiter_gets(w[1], 'a');
 		waiters_stay(w, 1);
-		subject_fire(&s[1]);
+		subject_fill(&s[1]);
 		waiter_gets(w[0], 'b');
 		/* The epoll went with its last wait: these edges go nowhere. */
 		set_fire(s, "ab");
@@ -340,7 +341,7 @@ static void EP_WAIT_04_a_closed_epoll_still_times_out(enum set set)
 	struct waiter *w;
 
 	set_new(set, s, 2, ep, EPOLLIN);
-	w = waiter_begin(ep, 4, 300, HOW_WAIT);
+	w = waiter_begin(ep, 4, 300, BY_WAIT);
 	/* On a slow machine the wait may be over by now; the result is the same. */
 	thread_asleep(&w->t);
 	assert_ok(close(ep));
@@ -353,7 +354,7 @@ EACH_SET(EP_WAIT_04_a_closed_epoll_still_times_out)
 
 static void EP_WAIT_05_the_number_is_free_and_the_wait_stays_on_the_old_epoll(enum set set)
 {
-	struct subject s[2], other = subject_new(set, 0);
+	struct subject s[2], other = subject_new(set_kind(set, 0));
 	int ep = ep_new(), again;
 	struct waiter *w, *new_w;
 
@@ -362,13 +363,13 @@ static void EP_WAIT_05_the_number_is_free_and_the_wait_stays_on_the_old_epoll(en
 	assert_ok(close(ep));
 	again = ep_new();
 	assert_int_equal(again, ep);
-	assert_ok(ep_ctl(again, EPOLL_CTL_ADD, other.rd, EPOLLIN, 'o'));
+	assert_ok(ep_ctl(again, EPOLL_CTL_ADD, other.fd, EPOLLIN, 'o'));
 	new_w = waiter_new(again, 4);
-	subject_fire(&other);
+	subject_fill(&other);
 	waiter_gets(new_w, 'o');
 	waiters_stay(&w, 1);
-	assert_errno(ep_ctl(again, EPOLL_CTL_DEL, s[0].rd, 0, 0), ENOENT);
-	subject_fire(&s[1]);
+	assert_errno(ep_ctl(again, EPOLL_CTL_DEL, s[0].fd, 0, 0), ENOENT);
+	subject_fill(&s[1]);
 	waiter_gets(w, 'b');
 	assert_order(again, 4, "o");
 	subject_close(&other);
@@ -391,7 +392,7 @@ static void EP_WAIT_05_the_number_may_become_an_eventfd(enum set set)
 	efd_add(fd, 7);
 	assert_int_equal(efd_take(fd), 7);
 	waiters_stay(&w, 1);
-	subject_fire(&s[0]);
+	subject_fill(&s[0]);
 	waiter_gets(w, 'a');
 	close(fd);
 	set_close(s, 2);
@@ -407,15 +408,15 @@ static void EP_WAIT_06_close_of_a_watched_file_leaves_the_waiter_asleep(enum set
 	set_new(set, s, 3, ep, EPOLLIN);
 	w = waiter_new(ep, 4);
 	/* The watched end goes first: the other end going would be an event. */
-	assert_ok(close(s[0].rd));
+	assert_ok(close(s[0].fd));
 	waiters_stay(&w, 1);
 	subject_close(&s[1]);
 	waiters_stay(&w, 1);
-	subject_fire(&s[2]);
+	subject_fill(&s[2]);
 	waiter_gets(w, 'c');
 	assert_order(ep, 4, "c");
-	if (!s[0].counter)
-		close(s[0].wr);
+	if (!s[0].kind == KIND_EVENTFD)
+		close(s[0].peer);
 	subject_close(&s[2]);
 	close(ep);
 }
@@ -423,7 +424,7 @@ EACH_SET(EP_WAIT_06_close_of_a_watched_file_leaves_the_waiter_asleep)
 
 static void EP_WAIT_06_close_of_all_watched_files_leaves_the_waiter_asleep(enum set set)
 {
-	struct subject s[2], late = subject_new(set, 0);
+	struct subject s[2], late = subject_new(set_kind(set, 0));
 	int ep = ep_new();
 	struct waiter *w;
 
@@ -431,8 +432,8 @@ static void EP_WAIT_06_close_of_all_watched_files_leaves_the_waiter_asleep(enum 
 	w = waiter_new(ep, 4);
 	set_close(s, 2);
 	waiters_stay(&w, 1);
-	subject_fire(&late);
-	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, late.rd, EPOLLIN, 'l'));
+	subject_fill(&late);
+	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, late.fd, EPOLLIN, 'l'));
 	waiter_gets(w, 'l');
 	subject_close(&late);
 	close(ep);
@@ -462,7 +463,7 @@ static void EP_WAIT_07_a_child_waits_on_the_shared_epoll(enum set set)
 	pid = waiting_child(ep);
 	assert_true(pid > 0);
 	assert_true(child_asleep(pid));
-	subject_fire(&s[1]);
+	subject_fill(&s[1]);
 	assert_int_equal(child_end(pid), 'b');
 	/* The child took the edge for both. */
 	assert_order(ep, 4, "");
@@ -470,7 +471,7 @@ static void EP_WAIT_07_a_child_waits_on_the_shared_epoll(enum set set)
 	pid = waiting_child(ep);
 	assert_true(pid > 0);
 	assert_true(child_asleep(pid));
-	assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s[1].rd, EPOLLIN | EPOLLET, 'm'));
+	assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s[1].fd, EPOLLIN | EPOLLET, 'm'));
 	assert_int_equal(child_end(pid), 'm');
 	set_close(s, 2);
 	close(ep);
@@ -490,12 +491,12 @@ static void EP_WAIT_07_waiters_of_two_processes_are_one_queue(enum set set)
 	assert_true(pid > 0);
 	assert_true(child_asleep(pid));
 	last = waiter_new(ep, 4);
-	subject_fire(&s[0]);
+	subject_fill(&s[0]);
 	waiter_gets(last, 'a');
-	subject_fire(&s[1]);
+	subject_fill(&s[1]);
 	assert_int_equal(child_end(pid), 'b');
 	waiters_stay(&w, 1);
-	subject_fire(&s[2]);
+	subject_fill(&s[2]);
 	waiter_gets(w, 'c');
 	set_close(s, 3);
 	close(ep);

@@ -23,7 +23,7 @@ static void EP_WAKE_01_one_edge_wakes_at_most_one_waiter(enum set set)
 	for (int i = 0; i < W; i++) {
 		int who;
 
-		subject_fire(&s[i]);
+		subject_fill(&s[i]);
 		who = waiters_first_done(w, W, SOON_MS);
 		assert_int_not_equal(who, -1);
 		waiter_gets(w[who], (uint64_t)('a' + i));
@@ -37,22 +37,22 @@ EACH_SET(EP_WAKE_01_one_edge_wakes_at_most_one_waiter)
 
 static void EP_WAKE_01_every_way_of_waiting_is_one_queue(enum set set)
 {
-	struct subject s[HOWS];
-	struct waiter *w[HOWS];
+	struct subject s[ENTRIES];
+	struct waiter *w[ENTRIES];
 	int ep = ep_new();
 
-	set_new(set, s, HOWS, ep, EPOLLIN | EPOLLET);
-	for (int i = 0; i < HOWS; i++) {
-		w[i] = waiter_begin(ep, 1, -1, (enum how)i);
+	set_new(set, s, ENTRIES, ep, EPOLLIN | EPOLLET);
+	for (int i = 0; i < ENTRIES; i++) {
+		w[i] = waiter_begin(ep, 1, -1, (enum entry)i);
 		assert_true(thread_asleep(&w[i]->t));
 	}
-	for (int i = 0; i < HOWS; i++) {
-		subject_fire(&s[i]);
-		waiter_gets(w[HOWS - 1 - i], (uint64_t)('a' + i));
-		w[HOWS - 1 - i] = NULL;
-		waiters_stay(w, HOWS);
+	for (int i = 0; i < ENTRIES; i++) {
+		subject_fill(&s[i]);
+		waiter_gets(w[ENTRIES - 1 - i], (uint64_t)('a' + i));
+		w[ENTRIES - 1 - i] = NULL;
+		waiters_stay(w, ENTRIES);
 	}
-	set_close(s, HOWS);
+	set_close(s, ENTRIES);
 	close(ep);
 }
 EACH_SET(EP_WAKE_01_every_way_of_waiting_is_one_queue)
@@ -67,7 +67,7 @@ static void EP_WAKE_02_the_last_to_sleep_is_woken_first(enum set set)
 		set_new(set, s, W, ep, EPOLLIN | EPOLLET);
 		waiters_begin(w, W, ep, 4);
 		for (int i = 0; i < W; i++) {
-			subject_fire(&s[i]);
+			subject_fill(&s[i]);
 			waiter_gets(w[W - 1 - i], (uint64_t)('a' + i));
 		}
 		set_close(s, W);
@@ -79,17 +79,17 @@ EACH_SET(EP_WAKE_02_the_last_to_sleep_is_woken_first)
 /* One write, three edges: three of the four waiters end, with one edge each. */
 static void EP_WAKE_03_three_edges_of_one_write_wake_three(enum set set)
 {
-	struct subject s = subject_new(set, 0);
-	int dup1 = (int)assert_ok(dup(s.rd)), dup2 = (int)assert_ok(dup(s.rd));
+	struct subject s = subject_new(set_kind(set, 0));
+	int dup1 = (int)assert_ok(dup(s.fd)), dup2 = (int)assert_ok(dup(s.fd));
 	struct waiter *w[W];
 	int ep = ep_new(), ended = 0;
 	unsigned int seen = 0;
 
-	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.rd, EPOLLIN | EPOLLET, 0));
+	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN | EPOLLET, 0));
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, dup1, EPOLLIN | EPOLLET, 1));
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, dup2, EPOLLIN | EPOLLET, 2));
 	waiters_begin(w, W, ep, 1);
-	subject_fire(&s);
+	subject_fill(&s);
 	while (ended < 3) {
 		int who = waiters_first_done(w, W, SOON_MS);
 
@@ -202,7 +202,7 @@ static void EP_WAKE_05_a_level_item_wakes_all_one_after_the_other(enum set set)
 
 		set_new(set, s, 2, ep, EPOLLIN);
 		waiters_begin(w, 8, ep, max);
-		subject_fire(&s[max == 1]);
+		subject_fill(&s[max == 1]);
 		for (int i = 0; i < 8; i++)
 			waiter_gets(w[i], max == 1 ? 'b' : 'a');
 		set_close(s, 2);
@@ -220,7 +220,7 @@ static void EP_WAKE_05_what_is_left_over_goes_to_the_next_waiter(enum set set)
 
 	/* The level item keeps the list non-empty, the edges must still all arrive. */
 	set_new(set, s, 3, ep, EPOLLIN | EPOLLET);
-	assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s[0].rd, EPOLLIN, 'a'));
+	assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s[0].fd, EPOLLIN, 'a'));
 	waiters_begin(w, 3, ep, 1);
 	set_fire(s, "cba");
 	for (int i = 0; i < 3; i++) {
@@ -247,7 +247,7 @@ static void one_event_for_one_waiter(enum set set, uint32_t mode)
 	for (int i = 0; i < 2; i++) {
 		int who;
 
-		subject_fire(&s[i]);
+		subject_fill(&s[i]);
 		who = waiters_first_done(w, W, SOON_MS);
 		assert_int_not_equal(who, -1);
 		waiter_gets(w[who], (uint64_t)('a' + i));
@@ -314,7 +314,7 @@ static void EP_WAKE_07_after_a_drain_the_others_go_on_sleeping(enum set set)
 		int64_t end = now_ms() + SOON_MS;
 		int who = -1, count = 0;
 
-		subject_fire(&s[round % 2]);
+		subject_fill(&s[round % 2]);
 		while (who == -1 && now_ms() < end) {
 			for (int i = 0; i < W; i++)
 				if (!ended[i] && thread_done(&d[i].t))
@@ -345,14 +345,14 @@ static void EP_WAKE_08_ADD_of_a_ready_file_wakes_one(enum set set)
 	int ep = ep_new();
 
 	for (int i = 0; i < 3; i++) {
-		s[i] = subject_new(set, i);
-		subject_fire(&s[i]);
+		s[i] = subject_new(set_kind(set, i));
+		subject_fill(&s[i]);
 	}
 	waiters_begin(w, W, ep, 4);
 	for (int i = 0; i < 3; i++) {
 		int who;
 
-		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s[i].rd,
+		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s[i].fd,
 				 EPOLLIN | (i == 2 ? EPOLLONESHOT : EPOLLET), (uint64_t)i));
 		who = waiters_first_done(w, W, SOON_MS);
 		assert_int_equal(who, W - 1 - i);
@@ -378,7 +378,7 @@ static void EP_WAKE_08_MOD_that_makes_ready_wakes_one(enum set set)
 	for (int i = 0; i < 3; i++) {
 		int who;
 
-		assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s[i].rd,
+		assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s[i].fd,
 				 EPOLLIN | (i == 2 ? EPOLLONESHOT : EPOLLET), (uint64_t)i));
 		who = waiters_first_done(w, W, SOON_MS);
 		assert_int_equal(who, W - 1 - i);
@@ -410,9 +410,9 @@ static void EP_WAKE_09_no_wake_is_lost_to_a_deadline(enum set set)
 
 		if (old == NULL)
 			old = waiter_new(ep, 4);
-		brief = waiter_begin(ep, 4, 2, (enum how)(round % HOWS));
+		brief = waiter_begin(ep, 4, 2, (enum entry)(round % ENTRIES));
 		nanosleep(&pause, NULL);
-		subject_fire(now);
+		subject_fill(now);
 		waiter_join(brief);
 		if (brief->n == 0) {
 			waiter_gets(old, (uint64_t)('a' + round % 3));
@@ -457,7 +457,7 @@ static void EP_WAKE_09_no_wake_is_lost_to_a_signal(enum set set)
 		brief = waiter_new(ep, 4);
 		if (round % 2 == 0)
 			pthread_kill(brief->t.id, SIGUSR1);
-		subject_fire(now);
+		subject_fill(now);
 		if (round % 2 == 1)
 			pthread_kill(brief->t.id, SIGUSR1);
 		waiter_join(brief);
@@ -526,7 +526,7 @@ static void EP_WAKE_10_pollers_are_told_besides_the_waiter(enum set set)
 		thread_start(&p[i].t, poller_main, &p[i]);
 		assert_true(thread_asleep(&p[i].t));
 	}
-	subject_fire(&s[1]);
+	subject_fill(&s[1]);
 	waiter_gets(in, 'b');
 	waiter_gets(out, 'o');
 	for (int i = 0; i < 2; i++) {
@@ -551,7 +551,7 @@ static void EP_WAKE_10_a_waiter_does_not_replace_the_outer(enum set set)
 	set_new(set, s, 2, ep, EPOLLIN);
 	assert_ok(ep_ctl(outer, EPOLL_CTL_ADD, ep, EPOLLIN | EPOLLET, 'o'));
 	in = waiter_new(ep, 4);
-	subject_fire(&s[0]);
+	subject_fill(&s[0]);
 	waiter_gets(in, 'a');
 	assert_order(outer, 4, "o");
 	assert_order(outer, 4, "");
@@ -564,12 +564,12 @@ EACH_SET(EP_WAKE_10_a_waiter_does_not_replace_the_outer)
 static void EP_WAKE_11_an_empty_set_sleeps_until_the_deadline(void **state)
 {
 	(void)state;
-	for (enum how how = HOW_WAIT; how < HOWS; how++) {
+	for (enum entry how = BY_WAIT; how < ENTRIES; how++) {
 		struct epoll_event ev;
 		int ep = ep_new();
 		int64_t from = now_ms();
 
-		assert_int_equal(how_wait(how, ep, &ev, 1, 40), 0);
+		assert_int_equal(wait_by(how, ep, &ev, 1, 40, NULL), 0);
 		/* Both readings are cut down to whole milliseconds. */
 		assert_true(now_ms() - from >= 39);
 		close(ep);
@@ -582,7 +582,7 @@ static void EP_WAKE_11_an_empty_set_sleeps_until_a_signal(void **state)
 
 	(void)state;
 	assert_ok(sigaction(SIGUSR1, &sa, &before));
-	for (enum how how = HOW_WAIT; how < HOWS; how++) {
+	for (enum entry how = BY_WAIT; how < ENTRIES; how++) {
 		int ep = ep_new();
 		struct waiter *w = waiter_begin(ep, 1, -1, how);
 
@@ -600,16 +600,17 @@ static void EP_WAKE_11_an_empty_set_sleeps_until_a_signal(void **state)
 
 static void EP_WAKE_11_an_empty_set_sleeps_until_a_ready_ADD(enum set set)
 {
-	for (enum how how = HOW_WAIT; how < HOWS; how++) {
-		struct subject s[2] = {subject_new(set, 0), subject_new(set, 1)};
+	for (enum entry how = BY_WAIT; how < ENTRIES; how++) {
+		struct subject s[2] = {subject_new(set_kind(set, 0)),
+				       subject_new(set_kind(set, 1))};
 		int ep = ep_new();
 		struct waiter *w = waiter_begin(ep, 1, -1, how);
 
 		assert_true(thread_asleep(&w->t));
-		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s[0].rd, EPOLLIN, 'a'));
+		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s[0].fd, EPOLLIN, 'a'));
 		waiters_stay(&w, 1);
-		subject_fire(&s[1]);
-		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s[1].rd, EPOLLIN, 'b'));
+		subject_fill(&s[1]);
+		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s[1].fd, EPOLLIN, 'b'));
 		waiter_gets(w, 'b');
 		set_close(s, 2);
 		close(ep);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* EP-WKU: EPOLLWAKEUP. */
-#include "subject.h"
+#include "waiting.h"
 
 #define EP_CAP_BLOCK_SUSPEND ((uint64_t)1 << CAP_BLOCK_SUSPEND)
 
@@ -27,7 +27,7 @@ static void EP_WKU_01_dropped_without_the_capability(enum kind kind)
 {
 	struct subject s = subject_new(kind);
 	uint64_t caps = cap_get();
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	cap_set(caps & ~EP_CAP_BLOCK_SUSPEND);
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN | EPOLLWAKEUP, 1));
@@ -50,7 +50,7 @@ static void EP_WKU_01_never_an_error(enum kind kind)
 {
 	struct subject s = subject_new(kind);
 	const uint32_t rest = EPOLLIN | EPOLLERR | EPOLLHUP;
-	int ep = epoll_new();
+	int ep = ep_new();
 
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, s.fd, EPOLLIN | EPOLLWAKEUP, 1));
 	assert_int_equal(info_events(ep, s.fd) & ~(uint32_t)EPOLLWAKEUP, rest);
@@ -77,7 +77,7 @@ static void EP_WKU_02_delivery_is_the_same(enum kind kind)
 
 	for (size_t m = 0; m < sizeof(modes) / sizeof(modes[0]); m++) {
 		struct subject s = subject_new(kind);
-		int with = epoll_new(), without = epoll_new();
+		int with = ep_new(), without = ep_new();
 		struct epoll_event a, b;
 		struct waiter *w;
 
@@ -104,7 +104,7 @@ static void EP_WKU_02_delivery_is_the_same(enum kind kind)
 		if (!(modes[m] & EPOLLEXCLUSIVE))
 			assert_ok(ep_ctl(with, EPOLL_CTL_MOD, s.fd,
 					 EPOLLIN | EPOLLWAKEUP | modes[m], 2));
-		w = waiter_new(with);
+		w = waiter_new(with, 8);
 		subject_fill(&s);
 		waiter_got(w, EPOLLIN, modes[m] & EPOLLEXCLUSIVE ? 1 : 2);
 		close(with);

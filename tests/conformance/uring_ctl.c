@@ -3,7 +3,7 @@
  * Registrations by a ring of io_uring made for that (as event loops do it): each request is the
  * epoll_ctl of the same arguments, and what comes of the sets afterwards is the same.
  */
-#include "subject.h"
+#include "waiting.h"
 
 #include <linux/io_uring.h>
 #include <sys/mman.h>
@@ -133,7 +133,7 @@ static void is_not_ready(int ep)
 static void batch(unsigned int flags)
 {
 	URING(u, flags);
-	int ep = epoll_new(), result[ENTRIES] = {0};
+	int ep = ep_new(), result[ENTRIES] = {0};
 	struct subject s[] = {subject_ready(KIND_EVENTFD), subject_ready(KIND_SOCKET),
 			      subject_ready(KIND_PIPE), subject_ready(KIND_EVENTFD)};
 	struct epoll_event ev[8];
@@ -189,7 +189,7 @@ static void RING_without_an_array(void **state)
 static void EP_CTL_11_by_a_ring(enum kind kind)
 {
 	URING(u, 0);
-	int ep = epoll_new(), other = epoll_new(), gone = dup(ep);
+	int ep = ep_new(), other = ep_new(), gone = dup(ep);
 	struct subject s = subject_new(kind);
 	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 7};
 
@@ -226,7 +226,7 @@ KIND_TESTS(EP_CTL_11_by_a_ring)
 static void RING_requests_for_what_is_closed(void **state)
 {
 	URING(u, 0);
-	int ep = epoll_new(), fd = efd_new(0, 0), result[2] = {1, 1};
+	int ep = ep_new(), fd = efd_new(0, 0), result[2] = {1, 1};
 	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 3};
 
 	(void)state;
@@ -251,7 +251,7 @@ static void RING_requests_for_what_is_closed(void **state)
 static void RING_of_requests_of_all_kinds(void **state)
 {
 	URING(u, 0);
-	int ep = epoll_new(), fd = efd_new(0, EFD_NONBLOCK), other = efd_new(0, 0);
+	int ep = ep_new(), fd = efd_new(0, EFD_NONBLOCK), other = efd_new(0, 0);
 	int result[4] = {1, 1, 1, 1};
 	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 3};
 	struct io_uring_sqe *s;
@@ -288,7 +288,7 @@ static void EP_KEY_09_by_a_ring_before_a_fork(void **state)
 	URING(u, 0);
 	struct subject s = subject_ready(KIND_EVENTFD);
 	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 9};
-	int ep = epoll_new(), status;
+	int ep = ep_new(), status;
 	pid_t child;
 
 	(void)state;
