@@ -587,6 +587,22 @@ static void add_libuv(void)
 	}
 }
 
+static void add_timers(void)
+{
+	static const unsigned int usual[] = {1, 4, 0}, quick[] = {1, 0};
+	static const char *const whats[] = {"move", "disarm", "loop"};
+	static const char *const labels[] = {"later and later", "set and disarmed in turn",
+					     "later, after an event"};
+
+	for (size_t i = 0; i < sizeof(whats) / sizeof(whats[0]); i++)
+		for (const unsigned int *n = thread_list(usual, quick); *n; n++)
+			config_stock("timers",
+				     cli_format("%u thread%s, %s", *n, plural(*n), labels[i]),
+				     "timers",
+				     cli_format("--threads %u --events %lu --what %s", *n,
+						share(1000000, *n), whats[i]));
+}
+
 static void add_startup(void)
 {
 	static const struct {
@@ -843,6 +859,7 @@ static const struct suite {
 	{"watches", add_watches, "watches: cost of a watch as the set grows"},
 	{"kernelfds", add_kernelfds, "kernelfds: TCP echo, kernel descriptors alone"},
 	{"libuv", add_libuv, "libuv: uv_async_send from threads to a loop"},
+	{"timers", add_timers, "timers: a timerfd is set again before it expires"},
 	{"startup", add_startup, "startup: children of a program, one after the other"},
 	{"servers", add_servers, "servers: requests over loopback"},
 	{"nginx", add_nginx, "nginx: one request per connection, a worker for each CPU"},

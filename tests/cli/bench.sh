@@ -113,6 +113,11 @@ else
 	report $? "it shows the share of removal, or that there is none to show"
 fi
 
+call "$pollux" bench timers --quick --pairs 1 --warm-up 0 --events 1000 --json "$json"
+expect "a quick bench of timers ends well" 0
+[ "$(grep -c '"ratio_median"' "$json")" -eq 3 ]
+report $? "it has the time of each of three ways"
+
 call "$pollux" bench startup --quick --pairs 1 --warm-up 0 --events 5 --json "$json"
 expect "a quick bench of children ends well" 0
 [ "$(grep -c '"ratio_median"' "$json")" -eq 10 ]
