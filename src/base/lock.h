@@ -9,6 +9,7 @@
  *
  *   rank               lock                      protects
  *   PLX_RANK_TABLE     descriptor table's lock   number -> file changes, spilling
+ *   PLX_RANK_TIMER     plx_timer.lock            a timerfd: what the kernel knows of it
  *   PLX_RANK_FRONT     plx_front.lock            setting up and taking down its doorbell
  *   PLX_RANK_TOPOLOGY  the one global mutex      shape of nested epolls while one is added
  *   PLX_RANK_EP        eventpoll.mtx             ordered ready list, items, harvest
@@ -38,6 +39,7 @@
 
 enum plx_rank {
 	PLX_RANK_TABLE = 1,
+	PLX_RANK_TIMER,
 	PLX_RANK_FRONT,
 	PLX_RANK_TOPOLOGY,
 	PLX_RANK_EP,

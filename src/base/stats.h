@@ -31,6 +31,9 @@ enum plx_stat {
 	PLX_STAT_AIO_INLINE,
 	PLX_STAT_AIO_ASYNC,
 	PLX_STAT_AIO_KERNEL,
+	/* Settings of timers that the kernel was not told, and its expiries that came too early. */
+	PLX_STAT_TIMER_KEPT,
+	PLX_STAT_TIMER_EARLY,
 	PLX_STATS,
 };
 

@@ -11,8 +11,9 @@ static const char help_text[] =
 	"Usage: pollux run [OPTION]... [--] PROGRAM [ARGUMENT]...\n"
 	"Run PROGRAM with Pollux in place of the kernel's eventfd, epoll and AIO.\n"
 	"\n"
-	"  --no-adopt=KIND   leave objects of KIND to the kernel: eventfd, epoll, aio, pipe or\n"
-	"                    all; may be given several times, or a list: --no-adopt=eventfd,epoll\n"
+	"  --no-adopt=KIND   leave objects of KIND to the kernel: eventfd, epoll, aio, pipe,\n"
+	"                    timerfd or all; may be given several times, or a list:\n"
+	"                    --no-adopt=eventfd,epoll\n"
 	"  --adopt=KIND      serve objects of KIND, which is not done otherwise: watched-pipe\n"
 	"                    (pipes that are added to an epoll before anything else is done with\n"
 	"                    them) or pipe (all pipes)\n"
@@ -36,7 +37,8 @@ static const char help_text[] =
 	"POLLUX_PRELOAD names the drop-in library to use instead of the one that belongs to\n"
 	"this command.\n";
 
-static const char *const no_adopt_kinds[] = {"eventfd", "epoll", "aio", "pipe", "all", NULL};
+static const char *const no_adopt_kinds[] = {"eventfd", "epoll", "aio", "pipe",
+					     "timerfd", "all",	 NULL};
 static const char *const adopt_kinds[] = {"pipe", "watched-pipe", NULL};
 
 static bool known_kind(const char *const *kinds, const char *kind, size_t len)
@@ -59,8 +61,9 @@ static bool add_kinds(const char *variable, const char *const *kinds, const char
 
 		if (!known_kind(kinds, kind, len)) {
 			cli_error("run: %s takes %s, not '%.*s'", option,
-				  kinds == adopt_kinds ? "pipe or watched-pipe"
-						       : "eventfd, epoll, aio, pipe or all",
+				  kinds == adopt_kinds
+					  ? "pipe or watched-pipe"
+					  : "eventfd, epoll, aio, pipe, timerfd or all",
 				  (int)len, kind);
 			return false;
 		}

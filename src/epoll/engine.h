@@ -82,6 +82,7 @@ enum plx_file_kind {
 	PLX_KIND_PIPE_READ,
 	PLX_KIND_PIPE_WRITE,
 	PLX_KIND_HIDDEN,
+	PLX_KIND_TIMER,
 };
 
 /* Interest bits that are not events (EP-RDY-14). */

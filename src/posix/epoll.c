@@ -55,6 +55,8 @@ static void front_free(void *p)
 /* The kernel epoll must die with its last descriptor, so this cannot wait (EP-KEY-11). */
 static void front_release(struct pollux_file *f)
 {
+	if (plx_load(&plx_file_front(f)->timer_mark))
+		plx_timers_leave(plx_file_front(f));
 	plx_fd_unhide(&plx_file_front(f)->kfd);
 	plx_ep_release(f);
 }
@@ -67,6 +69,7 @@ static const struct pollux_file_ops front_ops = {
 /* A front for an epoll that is about to be made; NULL without memory. */
 static struct plx_front *front_new(void)
 {
+	static uint64_t ids;
 	struct plx_front *fr = plx_zalloc(sizeof(*fr));
 
 	if (!fr)
@@ -76,6 +79,8 @@ static struct plx_front *front_new(void)
 		return NULL;
 	}
 	fr->kfd = fr->doorbell = -1;
+	fr->id = plx_xadd(&ids, 1) + 1;
+	fr->soon = INT64_MAX;
 	fr->ep->file.ops = &front_ops;
 	fr->ep->owner = fr;
 	fr->ep->owner_free = front_free;
@@ -151,7 +156,7 @@ static void doorbell_moved(int *owner, int from, int to)
 static int doorbell_make(struct plx_front *fr, int epfd)
 {
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
-	int r = plx_fd_hide_dup(epfd, &fr->kfd);
+	int r = fr->kfd >= 0 ? 0 : plx_fd_hide_dup(epfd, &fr->kfd);
 
 	if (r < 0)
 		return r;
@@ -169,6 +174,7 @@ static int doorbell_make(struct plx_front *fr, int epfd)
 /* Registers the doorbell, once. 0, or a negative errno: the set stays with the kernel. */
 static int front_setup(struct plx_front *fr, int epfd)
 {
+	bool kept;
 	long r;
 
 	if (plx_load_acq(&fr->inproc))
@@ -181,18 +187,34 @@ static int front_setup(struct plx_front *fr, int epfd)
 		r = -ESTALE;
 		goto out;
 	}
+	kept = fr->kfd >= 0;
 	plx_hidden_lock();
 	r = doorbell_make(fr, epfd);
 	plx_hidden_unlock();
 	if (r < 0) {
 		plx_fd_unhide(&fr->doorbell);
-		plx_fd_unhide(&fr->kfd);
+		if (!kept)
+			plx_fd_unhide(&fr->kfd);
 		goto out;
 	}
 	plx_store_rel(&fr->inproc, 1);
 out:
 	plx_unlock(&fr->lock, PLX_RANK_FRONT);
 	return r < 0 ? (int)r : 0;
+}
+
+bool plx_front_keep(struct plx_front *fr, int epfd)
+{
+	if (plx_likely(plx_load(&fr->kfd) >= 0))
+		return true;
+	plx_lock(&fr->lock, PLX_RANK_FRONT);
+	if (fr->kfd < 0 && !fr->spilled) {
+		plx_hidden_lock();
+		plx_fd_hide_dup(epfd, &fr->kfd);
+		plx_hidden_unlock();
+	}
+	plx_unlock(&fr->lock, PLX_RANK_FRONT);
+	return plx_load(&fr->kfd) >= 0;
 }
 
 /* The program has chosen the doorbell's marker as its own data: take another one. */
@@ -223,6 +245,11 @@ static long ctl_kernel(struct plx_front *fr, int op, struct epoll_event *ev)
 	if (plx_unlikely(plx_load(&fr->inproc)) && op != EPOLL_CTL_DEL &&
 	    plx_copy_in(&copy, ev, sizeof(copy)) == 0 && copy.data.u64 == plx_load(&fr->marker))
 		marker_change(fr);
+	if (plx_unlikely(plx_load(&fr->timer_mark)) && op != EPOLL_CTL_DEL &&
+	    plx_copy_in(&copy, ev, sizeof(copy)) == 0 && plx_timer_marked(fr, copy.data.u64)) {
+		plx_timers_leave(fr);
+		plx_store(&fr->timer_mark, 0);
+	}
 	return PLX_PASS;
 }
 
@@ -287,7 +314,7 @@ static bool ctl_files(int epfd, int op, int fd, struct pollux_file **ef, struct 
 	if (!*f && *ef && (*ef)->kind == PLX_KIND_EPOLL) {
 		struct plx_front *fr = plx_file_front(*ef);
 
-		ours = plx_load(&fr->inproc) ||
+		ours = plx_load(&fr->inproc) || plx_load(&fr->timer_mark) ||
 		       (op == EPOLL_CTL_ADD && (raw || !plx_load(&fr->nkernel)));
 	}
 	if (ours) {
@@ -321,6 +348,12 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 		r = op != EPOLL_CTL_DEL && plx_copy_in(&(struct epoll_event){0}, ev, sizeof(*ev))
 			    ? -EFAULT
 			    : -EBADF;
+	} else if (plx_unlikely(f && f->kind == PLX_KIND_TIMER)) {
+		bool front = ef && ef->kind == PLX_KIND_EPOLL;
+
+		if (front)
+			ctl_kernel(plx_file_front(ef), op, ev);
+		r = plx_timer_ctl(f, front ? plx_file_front(ef) : NULL, epfd, op, fd, ev);
 	} else if (ef && ef->kind == PLX_KIND_EPOLL) {
 		struct plx_front *fr = plx_file_front(ef);
 

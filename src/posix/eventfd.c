@@ -227,8 +227,11 @@ static long efd_read(int fd, void *buf, size_t n, bool nonblock)
 
 	plx_rcu_read_lock();
 	f = plx_table_peek(fd);
-	if (plx_unlikely(!f || f->kind != PLX_KIND_EVENTFD))
+	if (plx_unlikely(!f || f->kind != PLX_KIND_EVENTFD)) {
+		if (f && f->kind == PLX_KIND_TIMER)
+			return plx_timer_read(f, fd, buf, n);
 		return no_eventfd(f, fd, buf, n, false, nonblock);
+	}
 	/* A buffer that cannot be the program's is refused before anything is taken. */
 	if (plx_unlikely(n < sizeof(value) || !plx_user_range(buf, n))) {
 		plx_rcu_read_unlock();
@@ -338,8 +341,11 @@ static long vector_way(int fd, const struct iovec *iov, int cnt, int flags, stru
 	f = plx_table_peek(fd);
 	if (!f || f->kind != PLX_KIND_EVENTFD) {
 		long r = f && f->kind == PLX_KIND_HIDDEN ? -EBADF : PLX_PASS;
+		bool timer = f && f->kind == PLX_KIND_TIMER;
 
 		plx_rcu_read_unlock();
+		if (timer)
+			plx_px_escape(fd, PLX_OUT_VECTOR);
 		return r;
 	}
 	plx_rcu_read_unlock();

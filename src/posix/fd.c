@@ -17,6 +17,15 @@
 #include "base/sys.h"
 #include "posix/uaccess.h"
 
+/* RCU section open: a number of f is about to mean nothing, or something else. */
+static void number_goes(struct pollux_file *f)
+{
+	if (f && f->kind == PLX_KIND_TIMER)
+		plx_timer_close(f);
+	else if (f && f->kind == PLX_KIND_EPOLL && plx_load(&plx_file_front(f)->timer_mark))
+		plx_timers_leave(plx_file_front(f));
+}
+
 /* What the number meant comes back in *f, with its reference. */
 static long close_number(int fd, struct pollux_file **f)
 {
@@ -32,6 +41,7 @@ static long close_number(int fd, struct pollux_file **f)
 	plx_rcu_read_lock();
 	old = plx_table_peek(fd);
 	hidden = old && old->kind == PLX_KIND_HIDDEN;
+	number_goes(old);
 	plx_rcu_read_unlock();
 	if (plx_unlikely(!old || hidden)) {
 		hidden |= plx_fd_maybe_hidden(fd) && plx_fd_stray(fd);
@@ -91,6 +101,8 @@ static bool leave_epoll(int fd)
 	f = plx_table_peek(fd);
 	leave = f && f->kind == PLX_KIND_EPOLL &&
 		(__libc_single_threaded || !plx_front_live(plx_file_front(f)));
+	if (leave)
+		number_goes(f);
 	if (leave)
 		f = plx_table_set(fd, NULL);
 	plx_table_leave(locked);
@@ -171,6 +183,9 @@ static long dup_any(int fd, int cmd, long from)
 	bool pipe, locked;
 
 	plx_pipe_forget(fd);
+	/* From two numbers it would have two names in an epoll. */
+	if (plx_timer_escape(fd))
+		plx_px_spilled(PLX_OUT_TIMER_DUP, 1);
 	locked = plx_table_enter();
 	f = plx_table_get(fd);
 	if (!f) {
@@ -237,6 +252,13 @@ static bool want_number(int fd, struct plx_left *left, enum plx_want *want, bool
 	}
 }
 
+static void replaced_epoll(int number)
+{
+	plx_rcu_read_lock();
+	number_goes(plx_table_peek(number));
+	plx_rcu_read_unlock();
+}
+
 long plx_px_dup3(int oldfd, int newfd, int flags)
 {
 	PLX_INSIDE();
@@ -245,6 +267,7 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 	struct pollux_file **slot;
 	enum plx_want want;
 	bool locked;
+	int timers;
 	long r;
 
 	if (flags != -1 && (oldfd == newfd || (flags & ~O_CLOEXEC)))
@@ -255,6 +278,10 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		return PLX_PASS;
 	plx_pipe_forget(oldfd);
 	plx_pipe_forget(newfd);
+	timers = (int)plx_timer_escape(oldfd) + (int)plx_timer_escape(newfd);
+	if (timers)
+		plx_px_spilled(PLX_OUT_TIMER_DUP, timers);
+	replaced_epoll(newfd);
 	dup_over(oldfd, newfd);
 	if (newfd >= 0 && plx_fd_ours(oldfd) && plx_table_reserve(newfd) < 0) {
 		plx_px_escape(oldfd, PLX_OUT_NO_FD);
@@ -344,6 +371,8 @@ long plx_px_fcntl(int fd, int cmd, long arg)
 		r = fcntl_eventfd(f, fd, cmd, arg);
 	else if (plx_file_is_pipe(f))
 		r = plx_pipe_fcntl(f, fd, cmd, arg);
+	else if (f->kind == PLX_KIND_TIMER && cmd != F_GETFD && cmd != F_SETFD && cmd != F_GETFL)
+		plx_px_escape(fd, PLX_OUT_FCNTL);
 	pollux_file_put(f);
 	return r;
 }
@@ -362,6 +391,8 @@ long plx_px_ioctl(int fd, unsigned long req, void *arg)
 	if (f->kind != PLX_KIND_EVENTFD) {
 		if (plx_file_is_pipe(f))
 			r = plx_pipe_ioctl(f, fd, req, arg);
+		else if (f->kind == PLX_KIND_TIMER && req != FIOCLEX && req != FIONCLEX)
+			plx_px_escape(fd, PLX_OUT_IOCTL);
 		pollux_file_put(f);
 		return r;
 	}

@@ -16,6 +16,12 @@
  *   turn      1: the kernel filled a whole wait, in-process items go first next time
  *   ghosts, nghosts  ghost_lock: data of items whose next event is a spill's own making
  *   gone      ghost_lock: waiters that have left their sleep without a look while there were some
+ *   id        of no other epoll that ever was
+ *   nlazy     atomic; timers of which the kernel does not know the setting (timer.c)
+ *   twaiters  atomic; waits that began while there were some
+ *   notimers  set once: there are none any more
+ *   soon      atomic; none of them expires in the kernel before this time
+ *   timer_mark  the upper bits of the data by which the kernel knows them; 0: none so far
  *   doorbell, kfd  hidden descriptors; kfd is a duplicate of the epoll itself, so
  *             that a wait outlives the program's close of its number (EP-WAIT-05)
  */
@@ -42,6 +48,12 @@ struct plx_front {
 	int kfd;
 	int doorbell;
 	uint64_t marker;
+	uint64_t id;
+	uint32_t nlazy;
+	uint32_t twaiters;
+	uint32_t notimers;
+	int64_t soon;
+	uint64_t timer_mark;
 };
 
 static inline struct plx_front *plx_file_front(struct pollux_file *f)
@@ -108,6 +120,41 @@ static inline bool plx_file_gone(struct pollux_file *f)
 	return plx_load_acq(f->kind == PLX_KIND_EVENTFD ? &plx_file_efd(f)->gone
 							: &plx_file_pipe(f)->gone);
 }
+
+/* --- timer.c ------------------------------------------------------------------------- */
+
+/* The data of an event of a timer of fr that the kernel's epoll knows by our own data. */
+#define PLX_TIMER_FDS (1u << 24)
+
+static inline bool plx_timer_marked(struct plx_front *fr, uint64_t data)
+{
+	uint64_t mark = plx_load(&fr->timer_mark);
+
+	return mark && (data ^ mark) < PLX_TIMER_FDS;
+}
+
+/*
+ * Such an event has been taken out: its kernel timer is set to what the program wants. True if it
+ * has expired: it is at the end of the kernel's list, and *ev is its event.
+ */
+bool plx_timer_fired(struct plx_front *fr, struct epoll_event *ev);
+/* All timers of the front become true, those of the process; those of the front for good. */
+void plx_timers_true(struct plx_front *fr);
+void plx_timers_true_all(void);
+void plx_timers_leave(struct plx_front *fr);
+/* A wait is over: those that are about to expire in the kernel become true. */
+void plx_timers_soon(struct plx_front *fr);
+/* f is a timer, found under RCU, which is left. */
+long plx_timer_read(struct pollux_file *f, int fd, void *buf, size_t n);
+/* f is a timer, with a reference; fr may be NULL. */
+long plx_timer_ctl(struct pollux_file *f, struct plx_front *fr, int epfd, int op, int fd,
+		   struct epoll_event *ev);
+/* If fd is a timer, it is the kernel's alone from now on: true if it was not. */
+bool plx_timer_escape(int fd);
+/* The number of a timer, f, is about to be closed. */
+void plx_timer_close(struct pollux_file *f);
+/* epoll.c: a duplicate of the epoll for as long as it lives; false if there is none. */
+bool plx_front_keep(struct plx_front *fr, int epfd);
 
 /* --- pipe.c -------------------------------------------------------------------------- */
 

@@ -350,7 +350,7 @@ static struct poll_call *poll_call_new(struct pollfd *set, nfds_t n)
 		struct pollux_file *f = set[i].fd < 0 ? NULL : plx_table_get(set[i].fd);
 
 		c->kernel[i] = set[i];
-		if (f && f->kind == PLX_KIND_EPOLL) {
+		if (f && (f->kind == PLX_KIND_EPOLL || f->kind == PLX_KIND_TIMER)) {
 			pollux_file_put(f);
 			plx_px_escape(set[i].fd, PLX_OUT_POLL);
 			continue;
@@ -440,6 +440,8 @@ static bool poll_ours(int fd)
 	if (plx_likely(!plx_fd_ours(fd)))
 		return false;
 	plx_pipe_forget(fd);
+	if (plx_timer_escape(fd))
+		plx_px_spilled(PLX_OUT_POLL, 1);
 	plx_rcu_read_lock();
 	f = plx_table_peek(fd);
 	ours = f && (f->kind != PLX_KIND_EPOLL || !plx_load_acq(&plx_file_front(f)->spilled));

@@ -53,6 +53,7 @@ extern struct plx_libc plx_libc;
 #define PLX_ADOPT_PIPE 4u
 #define PLX_ADOPT_WATCHED_PIPE 8u
 #define PLX_ADOPT_AIO 16u
+#define PLX_ADOPT_TIMERFD 32u
 extern uint32_t plx_px_no_adopt;
 /*
  * What is adopted only on request: pipes from their creation on (PLX_ADOPT_PIPE), or when
@@ -85,6 +86,12 @@ long plx_px_writev(int fd, const struct iovec *iov, int cnt, int flags);
 /* --- pipe (pipe.c) --------------------------------------------------------------------- */
 /* at_once: served from now on; else from the moment on when it is added to an epoll. */
 long plx_px_pipe2(int *fds, int flags, bool at_once);
+
+/* --- timerfd (timer.c) ----------------------------------------------------------------- */
+long plx_px_timerfd_create(int clock, int flags);
+long plx_px_timerfd_settime(int fd, int flags, const struct itimerspec *value,
+			    struct itimerspec *old);
+long plx_px_timerfd_gettime(int fd, struct itimerspec *value);
 
 /* --- descriptors (fd.c) -------------------------------------------------------------- */
 long plx_px_close(int fd);
@@ -131,12 +138,17 @@ enum plx_way_out {
 	PLX_OUT_SYSCALL,
 	PLX_OUT_DUP_OVER,
 	PLX_OUT_REOPEN,
+	PLX_OUT_TIMER_DUP,
+	PLX_OUT_TIMER_READ,
+	PLX_OUT_TIMER_WATCHED,
 	PLX_OUT_COUNT,
 };
 
 /* The object behind fd becomes a kernel object, for good. No effect on others. */
 void plx_px_escape(int fd, enum plx_way_out why);
 void plx_px_escape_pair(int fd, int other, enum plx_way_out why);
+/* For --stats: n objects have left so. */
+void plx_px_spilled(enum plx_way_out why, int n);
 /* Everything that is served in process does. */
 void plx_px_escape_all(enum plx_way_out why);
 /* Everything whose descriptor survives execve does. */
@@ -218,6 +230,7 @@ enum plx_counter {
 	PLX_COUNT_EPOLLS,
 	PLX_COUNT_EVENTFDS,
 	PLX_COUNT_PIPES,
+	PLX_COUNT_TIMERS,
 	PLX_COUNT_AIO,
 	PLX_COUNT_AIO_TWINS,
 	PLX_COUNT_AIO_GIVEN,

@@ -99,6 +99,8 @@ struct spill {
 	uint32_t *numbers;
 	int nnumbers, room_numbers;
 	struct plx_masked masked;
+	/* Timers that are the kernel's alone now. */
+	int timers;
 };
 
 /*
@@ -133,6 +135,9 @@ static const struct {
 	[PLX_OUT_POLL] = {"poll", "an epoll in a poll or select set, and what it watches"},
 	[PLX_OUT_SYSCALL] = {"syscall", "objects named by a raw call that we do not serve"},
 	[PLX_OUT_REOPEN] = {"reopen", "the pipe opened again through /proc or /dev/fd"},
+	[PLX_OUT_TIMER_DUP] = {"timer_dup", "a timer that gets a second number, or loses its own"},
+	[PLX_OUT_TIMER_READ] = {"timer_read", "a timer that is read without O_NONBLOCK"},
+	[PLX_OUT_TIMER_WATCHED] = {"timer_watched", "a timer that a second epoll watches"},
 	[PLX_OUT_DUP_OVER] = {"dup_over", "a pipe put in the place of another descriptor"},
 };
 
@@ -164,6 +169,12 @@ static uint64_t counters_sum(enum plx_counter what)
 	for (int i = 0; i < COUNTER_ROWS; i++)
 		sum += plx_load_acq(&counters[i].n[what]);
 	return sum;
+}
+
+void plx_px_spilled(enum plx_way_out why, int n)
+{
+	__atomic_fetch_add(&spilled_by[why], n, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&counters[0].n[PLX_COUNT_SPILLED], n, __ATOMIC_RELAXED);
 }
 
 /*
@@ -1354,6 +1365,8 @@ static void spill_begin(struct spill *s)
 	plx_mb();
 	plx_rcu_synchronize();
 	plx_table_await();
+	/* No timer can begin to be lazy before the end of this. */
+	plx_timers_true_all();
 }
 
 static void spill_unlock(void)
@@ -1367,6 +1380,7 @@ static void spill_end(struct spill *s, enum plx_way_out why, bool keep)
 {
 	if (s->ntargets)
 		spill_run(s, why);
+	plx_px_spilled(why, s->timers);
 	plx_store_rel(&plx_moving, 0);
 	plx_mover = false;
 	if (!keep)
@@ -1407,21 +1421,29 @@ static void front_give_up(struct spill *s, struct plx_front *fr)
 	spill_add_front(s, fr);
 }
 
-static void spill_add_file(struct spill *s, struct pollux_file *f)
+static void spill_add_file(struct spill *s, struct pollux_file *f, int fd)
 {
 	if (plx_file_served(f))
 		spill_add_served(s, f);
+	else if (f->kind == PLX_KIND_TIMER)
+		s->timers += plx_timer_escape(fd);
 	else if (f->kind == PLX_KIND_EPOLL && !plx_load(&plx_file_front(f)->spilled))
 		front_give_up(s, plx_file_front(f));
 }
 
 /* The file behind fd if there is anything to do for it, with a reference. */
-static struct pollux_file *escaping(int fd)
+static struct pollux_file *escaping(int fd, enum plx_way_out why)
 {
 	struct pollux_file *f;
 
 	plx_pipe_forget(fd);
 	f = plx_table_get(fd);
+	if (f && f->kind == PLX_KIND_TIMER) {
+		if (plx_timer_escape(fd))
+			plx_px_spilled(why, 1);
+		pollux_file_put(f);
+		return NULL;
+	}
 	if (f && f->kind == PLX_KIND_EPOLL && plx_front_spilled(plx_file_front(f))) {
 		pollux_file_put(f);
 		return NULL;
@@ -1433,15 +1455,15 @@ static struct pollux_file *escaping(int fd)
 void plx_px_escape_pair(int fd, int other, enum plx_way_out why)
 {
 	PLX_INSIDE();
-	struct pollux_file *f = escaping(fd), *g = escaping(other);
+	struct pollux_file *f = escaping(fd, why), *g = escaping(other, why);
 	struct spill s;
 
 	if (f || g) {
 		spill_begin(&s);
 		if (f)
-			spill_add_file(&s, f);
+			spill_add_file(&s, f, fd);
 		if (g)
-			spill_add_file(&s, g);
+			spill_add_file(&s, g, other);
 		spill_end(&s, why, false);
 	}
 	if (f)
@@ -1463,7 +1485,7 @@ static bool in_process(int fd)
 
 	plx_rcu_read_lock();
 	f = plx_table_peek(fd);
-	is = f && (plx_file_served(f) ||
+	is = f && (plx_file_served(f) || f->kind == PLX_KIND_TIMER ||
 		   (f->kind == PLX_KIND_EPOLL && !plx_load(&plx_file_front(f)->spilled)));
 	plx_rcu_read_unlock();
 	return is;
@@ -1479,7 +1501,7 @@ static void spill_table(struct spill *s, bool (*want)(int fd))
 		if (!in_process(fd) || !(f = plx_table_get(fd)))
 			continue;
 		if ((!want || want(fd)) && !PLX_INJECTED(lost_spill))
-			spill_add_file(s, f);
+			spill_add_file(s, f, fd);
 		plx_file_put_locked(f);
 	}
 }
@@ -1493,7 +1515,7 @@ static uint64_t all_out;
 static uint64_t adopted_ever(void)
 {
 	return counters_sum(PLX_COUNT_EPOLLS) + counters_sum(PLX_COUNT_EVENTFDS) +
-	       counters_sum(PLX_COUNT_PIPES);
+	       counters_sum(PLX_COUNT_PIPES) + counters_sum(PLX_COUNT_TIMERS);
 }
 
 static bool nothing_in(void)
@@ -1940,6 +1962,12 @@ void plx_px_stats_print(int fd, bool nothing_too)
 		     counted(PLX_COUNT_SPILLED));
 	if (descriptors)
 		n = print_traffic(buf, sizeof(buf), n);
+	if (counted(PLX_COUNT_TIMERS))
+		n += snprintf(buf + n, sizeof(buf) - n,
+			      "pollux: timers %llu: %llu settings that the kernel was not told, "
+			      "%llu expiries too early\n",
+			      counted(PLX_COUNT_TIMERS), stat_sum(PLX_STAT_TIMER_KEPT),
+			      stat_sum(PLX_STAT_TIMER_EARLY));
 	if (counted(PLX_COUNT_AIO))
 		n = print_aio(buf, sizeof(buf), n);
 	for (int i = 0; i < PLX_OUT_COUNT; i++)

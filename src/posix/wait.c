@@ -39,6 +39,7 @@ static __thread struct wait_note {
 	struct pollux_file *file;
 	void *frame;
 	bool announced;
+	bool counted;
 	/* What the kernel is to store events in; nobody else's meanwhile. */
 	struct bounce {
 		struct epoll_event *ev;
@@ -55,6 +56,12 @@ struct waiter {
 	const sigset_t *sigmask;
 	bool announced;
 	bool asleep;
+	/* In twaiters of the front. */
+	bool counted;
+	/* An event of a lazy timer has been taken out. */
+	bool swallowed;
+	/* For the first sleep of a wait that is the kernel's but for timers; else NULL. */
+	const struct timespec *timeout;
 	/* While asleep: what the thread's note said before, of a sleep that a handler interrupted.
 	 */
 	struct wait_note outer;
@@ -127,7 +134,12 @@ static void sleep_begin(struct waiter *w, const struct epoll_event *buf)
 	wait_thread_begin();
 	w->outer = note;
 	w->asleep = true;
-	note = (struct wait_note){.file = w->file, .frame = w, .announced = w->announced};
+	note = (struct wait_note){
+		.file = w->file,
+		.frame = w,
+		.announced = w->announced,
+		.counted = w->counted,
+	};
 	if (buf == spare.ev) {
 		note.bounce = spare;
 		spare = (struct bounce){0};
@@ -225,23 +237,36 @@ static const struct timespec *time_left(const struct waiter *w, struct timespec 
 }
 
 /*
- * Takes out of n events what is not the program's: the doorbell's, and the edges that a
- * spill makes by registering items (spill.c). The number left.
+ * Takes out of n events what is not the program's: the doorbell's, the edges that a
+ * spill makes by registering items (spill.c), and those of lazy timers. The number left.
+ * whole: there was nothing else on the kernel's list. Then timers that have expired are given out
+ * after everything else; otherwise they are on the list behind what has not been collected.
  */
-static int filter_events(struct plx_front *fr, struct epoll_event *ev, int n)
+static int filter_events(struct waiter *w, struct epoll_event *ev, int n, bool whole)
 {
+	struct plx_front *fr = w->fr;
 	uint64_t marker = plx_load(&fr->marker);
-	int kept = 0;
+	bool bell = plx_load_acq(&fr->inproc), timers = plx_load(&fr->timer_mark);
+	struct epoll_event expired[BOUNCE_STACK];
+	int kept = 0, nexpired = 0;
 
-	if (!plx_load_acq(&fr->inproc))
+	if (!bell && !timers)
 		return n;
 	for (int i = 0; i < n; i++) {
-		if (ev[i].data.u64 == marker && ev[i].events == EPOLLIN)
+		if (bell && ev[i].data.u64 == marker && ev[i].events == EPOLLIN) {
 			plx_bell_collect(fr->ep);
-		else if (plx_likely(!plx_load_acq(&fr->nghosts)) ||
-			 !plx_ghost_take(fr, ev[i].data.u64))
+		} else if (timers && ev[i].events == EPOLLIN &&
+			   plx_timer_marked(fr, ev[i].data.u64)) {
+			w->swallowed = true;
+			if (plx_timer_fired(fr, &ev[i]) && whole && nexpired < BOUNCE_STACK)
+				expired[nexpired++] = ev[i];
+		} else if (plx_likely(!plx_load_acq(&fr->nghosts)) ||
+			   !plx_ghost_take(fr, ev[i].data.u64)) {
 			ev[kept++] = ev[i];
+		}
 	}
+	for (int i = 0; i < nexpired; i++)
+		ev[kept++] = expired[i];
 	return kept;
 }
 
@@ -280,7 +305,7 @@ static int filter_bad_buffer(struct waiter *w, struct epoll_event *ev, int n)
 	for (int i = 0; i < n; i++) {
 		struct epoll_event one;
 
-		if (plx_copy_in(&one, ev + i, sizeof(one)) || !filter_events(w->fr, &one, 1))
+		if (plx_copy_in(&one, ev + i, sizeof(one)) || !filter_events(w, &one, 1, false))
 			continue;
 		if (kept != i && plx_copy_out(ev + kept, &one, sizeof(one)))
 			break;
@@ -317,7 +342,8 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 		fd = wait_fd(w);
 		PLX_DELAY(wait_before_kernel);
 		if (block)
-			got = kernel_wait(w, fd, buf, room, time_left(w, &left));
+			got = kernel_wait(w, fd, buf, room,
+					  w->timeout ? w->timeout : time_left(w, &left));
 		else
 			got = plx_sys6(SYS_epoll_pwait, fd, (long)buf, room, 0, 0, 8);
 		if (plx_unlikely(got < 0) && wait_fd_lost(w, fd, got))
@@ -326,7 +352,7 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 			return got;
 		if (buf == w->ev + n)
 			return filter_bad_buffer(w, buf, got);
-		kept = filter_events(w->fr, buf, got);
+		kept = filter_events(w, buf, got, got < room);
 		taken |= kept < got;
 		if (kept || block || got < room)
 			break;
@@ -401,12 +427,34 @@ static void waiter_leave(struct waiter *w)
 	pass_ring_on(w);
 }
 
+/*
+ * Says that this thread waits where there are lazy timers. If another one does, too, there are
+ * none any more: each of the two could have the event in its hand that the other should be woken
+ * for. Partner: become_lazy in timer.c.
+ */
+static __attribute__((noinline)) void timers_enter(struct waiter *w)
+{
+	uint32_t others;
+
+	if (w->counted)
+		return;
+	w->counted = true;
+	others = plx_xadd(&w->fr->twaiters, 1);
+	plx_mb_after_rmw();
+	if (others || plx_load(&w->fr->ep->sleepers) > w->announced)
+		plx_timers_leave(w->fr);
+}
+
 static void note_drop(void)
 {
 	struct waiter left = {.file = note.file, .fr = plx_file_front(note.file)};
 
 	if (note.announced)
 		waiter_leave(&left);
+	if (note.counted)
+		plx_xadd(&left.fr->twaiters, (uint32_t)-1);
+	/* It may have had the event of one in its hand. */
+	plx_timers_true(left.fr);
 	plx_ghost_gone(left.fr);
 	plx_mem_put(note.bounce.ev);
 	note = (struct wait_note){0};
@@ -434,9 +482,14 @@ static void waiter_done(void *p)
 	if (w->asleep) {
 		plx_ghost_gone(w->fr);
 		sleep_end(w);
+		plx_timers_true(w->fr);
 	}
 	if (w->announced)
 		waiter_leave(w);
+	if (plx_unlikely(plx_load(&w->fr->nlazy)))
+		plx_timers_soon(w->fr);
+	if (w->counted)
+		plx_xadd(&w->fr->twaiters, (uint32_t)-1);
 	pollux_file_put(w->file);
 }
 
@@ -445,12 +498,19 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 	bool over = poll_only, slept = false;
 
 	for (;;) {
-		uint32_t gen = plx_load_acq(&w->fr->gen);
-		int n = collect_both(w);
+		uint32_t gen = plx_load_acq(&w->fr->gen), handlers;
+		int n;
 
+		if (plx_unlikely(plx_load(&w->fr->nlazy)))
+			timers_enter(w);
+		w->swallowed = false;
+		n = collect_both(w);
 		plx_spin_brought(&w->fr->ep->yields, n);
 		if (n)
 			return n;
+		/* The timer may have expired by now. */
+		if (plx_unlikely(w->swallowed))
+			continue;
 		if (slept)
 			plx_stat(PLX_STAT_IDLE);
 		slept = false;
@@ -462,7 +522,10 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 		if (plx_ep_spin(w->fr->ep))
 			continue;
 		w->announced = true;
+		handlers = plx_inside.handlers;
 		if (plx_ep_announce(w->fr->ep)) {
+			if (plx_unlikely(plx_load(&w->fr->nlazy)))
+				timers_enter(w);
 			plx_px_count(PLX_COUNT_SLEEPS);
 			n = collect_kernel(w, 0, true);
 			slept = true;
@@ -483,19 +546,75 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 			plx_spin_brought(&w->fr->ep->yields, n);
 			return n;
 		}
+		/* A signal that came with it ends the wait. */
+		if (plx_unlikely(w->swallowed) && handlers != plx_inside.handlers)
+			return -EINTR;
 		if (w->deadline >= 0 && plx_now_ns() >= w->deadline)
 			over = true;
+	}
+}
+
+/*
+ * The same where there are no in-process items, but lazy timers. Their events pass through a
+ * buffer of our own, too; one sleep follows another while nothing else comes.
+ */
+static __attribute__((noinline)) long wait_timers(struct waiter *w, const struct timespec *timeout,
+						  bool poll_only)
+{
+	w->timeout = timeout;
+	timers_enter(w);
+	for (;;) {
+		uint32_t handlers = plx_inside.handlers;
+		int n;
+
+		w->swallowed = false;
+		if (!poll_only) {
+			w->announced = true;
+			plx_xadd(&w->fr->ep->sleepers, 1);
+			plx_mb_after_rmw();
+		}
+		if (plx_load_acq(&w->fr->inproc)) {
+			if (w->announced)
+				waiter_retract(w);
+			w->timeout = NULL;
+			return wait_mixed(w, poll_only);
+		}
+		n = collect_kernel(w, 0, !poll_only);
+		w->timeout = NULL;
+		if (w->announced && n < 0)
+			waiter_leave(w);
+		else if (w->announced)
+			waiter_retract(w);
+		if (n > 0 && plx_load_acq(&w->fr->inproc)) {
+			int more = collect_inproc(w, n);
+
+			return more > 0 ? n + more : n;
+		}
+		if (n)
+			return n;
+		/* The first in-process item may have come while this thread slept. */
+		if (!w->swallowed && !plx_load_acq(&w->fr->inproc))
+			return 0;
+		if (w->swallowed && handlers != plx_inside.handlers)
+			return -EINTR;
+		if (w->deadline >= 0 && plx_now_ns() >= w->deadline)
+			poll_only = true;
 	}
 }
 
 /* No in-process item so far: the kernel's own wait, announced. */
 static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool poll_only)
 {
+	uint32_t handlers = plx_inside.handlers;
 	int n, more;
 
+	if (plx_unlikely(plx_load(&w->fr->nlazy)))
+		return wait_timers(w, timeout, poll_only);
 	if (poll_only) {
 		n = plx_sys6(SYS_epoll_pwait, w->epfd, (long)w->ev, w->max, 0, 0, 8);
-		return n;
+		if (n > 0 && plx_unlikely(plx_load(&w->fr->timer_mark)))
+			n = filter_events(w, w->ev, n, n < w->max);
+		return n || !w->swallowed ? n : wait_timers(w, NULL, true);
 	}
 	w->announced = true;
 	plx_xadd(&w->fr->ep->sleepers, 1);
@@ -504,20 +623,30 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 		waiter_retract(w);
 		return wait_mixed(w, false);
 	}
+	if (plx_unlikely(plx_load(&w->fr->nlazy))) {
+		waiter_retract(w);
+		return wait_timers(w, timeout, false);
+	}
 	n = kernel_wait(w, w->epfd, w->ev, w->max, timeout);
 	if (n < 0) {
 		waiter_leave(w);
 		return n;
 	}
 	waiter_retract(w);
-	if (plx_likely(!plx_load_acq(&w->fr->inproc)))
+	if (plx_likely(!plx_load_acq(&w->fr->inproc) && !plx_load(&w->fr->timer_mark)))
 		return n;
-	/* The first in-process item came while this thread slept. */
+	/* The first in-process item, or lazy timer, came while this thread slept. */
 	if (n > 0) {
-		n = filter_events(w->fr, w->ev, n);
+		n = filter_events(w, w->ev, n, n < w->max);
+		if (!n && w->swallowed && handlers != plx_inside.handlers)
+			return -EINTR;
+		if (!n && !plx_load_acq(&w->fr->inproc))
+			return wait_timers(w, NULL, false);
 		if (!n)
 			return wait_mixed(w, false);
 	}
+	if (!plx_load_acq(&w->fr->inproc))
+		return n;
 	more = collect_inproc(w, n);
 	return more > 0 ? n + more : n;
 }

@@ -42,6 +42,10 @@
 	  (fd, v, n, o, f))                                                                        \
 	X(ssize_t, __read_chk, (int fd, void *b, size_t n, size_t room), (fd, b, n, room))         \
 	X(int, eventfd, (unsigned int init, int f), (init, f))                                     \
+	X(int, timerfd_create, (int clock, int f), (clock, f))                                     \
+	X(int, timerfd_settime, (int fd, int f, const struct itimerspec *v, struct itimerspec *o), \
+	  (fd, f, v, o))                                                                           \
+	X(int, timerfd_gettime, (int fd, struct itimerspec *v), (fd, v))                           \
 	X(int, eventfd_read, (int fd, eventfd_t *v), (fd, v))                                      \
 	X(int, eventfd_write, (int fd, eventfd_t v), (fd, v))                                      \
 	X(int, pipe2, (int *p, int f), (p, f))                                                     \

@@ -248,6 +248,16 @@ static long serve(const struct raw *s)
 		return plx_may_adopt() ? plx_px_epoll_create1(s->a) : PLX_PASS;
 	case SYS_pipe2:
 		return plx_pipe_made((int *)s->a, s->b);
+	case SYS_timerfd_create:
+		return plx_may_adopt() ? plx_px_timerfd_create(s->a, s->b) : PLX_PASS;
+	case SYS_timerfd_settime:
+		return plx_ours(s->a)
+			       ? plx_px_timerfd_settime(s->a, s->b, (const struct itimerspec *)s->c,
+							(struct itimerspec *)s->d)
+			       : PLX_PASS;
+	case SYS_timerfd_gettime:
+		return plx_ours(s->a) ? plx_px_timerfd_gettime(s->a, (struct itimerspec *)s->b)
+				      : PLX_PASS;
 	case SYS_eventfd2:
 		return plx_may_adopt() ? plx_px_eventfd(s->a, s->b) : PLX_PASS;
 #ifdef SYS_epoll_create
@@ -492,6 +502,9 @@ PLX_EXPORT long plx_syscall(RAW_PARAMS)
 		return enter_sleeping(RAW_ARGS);
 	case SYS_epoll_create1:
 	case SYS_eventfd2:
+	case SYS_timerfd_create:
+	case SYS_timerfd_settime:
+	case SYS_timerfd_gettime:
 	case SYS_pipe2:
 #ifdef SYS_epoll_create
 	case SYS_pipe:

@@ -354,7 +354,7 @@ report $? "--help"
 cp "$out" "$scratch/want"
 call "$pollux" help run
 ok "help run says the same" cmp "$scratch/want" "$out"
-for bad in --no-such-option -x --adopt=eventfd --adopt= --no-adopt=timerfd --no-adopt= --no-adopt=eventfd, --stats=1 \
+for bad in --no-such-option -x --adopt=eventfd --adopt= --no-adopt=socketpair --no-adopt= --no-adopt=eventfd, --stats=1 \
 	--load=none --load= --aio=sync --aio= --aio=auto,off --aio-max-nr=10 --aio-max-nr=; do
 	call "$pollux" run "$bad" -- sh -c 'echo ran'
 	[ "$status" -eq 125 ] && silent "$out" && says "$err" "--help"

@@ -192,6 +192,52 @@ static void set_text(const struct step *s)
 	     ptr_name(s, good), s->how ? "&old" : "NULL");
 }
 
+/* --- set again and again, far off ----------------------------------------------------------
+ *
+ * The kernel need not be told of each; what comes next may find it told of an earlier one.
+ */
+#define ROW 8
+
+static bool row_make(struct gen *g, struct step *s)
+{
+	static const enum when last[] = {WHEN_NEVER, WHEN_FAR, WHEN_FAR, WHEN_FAR_PERIODIC};
+
+	s->a = pick_slot(g, KINDS(KIND_TIMER));
+	s->n = pick(g, last);
+	s->u = 2 + below(g, ROW);
+	return s->a != NO_SLOT;
+}
+
+static void row_apply(struct model *m, struct step *s)
+{
+	(void)m;
+	(void)s;
+}
+
+static void row_run(const struct step *s)
+{
+	struct itimerspec spec = {0}, old = {0};
+	int fd = number_of(s->a), r = 0, flags;
+
+	for (uint64_t i = 0; i < s->u; i++) {
+		spec.it_value.tv_sec = 1000;
+		r = timerfd_settime(fd, 0, &spec, &old);
+		if (r == 0 && i)
+			log_spec(&old);
+	}
+	flags = make_spec(s, &spec);
+	log_ret(r ? r : timerfd_settime(fd, flags, &spec, &old));
+	if (r == 0)
+		log_spec(&old);
+}
+
+static void row_text(const struct step *s)
+{
+	call("for (int i = 0; i < %d; i++) timerfd_settime(%s, 0, {{0}, {1000, 0}}, &old); "
+	     "timerfd_settime(%s, 0, &last_%d, &old)",
+	     (int)s->u, slot_name(s->a), slot_name(s->a), s->n);
+}
+
 /* --- timerfd_gettime and ioctl ----------------------------------------------------------- */
 
 static bool get_make(struct gen *g, struct step *s)
@@ -237,6 +283,7 @@ static void get_text(const struct step *s)
 const struct op ops_timer[] = {
 	{"new_timer", {0, 10, 3, 5}, new_make, new_apply, new_run, new_text, false},
 	{"settime", {0, 12, 3, 6}, set_make, set_apply, set_run, set_text, false},
+	{"rearm", {0, 8, 2, 3}, row_make, row_apply, row_run, row_text, false},
 	{"gettime", {0, 3, 1, 2}, get_make, get_apply, get_run, get_text, false},
 	{0},
 };
