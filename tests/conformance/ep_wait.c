@@ -415,7 +415,7 @@ static void EP_WAIT_06_close_of_a_watched_file_leaves_the_waiter_asleep(enum set
 	subject_fill(&s[2]);
 	waiter_gets(w, 'c');
 	assert_order(ep, 4, "c");
-	if (!s[0].kind == KIND_EVENTFD)
+	if (s[0].kind != KIND_EVENTFD)
 		close(s[0].peer);
 	subject_close(&s[2]);
 	close(ep);
