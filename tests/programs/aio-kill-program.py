@@ -30,7 +30,8 @@ def call(number, *args):
 
 
 fd = os.open(data, os.O_RDWR | (os.O_DIRECT if direct else 0))
-logged = mmap.mmap(os.open(log, os.O_RDWR), 8 * records)
+# An element is stored in one step; struct.pack_into makes it 0 first, which a kill may leave.
+logged = (ctypes.c_ulonglong * records).from_buffer(mmap.mmap(os.open(log, os.O_RDWR), 8 * records))
 efd = os.eventfd(0) if resfd else -1
 
 ctx = ctypes.c_ulong(0)
@@ -96,6 +97,6 @@ while True:
             if res != SIZE:
                 raise OSError(-res, "event")
             record, round_ = holds[slot]
-            struct.pack_into("<Q", logged, 8 * record, round_)
+            logged[record] = round_
             on_its_way.discard(record)
             free.append(slot)
