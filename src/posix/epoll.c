@@ -57,7 +57,7 @@ static void front_release(struct pollux_file *f)
 {
 	if (plx_load(&plx_file_front(f)->timer_mark))
 		plx_timers_leave(plx_file_front(f));
-	plx_fd_unhide(&plx_file_front(f)->kfd);
+	plx_fd_unhide_locked(&plx_file_front(f)->kfd);
 	plx_ep_release(f);
 }
 
@@ -192,9 +192,9 @@ static int front_setup(struct plx_front *fr, int epfd)
 	r = doorbell_make(fr, epfd);
 	plx_hidden_unlock();
 	if (r < 0) {
-		plx_fd_unhide(&fr->doorbell);
+		plx_fd_unhide_locked(&fr->doorbell);
 		if (!kept)
-			plx_fd_unhide(&fr->kfd);
+			plx_fd_unhide_locked(&fr->kfd);
 		goto out;
 	}
 	plx_store_rel(&fr->inproc, 1);

@@ -107,7 +107,7 @@ void plx_eventfd_unpin(struct pollux_eventfd *e)
 		return;
 	plx_lock(&plx_table_lock, PLX_RANK_TABLE);
 	if (!plx_load(&e->pins))
-		plx_fd_unhide(&e->kfd);
+		plx_fd_unhide_locked(&e->kfd);
 	plx_unlock(&plx_table_lock, PLX_RANK_TABLE);
 }
 

@@ -1414,7 +1414,7 @@ static void front_give_up(struct spill *s, struct plx_front *fr)
 		int bell = plx_xchg(&fr->doorbell, -1);
 
 		plx_rcu_synchronize();
-		plx_fd_unhide(&bell);
+		plx_fd_unhide_locked(&bell);
 	}
 	plx_unlock(&fr->lock, PLX_RANK_FRONT);
 	plx_mb();

@@ -558,7 +558,7 @@ int plx_fd_reveal(int *owner)
 	return n;
 }
 
-PLX_CHILD_CODE void plx_fd_unhide(int *owner)
+PLX_CHILD_CODE void plx_fd_unhide_locked(int *owner)
 {
 	struct pollux_file *f;
 	int n;
@@ -571,7 +571,15 @@ PLX_CHILD_CODE void plx_fd_unhide(int *owner)
 		plx_sys1(SYS_close, n);
 	plx_hidden_unlock();
 	if (f)
-		pollux_file_put(f);
+		plx_file_put_locked(f);
+}
+
+PLX_CHILD_CODE void plx_fd_unhide(int *owner)
+{
+	if (plx_load(owner) < 0)
+		return;
+	plx_fd_unhide_locked(owner);
+	plx_retire_flush_if_full();
 }
 
 /* hidden_lock held. */

@@ -218,6 +218,8 @@ void plx_fd_on_move(const int *owner, plx_moved_t moved);
 
 /* plx_hidden_lock not held. unhide closes it. */
 void plx_fd_unhide(int *owner);
+/* The same for a caller that holds locks: leaves the waiting for grace periods. */
+void plx_fd_unhide_locked(int *owner);
 /* plx_table_lock held: the number is no longer hidden and belongs to the caller; -1 if none. */
 int plx_fd_reveal(int *owner);
 /* fd is hidden, in the child of a fork. */
