@@ -611,10 +611,19 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 	if (plx_unlikely(plx_load(&w->fr->nlazy)))
 		return wait_timers(w, timeout, poll_only);
 	if (poll_only) {
+		PLX_DELAY(wait_look);
 		n = plx_sys6(SYS_epoll_pwait, w->epfd, (long)w->ev, w->max, 0, 0, 8);
-		if (n > 0 && plx_unlikely(plx_load(&w->fr->timer_mark)))
-			n = filter_events(w, w->ev, n, n < w->max);
-		return n || !w->swallowed ? n : wait_timers(w, NULL, true);
+		/* The first in-process item, or lazy timer, may have come in between. */
+		if (n <= 0 ||
+		    plx_likely(!plx_load_acq(&w->fr->inproc) && !plx_load(&w->fr->timer_mark)))
+			return n;
+		more = filter_events(w, w->ev, n, n < w->max);
+		if (more < n)
+			pass_ring_on(w);
+		if (more)
+			return more;
+		return plx_load_acq(&w->fr->inproc) ? wait_mixed(w, true)
+						    : wait_timers(w, NULL, true);
 	}
 	w->announced = true;
 	plx_xadd(&w->fr->ep->sleepers, 1);
