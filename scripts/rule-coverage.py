@@ -21,8 +21,8 @@ import sys
 
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
                       "tests", "conformance")
-RULE_IN_NAME = re.compile(r"(?:(?<=_)|\b)(EP_[A-Z]+|EFD|AIO_[A-Z]+|LAIO|PIPE)_([0-9]{2})(?![0-9])")
-NAME = re.compile(r"\b(?:EP_[A-Z]+|EFD|AIO_[A-Z]+|LAIO|PIPE)_[0-9]{2}(?![0-9])\w*")
+RULE_IN_NAME = re.compile(r"(?:(?<=_)|\b)(EP_[A-Z]+|EFD|AIO_[A-Z]+|LAIO|PIPE|TFD)_([0-9]{2})(?![0-9])")
+NAME = re.compile(r"\b(?:EP_[A-Z]+|EFD|AIO_[A-Z]+|LAIO|PIPE|TFD)_[0-9]{2}(?![0-9])\w*")
 
 
 def read_table(path, problems):

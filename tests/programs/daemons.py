@@ -85,11 +85,12 @@ def scenario(side, make):
     mine = harness.descendants(os.getpid())
     side.require(pid in mine, label + " runs and has left its parent", "%d %s" % (pid, mine))
     side.prove(pid, "the daemon of " + label)
-    with open("/proc/%d/stat" % pid) as f:
-        fields = f.read().rpartition(")")[2].split()
     said = []
     for _ in range(200):
         said.append(ask(port, question, last).splitlines()[-2:])
+    # By now: a parent may write the file while its child has not made a session of its own yet.
+    with open("/proc/%d/stat" % pid) as f:
+        fields = f.read().rpartition(")")[2].split()
     os.kill(pid, signal.SIGTERM)
     ended = harness.wait_for(lambda: pid not in harness.descendants(os.getpid()), 20)
     side.check(ended, label + " ends on SIGTERM",
