@@ -390,7 +390,10 @@ static int dup_from(int fd, rlim_t from)
 {
 	if (from < (rlim_t)plx_hidden_from)
 		plx_store(&plx_hidden_from, (int)from);
-	/* Who finds the descriptor there finds that the number is one to be asked about. */
+	/*
+	 * Who finds the descriptor there finds that the number is one to be asked about. The
+	 * partner is the kernel's own: the descriptor is in its table after the next call alone.
+	 */
 	plx_mb();
 	return plx_sys3(SYS_fcntl, fd, F_DUPFD_CLOEXEC, from);
 }

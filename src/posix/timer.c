@@ -286,7 +286,10 @@ static bool become_lazy(struct plx_timer *t, struct plx_front *fr)
 	plx_xadd(&lazy_timers, 1);
 	plx_xadd(&fr->nlazy, 1);
 	time_before(&fr->soon, t->armed);
-	/* Partners: timers_enter in wait.c, plx_timers_leave, spill_begin. */
+	/*
+	 * Partners: timers_enter in wait.c, plx_timers_leave, plx_timers_true_all (after
+	 * plx_spilling was set), plx_timers_soon.
+	 */
 	plx_mb();
 	ev.data.u64 = plx_load(&fr->timer_mark) | (uint32_t)t->fd;
 	if (!plx_load(&fr->notimers) && !plx_load(&fr->spilled) && !plx_load(&plx_spilling) &&
@@ -639,6 +642,7 @@ void plx_timers_true(struct plx_front *fr)
 
 void plx_timers_true_all(void)
 {
+	/* Partner: become_lazy. */
 	plx_mb();
 	if (plx_load(&lazy_timers))
 		each_lazy(NULL, INT64_MAX);
@@ -663,6 +667,7 @@ void plx_timers_soon(struct plx_front *fr)
 	if (until < plx_load(&fr->soon))
 		return;
 	plx_store(&fr->soon, INT64_MAX);
+	/* Partner: become_lazy. Who does so is found below, or stores its time after this. */
 	plx_mb();
 	each_lazy(fr, until);
 }
