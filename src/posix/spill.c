@@ -974,7 +974,8 @@ static void exclusive_go(struct spill *s, struct move *m)
 	for (int i = 0; i < s->nmoves; i++) {
 		const struct move *other = &s->moves[i];
 
-		if (other->t == m->t && other->consumed && !(other->events & EPOLLONESHOT)) {
+		if (other->t == m->t && other->consumed && other->done &&
+		    !(other->events & EPOLLONESHOT)) {
 			move_ctl(s, m, m->events);
 			return;
 		}
@@ -1201,45 +1202,181 @@ static void add_broken(struct spill *s, struct move **broken, int n)
 	plx_mem_put(c);
 }
 
+/* The ready list of one epoll, while it is made again in the kernel. */
+struct ready {
+	/* In the list's order, up to the end. */
+	struct move **first, **end;
+	/* What stands first in the kernel's list, if that is so far a rotation of ours. */
+	struct move **head;
+	/* The list can be turned: what is collected from its head goes to its end. */
+	bool turns;
+};
+
+static struct move **list_next(const struct ready *l, struct move **m)
+{
+	do
+		m = m + 1 == l->end ? l->first : m + 1;
+	while (!(*m)->done);
+	return m;
+}
+
+/*
+ * What is level-triggered does so by itself, and what a MOD can arm again has to be. Somebody
+ * else's files on the list, and other threads that collect, would be in the way.
+ */
+static bool list_turns(const struct ready *l)
+{
+	const struct plx_front *fr = (*l->first)->ep->owner;
+	struct pollfd p = {.fd = fr->kfd, .events = POLLIN};
+	struct timespec none = {0};
+	int exclusive = 0;
+
+	for (struct move **m = l->first; m < l->end; m++) {
+		bool level = !((*m)->events & (EPOLLET | EPOLLONESHOT));
+
+		if ((*m)->events & EPOLLEXCLUSIVE && !level)
+			return false;
+		if ((*m)->stale)
+			return false;
+		exclusive += !!((*m)->events & EPOLLEXCLUSIVE);
+	}
+	return exclusive && __libc_single_threaded &&
+	       !plx_sys6(SYS_ppoll, (long)&p, 1, (long)&none, 0, 8, 0);
+}
+
+static void list_turn(struct spill *s, struct ready *l)
+{
+	const struct plx_front *fr = (*l->head)->ep->owner;
+	struct epoll_event ev;
+
+	plx_sys6(SYS_epoll_pwait, fr->kfd, (long)&ev, 1, 0, 0, 8);
+	if ((*l->head)->events & (EPOLLET | EPOLLONESHOT))
+		move_ctl(s, *l->head, (*l->head)->events);
+	l->head = list_next(l, l->head);
+}
+
+/* Gives the item its place: behind the one before it, if the list has to be turned to that end. */
+static void list_go(struct spill *s, struct ready *l, struct move **m)
+{
+	if (l->turns && l->head) {
+		struct move **next = list_next(l, m);
+
+		while (l->head != next)
+			list_turn(s, l);
+	}
+	move_go(s, *m);
+	if (!l->head)
+		l->head = m;
+}
+
 /*
  * Exclusive items are added in the order of their ages (EP-EXC-02). Those that are not ready
- * can go at any time; false if an older one has to wait for its place in another epoll.
+ * can go at any time. One that is ready and older, and has to wait for its place in the list
+ * of an epoll, is returned.
  */
-static bool older_have_gone(struct spill *s, struct move *m)
+static struct move *older_first(struct spill *s, struct move *m)
 {
 	struct move *o = m;
 
 	if (!(m->events & EPOLLEXCLUSIVE))
-		return true;
+		return NULL;
 	while (o > s->moves && o[-1].t == m->t)
 		o--;
 	for (; o < m; o++) {
 		if (!(o->events & EPOLLEXCLUSIVE) || o->done)
 			continue;
 		if (o->order)
-			return false;
+			return o;
 		move_go(s, o);
 	}
-	return true;
+	return NULL;
+}
+
+/* Whether the item has gone, before its turn if its list can be turned afterwards. */
+static bool goes_early(struct spill *s, struct ready *lists, int n, const struct move *o)
+{
+	for (struct ready *l = lists; l < lists + n; l++)
+		for (struct move **m = l->first; m < l->end; m++)
+			if (*m == o && l->turns) {
+				list_go(s, l, m);
+				return true;
+			}
+	return false;
+}
+
+/*
+ * The lists, each in its order. If that and the order of ages contradict one another an item goes
+ * before its turn, and its list is turned; if that cannot be, it is the order of ages that is left.
+ */
+static void fill_lists(struct spill *s, struct ready *lists, int n)
+{
+	struct move *stuck;
+
+	do {
+		struct move **at = NULL;
+		struct ready *of = NULL;
+
+		stuck = NULL;
+		for (struct ready *l = lists; l < lists + n; l++)
+			for (struct move **m = l->first; m < l->end; m++) {
+				struct move *o = (*m)->done ? NULL : older_first(s, *m);
+
+				if (o) {
+					if (!stuck) {
+						stuck = o;
+						at = m;
+						of = l;
+					}
+					break;
+				}
+				if (!(*m)->done)
+					list_go(s, l, m);
+			}
+		/* What is older than it, too, has gone or waits behind others. */
+		if (stuck && !goes_early(s, lists, n, stuck))
+			list_go(s, of, at);
+	} while (stuck);
+	for (struct ready *l = lists; l < lists + n; l++)
+		while (l->turns && l->head != l->first)
+			list_turn(s, l);
 }
 
 /* The n moves of the ready lists, in their order in each epoll. */
-static void fill_lists(struct spill *s, struct move **queued, int n)
+static void make_lists(struct spill *s, struct move **queued, int n)
 {
-	for (int left = n, before = -1; left;) {
-		bool force = left == before;
+	struct ready *lists = scratch((s->neps + 1) * sizeof(*lists));
+	int count = 0;
 
-		before = left;
-		for (int i = 0; i < n; i++) {
-			struct move *m = queued[i];
+	for (int i = 0; i < n; i++) {
+		struct ready *l = &lists[count - 1];
 
-			if (m->done || (i && queued[i - 1]->ep == m->ep && !queued[i - 1]->done) ||
-			    (!older_have_gone(s, m) && !force))
-				continue;
-			move_go(s, m);
-			force = false;
-			left--;
+		if (!i || queued[i]->ep != queued[i - 1]->ep) {
+			l = &lists[count++];
+			l->first = &queued[i];
 		}
+		l->end = &queued[i + 1];
+	}
+	for (struct ready *l = lists; l < lists + count; l++)
+		l->turns = list_turns(l);
+	fill_lists(s, lists, count);
+	plx_mem_put(lists);
+}
+
+/*
+ * What gives a stale exclusive item its place would be an edge for those of its file whose edge has
+ * been collected. As long as they have no mask it is none, so the first of a list goes before them;
+ * but not in an epoll that has such items, whose list is emptied for them.
+ */
+static void stale_first(struct spill *s)
+{
+	for (struct move *m = s->moves; m < s->moves + s->nmoves; m++) {
+		bool apart = m->stale && m->order == 1 && m->events & EPOLLEXCLUSIVE &&
+			     is_eventfd(m->t) && __libc_single_threaded;
+
+		for (int i = 0; apart && i < s->nmoves; i++)
+			apart = s->moves[i].ep != m->ep || !s->moves[i].consumed;
+		if (apart && !older_first(s, m))
+			move_go(s, m);
 	}
 }
 
@@ -1262,6 +1399,7 @@ static void register_moves(struct spill *s)
 			move_ctl(s, m, 0);
 	}
 	add_broken(s, some, n);
+	stale_first(s);
 	for (int pass = 0; pass < 2; pass++) {
 		n = 0;
 		for (struct move *m = s->moves; m < end; m++)
@@ -1275,7 +1413,7 @@ static void register_moves(struct spill *s)
 		if (m->order)
 			some[n++] = m;
 	qsort(some, n, sizeof(*some), by_epoll);
-	fill_lists(s, some, n);
+	make_lists(s, some, n);
 	for (struct target *t = s->targets; t < s->targets + s->ntargets; t++)
 		if (t->f->kind == PLX_KIND_PIPE_WRITE && plx_file_pipe(t->f)->last_out)
 			plx_pipe_raise(t->f, false);

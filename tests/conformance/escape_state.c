@@ -160,6 +160,129 @@ static void EP_ORD_02_an_unready_exclusive_item_keeps_its_place(void **state)
 	alone("EP_ORD_02_an_unready_exclusive_item_keeps_its_place");
 }
 
+/* To give the first its place must not be an edge for the second. */
+static void EP_ORD_02_an_unready_exclusive_item_beside_a_collected_edge_alone(void **state)
+{
+	int a = efd_new(0, EFD_NONBLOCK), b = efd_new(1, EFD_NONBLOCK), ep = ep_new(),
+	    other = ep_new();
+
+	(void)state;
+	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, a, EPOLLIN | EPOLLEXCLUSIVE, 1));
+	assert_ok(ep_ctl(other, EPOLL_CTL_ADD, a, EPOLLIN | EPOLLOUT | EPOLLET, 3));
+	efd_add(a, 1);
+	assert_int_equal(efd_take(a), 1);
+	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, b, EPOLLIN, 2));
+	EXPECT(other, 3);
+	leave();
+	assert_int_equal(ep_count(other), 0);
+	efd_add(a, 1);
+	EXPECT(ep, 1, 2);
+	EXPECT(other, 3);
+	close(a);
+	close(b);
+	close(ep);
+	close(other);
+}
+
+static void EP_ORD_02_an_unready_exclusive_item_beside_a_collected_edge(void **state)
+{
+	(void)state;
+	alone("EP_ORD_02_an_unready_exclusive_item_beside_a_collected_edge");
+}
+
+/*
+ * Three exclusive items of a file: the order of their ADDs is that of later wakes, that of the
+ * ready list another, from the calls that have collected some of it.
+ */
+static void EP_EXC_02_EP_ORD_01_exclusive_items_keep_both_orders_alone(void **state)
+{
+	(void)state;
+	for (int collected = 0; collected < 8; collected++) {
+		int a = efd_new(0, EFD_NONBLOCK), b = efd_new(1, EFD_NONBLOCK),
+		    c = efd_new(1, EFD_NONBLOCK), ep = ep_new(), second, third;
+		uint64_t list[16] = {2, 4, 1, 3, 5};
+		int first = 0, end = 5;
+		struct epoll_event ev;
+
+		second = (int)assert_ok(dup(a));
+		third = (int)assert_ok(dup(a));
+		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, a, EPOLLIN | EPOLLEXCLUSIVE, 1));
+		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, b, EPOLLIN, 2));
+		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, second, EPOLLIN | EPOLLEXCLUSIVE, 3));
+		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, c, EPOLLIN | EPOLLET, 4));
+		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, third, EPOLLIN | EPOLLEXCLUSIVE, 5));
+		efd_add(a, 1);
+		for (int i = 0; i < collected; i++) {
+			assert_int_equal(ep_poll(ep, &ev, 1), 1);
+			assert_int_equal(ev.data.u64, list[first]);
+			if (list[first++] != 4)
+				list[end++] = ev.data.u64;
+		}
+		leave();
+		expect_data(ep, end - first, list + first);
+		assert_int_equal(efd_take(a), 1);
+		assert_int_equal(efd_take(b), 1);
+		assert_int_equal(ep_count(ep), 0);
+		efd_add(a, 1);
+		EXPECT(ep, 1, 3, 5);
+		close(a);
+		close(second);
+		close(third);
+		close(b);
+		close(c);
+		close(ep);
+	}
+}
+
+static void EP_EXC_02_EP_ORD_01_exclusive_items_keep_both_orders(void **state)
+{
+	(void)state;
+	alone("EP_EXC_02_EP_ORD_01_exclusive_items_keep_both_orders");
+}
+
+/* The same with a one-shot item between those of a file, in two epolls crosswise. */
+static void EP_EXC_02_EP_ORD_01_exclusive_items_of_two_epolls_keep_both_orders_alone(void **state)
+{
+	int a = efd_new(0, EFD_NONBLOCK), b = efd_new(1, EFD_NONBLOCK), one = ep_new(),
+	    two = ep_new(), copies[3];
+	struct epoll_event ev;
+
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		copies[i] = (int)assert_ok(dup(a));
+	assert_ok(ep_ctl(one, EPOLL_CTL_ADD, a, EPOLLIN | EPOLLEXCLUSIVE, 1));
+	assert_ok(ep_ctl(two, EPOLL_CTL_ADD, copies[0], EPOLLIN | EPOLLEXCLUSIVE, 2));
+	assert_ok(ep_ctl(one, EPOLL_CTL_ADD, copies[1], EPOLLIN | EPOLLEXCLUSIVE, 3));
+	assert_ok(ep_ctl(two, EPOLL_CTL_ADD, copies[2], EPOLLIN | EPOLLEXCLUSIVE, 4));
+	efd_add(a, 1);
+	assert_ok(ep_ctl(one, EPOLL_CTL_ADD, b, EPOLLIN | EPOLLONESHOT, 5));
+	assert_int_equal(ep_poll(one, &ev, 1), 1);
+	assert_int_equal(ev.data.u64, 1);
+	assert_int_equal(ep_poll(two, &ev, 1), 1);
+	assert_int_equal(ev.data.u64, 2);
+	leave();
+	EXPECT(one, 3, 5, 1);
+	EXPECT(two, 4, 2);
+	assert_int_equal(efd_take(a), 1);
+	assert_int_equal(ep_count(one), 0);
+	assert_int_equal(ep_count(two), 0);
+	efd_add(a, 1);
+	EXPECT(one, 1, 3);
+	EXPECT(two, 2, 4);
+	for (int i = 0; i < 3; i++)
+		close(copies[i]);
+	close(a);
+	close(b);
+	close(one);
+	close(two);
+}
+
+static void EP_EXC_02_EP_ORD_01_exclusive_items_of_two_epolls_keep_both_orders(void **state)
+{
+	(void)state;
+	alone("EP_EXC_02_EP_ORD_01_exclusive_items_of_two_epolls_keep_both_orders");
+}
+
 /*
  * A pipe of one slot, empty, with an edge for its writers that has been collected: to make it
  * readable for a moment would be another one.
@@ -734,6 +857,12 @@ static const struct CMUnitTest alone_tests[] = {
 	 .test_func = EP_ORD_02_an_unready_item_keeps_its_place_alone},
 	{.name = "EP_ORD_02_an_unready_exclusive_item_keeps_its_place",
 	 .test_func = EP_ORD_02_an_unready_exclusive_item_keeps_its_place_alone},
+	{.name = "EP_ORD_02_an_unready_exclusive_item_beside_a_collected_edge",
+	 .test_func = EP_ORD_02_an_unready_exclusive_item_beside_a_collected_edge_alone},
+	{.name = "EP_EXC_02_EP_ORD_01_exclusive_items_keep_both_orders",
+	 .test_func = EP_EXC_02_EP_ORD_01_exclusive_items_keep_both_orders_alone},
+	{.name = "EP_EXC_02_EP_ORD_01_exclusive_items_of_two_epolls_keep_both_orders",
+	 .test_func = EP_EXC_02_EP_ORD_01_exclusive_items_of_two_epolls_keep_both_orders_alone},
 	{.name = "EP_ORD_02_an_unready_item_of_a_small_pipe_keeps_its_place",
 	 .test_func = EP_ORD_02_an_unready_item_of_a_small_pipe_keeps_its_place_alone},
 	{.name = "EP_ORD_02_an_unready_item_of_a_full_pipe_keeps_its_place",
@@ -753,6 +882,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(EP_ORD_01_EP_RDY_19_two_items_of_a_file_keep_both_orders),
 		cmocka_unit_test(EP_ORD_02_an_unready_item_keeps_its_place),
 		cmocka_unit_test(EP_ORD_02_an_unready_exclusive_item_keeps_its_place),
+		cmocka_unit_test(EP_ORD_02_an_unready_exclusive_item_beside_a_collected_edge),
+		cmocka_unit_test(EP_EXC_02_EP_ORD_01_exclusive_items_keep_both_orders),
+		cmocka_unit_test(
+			EP_EXC_02_EP_ORD_01_exclusive_items_of_two_epolls_keep_both_orders),
 		cmocka_unit_test(EP_ORD_02_an_unready_item_of_a_small_pipe_keeps_its_place),
 		cmocka_unit_test(EP_ORD_02_an_unready_item_of_a_full_pipe_keeps_its_place),
 		cmocka_unit_test(EP_ORD_02_an_unready_item_of_a_full_page_keeps_its_place),
