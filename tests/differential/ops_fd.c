@@ -186,6 +186,12 @@ static bool dup2_make(struct gen *g, struct step *s)
 	return s->a != NO_SLOT && s->b != NO_SLOT;
 }
 
+/* Of numbers that are given; one that is open already stays good above the limit. */
+static bool beyond_limit(struct model *m, int number)
+{
+	return number < LOW_NUMBERS ? number >= m->me->limit : m->me->limit < LOW_NUMBERS;
+}
+
 static int dup2_target(struct model *m, const struct step *s)
 {
 	return s->n >= 0 ? s->n : model_number(m, s->b);
@@ -200,8 +206,7 @@ static void dup2_apply(struct model *m, struct step *s)
 	/* Numbers below the first are not the sequence's. */
 	s->skip = (s->n < 0 && to < FIRST_NUMBER && to != -1) || (from >= RECEIVED && o);
 	if (s->skip || !o || to < 0 || (three && ((s->flags & O_NONBLOCK) || to == from)) ||
-	    (to < LOW_NUMBERS && to >= m->me->limit) ||
-	    (to >= LOW_NUMBERS && m->me->limit < LOW_NUMBERS))
+	    (to != from && beyond_limit(m, to)))
 		return;
 	s->skip = to != from && model_hides_edge(m, to, 1);
 	if (s->skip)
