@@ -1341,12 +1341,13 @@ static void fill_lists(struct spill *s, struct ready *lists, int n)
 			list_turn(s, l);
 }
 
-/* The n moves of the ready lists, in their order in each epoll. */
+/* Of the n moves of some ready lists. */
 static void make_lists(struct spill *s, struct move **queued, int n)
 {
 	struct ready *lists = scratch((s->neps + 1) * sizeof(*lists));
 	int count = 0;
 
+	qsort(queued, n, sizeof(*queued), by_epoll);
 	for (int i = 0; i < n; i++) {
 		struct ready *l = &lists[count - 1];
 
@@ -1363,21 +1364,47 @@ static void make_lists(struct spill *s, struct move **queued, int n)
 }
 
 /*
- * What gives a stale exclusive item its place would be an edge for those of its file whose edge has
- * been collected. As long as they have no mask it is none, so the first of a list goes before them;
- * but not in an epoll that has such items, whose list is emptied for them.
+ * Its list can be made before any item gets a mask whose edge has been collected: it has none of
+ * these itself, as it is emptied for them, and what they do to the ends of pipes is nothing to it.
+ * Exclusive items of other lists must not be older than its own.
  */
-static void stale_first(struct spill *s)
+static bool list_stands_alone(const struct spill *s, const struct pollux_ep *ep)
 {
-	for (struct move *m = s->moves; m < s->moves + s->nmoves; m++) {
-		bool apart = m->stale && m->order == 1 && m->events & EPOLLEXCLUSIVE &&
-			     is_eventfd(m->t) && __libc_single_threaded;
+	for (int i = 0; i < s->nmoves; i++) {
+		const struct move *m = &s->moves[i];
+		bool exclusive = m->events & EPOLLEXCLUSIVE;
 
-		for (int i = 0; apart && i < s->nmoves; i++)
-			apart = s->moves[i].ep != m->ep || !s->moves[i].consumed;
-		if (apart && !older_first(s, m))
-			move_go(s, m);
+		if (m->ep == ep && (m->consumed || (m->order && !is_eventfd(m->t))))
+			return false;
+		for (int k = 0; exclusive && m->order && m->ep != ep && k < s->nmoves; k++)
+			if (s->moves[k].ep == ep && s->moves[k].t == m->t)
+				return false;
 	}
+	return true;
+}
+
+/*
+ * What gives a stale exclusive item its place would be an edge for those of its file whose edge has
+ * been collected. As long as they have no mask it is none, so such lists are made first. Puts their
+ * items into some and returns how many.
+ */
+static int pick_first(struct spill *s, struct move **some)
+{
+	int n = 0;
+
+	for (int i = 0; i < s->nmoves && __libc_single_threaded; i++) {
+		const struct move *m = &s->moves[i];
+		bool picked = !m->stale || !(m->events & EPOLLEXCLUSIVE);
+
+		for (int k = 0; k < n && !picked; k++)
+			picked = some[k]->ep == m->ep;
+		if (picked || !list_stands_alone(s, m->ep))
+			continue;
+		for (int k = 0; k < s->nmoves; k++)
+			if (s->moves[k].ep == m->ep && s->moves[k].order)
+				some[n++] = &s->moves[k];
+	}
+	return n;
 }
 
 static void register_moves(struct spill *s)
@@ -1399,7 +1426,7 @@ static void register_moves(struct spill *s)
 			move_ctl(s, m, 0);
 	}
 	add_broken(s, some, n);
-	stale_first(s);
+	make_lists(s, some, pick_first(s, some));
 	for (int pass = 0; pass < 2; pass++) {
 		n = 0;
 		for (struct move *m = s->moves; m < end; m++)
@@ -1410,9 +1437,8 @@ static void register_moves(struct spill *s)
 	}
 	n = 0;
 	for (struct move *m = s->moves; m < end; m++)
-		if (m->order)
+		if (m->order && !m->done)
 			some[n++] = m;
-	qsort(some, n, sizeof(*some), by_epoll);
 	make_lists(s, some, n);
 	for (struct target *t = s->targets; t < s->targets + s->ntargets; t++)
 		if (t->f->kind == PLX_KIND_PIPE_WRITE && plx_file_pipe(t->f)->last_out)

@@ -163,10 +163,11 @@ static void EP_ORD_02_an_unready_exclusive_item_keeps_its_place(void **state)
 /* To give the first its place must not be an edge for the second. */
 static void EP_ORD_02_an_unready_exclusive_item_beside_a_collected_edge_alone(void **state)
 {
-	int a = efd_new(0, EFD_NONBLOCK), b = efd_new(1, EFD_NONBLOCK), ep = ep_new(),
-	    other = ep_new();
+	int a = efd_new(0, EFD_NONBLOCK), b = efd_new(1, EFD_NONBLOCK),
+	    c = efd_new(1, EFD_NONBLOCK), ep = ep_new(), other = ep_new();
 
 	(void)state;
+	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, c, EPOLLIN, 4));
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, a, EPOLLIN | EPOLLEXCLUSIVE, 1));
 	assert_ok(ep_ctl(other, EPOLL_CTL_ADD, a, EPOLLIN | EPOLLOUT | EPOLLET, 3));
 	efd_add(a, 1);
@@ -176,10 +177,11 @@ static void EP_ORD_02_an_unready_exclusive_item_beside_a_collected_edge_alone(vo
 	leave();
 	assert_int_equal(ep_count(other), 0);
 	efd_add(a, 1);
-	EXPECT(ep, 1, 2);
+	EXPECT(ep, 4, 1, 2);
 	EXPECT(other, 3);
 	close(a);
 	close(b);
+	close(c);
 	close(ep);
 	close(other);
 }
