@@ -643,25 +643,31 @@ static void TFD_23_fork(void **state)
 
 static const char *own_name;
 
+static void executed_by_vfork(int fd, const char *expect)
+{
+	char number[16];
+	int status;
+	pid_t pid;
+
+	snprintf(number, sizeof(number), "%d", fd);
+	pid = (pid_t)assert_ok(vfork());
+	if (!pid) {
+		execl(own_name, own_name, expect, number, (char *)NULL);
+		_exit(127);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
 static void TFD_23_exec(void **state)
 {
 	(void)state;
 	for (int past = 0; past < 2; past++) {
 		struct timed t = timed_new(0);
-		char number[16];
-		int status;
-		pid_t pid;
 
 		assert_ok(fcntl(t.fd, F_SETFD, 0));
-		snprintf(number, sizeof(number), "%d", t.fd);
 		put_off(t.fd, past ? FIRST_MS + 20 : HOUR_MS);
-		pid = (pid_t)assert_ok(vfork());
-		if (!pid) {
-			execl(own_name, own_name, past ? "due" : "silent", number, (char *)NULL);
-			_exit(127);
-		}
-		assert_int_equal(waitpid(pid, &status, 0), pid);
-		assert_int_equal(status, 0);
+		executed_by_vfork(t.fd, past ? "due" : "silent");
 		timed_close(&t);
 	}
 }
