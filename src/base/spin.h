@@ -3,9 +3,9 @@
  * A moment before a sleep, in which what is waited for may come.
  *
  * Spinning pays only while the thread that is waited for runs on another CPU. That
- * is not knowable, but whether it paid lately is: after each failure the next
- * sleeps go without a spin, twice as many each time, up to 63 and then a longer try. No more
- * threads of the process spin at a time than there are CPUs.
+ * is not knowable, unless there is no other thread, but whether it paid lately is: after each
+ * failure the next sleeps go without a spin, twice as many each time; from 63 to at most 1023 the
+ * tries are longer. No more threads of the process spin at a time than there are CPUs.
  *
  * If the waker shared the CPU with the waiter, the waiter yields instead. Whoever is
  * to answer runs then, and finds nobody whom it would have to wake: a turn of the run queue
@@ -57,7 +57,7 @@ extern int plx_spin_enabled;
 
 /*
  * plx_spin in two steps, for who has to tell others of it: whether and how to spin, which is
- * followed by plx_spin_until unless it is PLX_SPIN_NOT.
+ * followed by plx_spin_until, or plx_spin_not, unless it is PLX_SPIN_NOT.
  *
  * y, state and waker_cpu belong to the object that is waited for, 0 at first; several
  * threads may share them. Returns whether done(arg) became true.
@@ -65,6 +65,8 @@ extern int plx_spin_enabled;
 enum plx_spin_how plx_spin_how(struct plx_yields *y, uint32_t *state, const int32_t *waker_cpu);
 bool plx_spin_until(enum plx_spin_how how, struct plx_yields *y, uint32_t *state,
 		    bool (*done)(void *arg), void *arg);
+/* Instead of plx_spin_until, if there is something to be done already. */
+void plx_spin_not(enum plx_spin_how how);
 static inline bool plx_spin(struct plx_yields *y, uint32_t *state, const int32_t *waker_cpu,
 			    bool (*done)(void *arg), void *arg)
 {

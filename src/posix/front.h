@@ -13,7 +13,8 @@
  *   spilled   set once, under plx_table_lock: kernel only from now on
  *   nkernel   atomic; 0: nothing but the doorbell was ever registered in the kernel
  *   gen       atomic; moves when items have gone to the kernel
- *   turn      1: the kernel filled a whole wait, in-process items go first next time
+ *   turn      PLX_TURN_*: which side is asked first, as the other one filled a whole wait
+ *   direct    approximate; so many waits may sleep without a look at the kernel's side before
  *   ghosts, nghosts  ghost_lock: data of items whose next event is a spill's own making
  *   gone      ghost_lock: waiters that have left their sleep without a look while there were some
  *   id        of no other epoll that ever was
@@ -32,6 +33,12 @@
 #include "source/eventfd.h"
 #include "source/pipe.h"
 
+enum {
+	PLX_TURN_EITHER,
+	PLX_TURN_INPROC,
+	PLX_TURN_KERNEL,
+};
+
 struct plx_front {
 	struct pollux_ep *ep;
 	plx_lock_t lock;
@@ -40,6 +47,7 @@ struct plx_front {
 	uint32_t nkernel;
 	uint32_t gen;
 	uint32_t turn;
+	uint32_t direct;
 	plx_lock_t ghost_lock;
 	uint32_t nghosts;
 	int room_ghosts;

@@ -18,6 +18,7 @@
 
 #include <limits.h>
 #include <pthread.h>
+#include <sys/single_threaded.h>
 
 #include "base/clock.h"
 #include "base/inside.h"
@@ -28,6 +29,8 @@
 #define BOUNCE_STACK 32
 /* So many events of the program's buffer are probed; a bad end beyond is not foreseen. */
 #define PROBED 1024
+/* Waits between two looks that may show that looks pay again. */
+#define DIRECT_SLEEPS 8
 #define MAX_EVENTS (INT_MAX / (int)sizeof(struct epoll_event))
 
 /*
@@ -380,13 +383,41 @@ static int collect_inproc(struct waiter *w, int n)
 }
 
 /*
- * What both sides have now; a negative errno only if nothing was stored. The kernel is
- * asked first, unless it filled the whole buffer the last time.
+ * Whether a wait that finds nothing in process may sleep at once. The kernel looks before it
+ * sleeps, so another look would be a second system call for nothing. But what looks without a sleep
+ * is not announced: where events come all the time, producers need not ring for it. So that is left
+ * out only after it has been of no use, and where nobody else could ring.
  */
-static int collect_both(struct waiter *w)
+static bool sleeps_at_once(struct waiter *w)
+{
+	struct pollux_ep *ep = w->fr->ep;
+	uint32_t direct = plx_load(&w->fr->direct);
+	enum plx_spin_how how;
+
+	if (!plx_load(&w->fr->nkernel) || plx_load(&w->fr->turn) == PLX_TURN_KERNEL)
+		return false;
+	if (__libc_single_threaded)
+		return true;
+	if (!direct)
+		return false;
+	how = plx_spin_how(&ep->yields, &ep->spin_state, &ep->waker_cpu);
+	plx_spin_not(how);
+	if (how != PLX_SPIN_NOT)
+		return false;
+	plx_store(&w->fr->direct, direct - 1);
+	return true;
+}
+
+/*
+ * What both sides have now; a negative errno only if nothing was stored. The kernel is
+ * asked first, unless it filled the whole buffer the last time. sleeps: the caller sleeps in the
+ * kernel if there is nothing in process.
+ */
+static int collect_both(struct waiter *w, bool sleeps)
 {
 	bool kernel = plx_load(&w->fr->nkernel);
-	bool kernel_first = kernel && !plx_load(&w->fr->turn);
+	bool kernel_first = kernel && !sleeps && plx_load(&w->fr->turn) != PLX_TURN_INPROC;
+	uint32_t turn = PLX_TURN_EITHER;
 	int n = 0, r;
 
 	if (kernel_first) {
@@ -397,20 +428,24 @@ static int collect_both(struct waiter *w)
 		}
 		n = r;
 		if (n == w->max)
-			plx_store(&w->fr->turn, 1);
-	} else if (kernel) {
-		plx_store(&w->fr->turn, 0);
+			turn = PLX_TURN_INPROC;
 	}
 	r = collect_inproc(w, n);
 	if (r < 0)
 		return n ? n : r;
 	n += r;
-	if (kernel && !kernel_first && n < w->max) {
+	if (kernel && !kernel_first && n == w->max)
+		turn = PLX_TURN_KERNEL;
+	if (kernel && plx_load(&w->fr->turn) != turn)
+		plx_store(&w->fr->turn, turn);
+	if (kernel && !kernel_first && n < w->max && (n || !sleeps)) {
 		r = collect_kernel(w, n, false);
 		if (r < 0)
 			return n ? n : r;
 		n += r;
 	}
+	if (kernel && !n && !sleeps)
+		plx_store(&w->fr->direct, DIRECT_SLEEPS);
 	return n;
 }
 
@@ -499,12 +534,13 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 
 	for (;;) {
 		uint32_t gen = plx_load_acq(&w->fr->gen), handlers;
+		bool at_once = !over && sleeps_at_once(w);
 		int n;
 
 		if (plx_unlikely(plx_load(&w->fr->nlazy)))
 			timers_enter(w);
 		w->swallowed = false;
-		n = collect_both(w);
+		n = collect_both(w, at_once);
 		plx_spin_brought(&w->fr->ep->yields, n);
 		if (n)
 			return n;
@@ -519,7 +555,7 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 			continue;
 		if (over)
 			return 0;
-		if (plx_ep_spin(w->fr->ep))
+		if (!at_once && plx_ep_spin(w->fr->ep))
 			continue;
 		w->announced = true;
 		handlers = plx_inside.handlers;
