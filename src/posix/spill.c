@@ -680,8 +680,8 @@ static void ghost_add(struct plx_front *fr, uint64_t data)
 void plx_ghost_gone(struct plx_front *fr)
 {
 	plx_lock(&fr->ghost_lock, PLX_RANK_GHOST);
-	if (fr->nghosts)
-		plx_store_rel(&fr->gone, fr->gone + 1);
+	if (plx_load(&fr->nghosts))
+		plx_store_rel(&fr->gone, plx_load(&fr->gone) + 1);
 	plx_unlock(&fr->ghost_lock, PLX_RANK_GHOST);
 }
 

@@ -283,13 +283,18 @@ static inline bool thread_asleep(struct thread *t)
 	return false;
 }
 
-static inline void thread_join(struct thread *t)
+static inline void thread_await(struct thread *t)
 {
 	int64_t end = now_ns() + SOON_MS * 1000000ll;
 
 	while (!thread_done(t) && now_ns() < end)
 		sleep_ms(1);
 	assert_true(thread_done(t));
+}
+
+static inline void thread_join(struct thread *t)
+{
+	thread_await(t);
 	pthread_join(t->id, NULL);
 }
 

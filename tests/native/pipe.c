@@ -293,7 +293,7 @@ static void PIPE_12_PIPE_18_a_large_write_sleeps_until_all_is_written(void **sta
 	/* The pipe was empty again when the writer went on. */
 	assert_one(ep, EPOLLIN, 'r');
 	assert_int_equal(take(p, 65536), 65536);
-	thread_join(&w->t);
+	thread_await(&w->t);
 	assert_one(ep, EPOLLIN, 'r');
 	assert_int_equal(take(p, ROOM), 150000 - 2 * 65536);
 	sleeper_gets(w, 150000);

@@ -20,7 +20,7 @@ import harness
 
 # One time in how many; few for what is short, or goes on as if nothing had been.
 PROGRAMS = {
-    "libevent.py": ["lost_wake:5"],
+    "libevent.py": ["lost_wake:2"],
     "libuv.py": ["lost_wake:5", "wrong_data:20"],
     "java.py": ["lost_wake:20", "wrong_errno:200"],
     "cpython.py": ["lost_wake:20", "wrong_data:100", "wrong_errno:200"],
