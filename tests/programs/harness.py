@@ -413,7 +413,9 @@ class Test:
         why = self.cannot_have("dpkg-source") or self.cannot_have("cmake")
         if why:
             return None, why
-        top = os.path.join(os.path.dirname(self.pollux), "programs", package)
+        # By the one name that it always has: cmake remembers where it has been.
+        programs = os.path.realpath(os.path.join(os.path.dirname(self.pollux), "programs"))
+        top = os.path.join(programs, package)
         unpacked = os.path.join(top, "unpacked")
         os.makedirs(os.path.dirname(top), exist_ok=True)
         lock = open(top + ".lock", "w")
