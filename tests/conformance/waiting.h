@@ -282,16 +282,13 @@ static inline bool entry_takes_mask(enum entry e)
 	return e != BY_WAIT && e != BY_RAW_WAIT;
 }
 
-#ifdef __SANITIZE_ADDRESS__
-__attribute__((no_sanitize("nonnull-attribute")))
-#endif
-static inline int
-wait_by(enum entry e, int ep, struct epoll_event *ev, int max, int ms, const sigset_t *mask)
+static inline int wait_by(enum entry e, int ep, struct epoll_event *ev, int max, int ms,
+			  const sigset_t *mask)
 {
 	struct timespec ts = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
 	struct timespec *tsp = ms < 0 ? NULL : &ts;
 
-	/* Wrong arguments are part of the tests: nobody is to judge them. */
+	/* Wrong arguments are part of the tests: the compiler is not to judge them. */
 	__asm__("" : "+r"(ev), "+r"(max));
 	switch (e) {
 	case BY_WAIT:
