@@ -19,10 +19,11 @@
  *   gone      ghost_lock: waiters that have left their sleep without a look while there were some
  *   id        of no other epoll that ever was
  *   nlazy     atomic; timers of which the kernel does not know the setting (timer.c)
- *   twaiters  atomic; waits that began while there were some
+ *   twaiters  atomic; waits that know of them
  *   notimers  set once: there are none any more
  *   soon      atomic; none of them expires in the kernel before this time
  *   timer_mark  the upper bits of the data by which the kernel knows them; 0: none so far
+ *   timers    set once: all waits know the mark, or will be seen as sleepers
  *   doorbell, kfd  hidden descriptors; kfd is a duplicate of the epoll itself, so
  *             that a wait outlives the program's close of its number (EP-WAIT-05)
  */
@@ -62,6 +63,7 @@ struct plx_front {
 	uint32_t notimers;
 	int64_t soon;
 	uint64_t timer_mark;
+	uint32_t timers;
 };
 
 static inline struct plx_front *plx_file_front(struct pollux_file *f)

@@ -12,7 +12,8 @@
  * ours, level-triggered, for EPOLLIN and without flags, and not nested, with at most one thread in
  * a wait at a time. Its registration has other data meanwhile, by which a wait knows its event, and
  * is edge-triggered, so that the event leaves the kernel's ready list when it is collected.
- * Whatever else is done with the timer or the epoll makes it true first.
+ * Whatever else is done with the timer or the epoll makes it true first. The model of the protocol
+ * is tests/model/timer.pml.
  *
  *   lock      everything below; held over the system calls that change the kernel's idea of it
  *   fr        atomic: the front that it is lazy in, or NULL
@@ -23,17 +24,22 @@
  *   want, interval   what the program has set, while lazy; before that the same as the kernel
  *
  * Argument. (1) Never too early: an event of a lazy timer is never given out as it is, and a read
- * makes the timer true first; a true timer has been armed for exactly the time that was wanted. (2)
- * Not lost: the kernel's expiry comes no later than the wanted one. It is an event of the epoll;
- * the one thread that waits there collects it, finds our data, and makes the timer true before it
- * goes on. If the wait was left by a jump or its thread has ended, the next wait does so, or the
- * end of the thread (wait.c); a second thread that comes to wait meanwhile makes all timers true
- * before it sleeps. Of a thread that comes to wait and one that makes a timer lazy, each says so
- * before it looks for the other. (3) Its place among the events of others is that of its expiry, if
- * some thread has come by between the kernel's expiry and the wanted one. Otherwise it is at the
- * end of what is ready, as if the interrupt of the timer had come late, and nobody has looked at
- * the timer before. What is about to expire in the kernel is made true when a wait returns, so that
- * this takes a program that does not look at its epoll for NEAR.
+ * makes the timer true first; a true timer has been armed for exactly the time that was wanted. A
+ * setting that makes a timer lazy is the kernel's after all if the one before it has expired in the
+ * meantime, which a wait may have told by then. (2) Not lost: the kernel's expiry comes no later
+ * than the wanted one. It is an event of the epoll; the one thread that waits there collects it,
+ * finds our data, and makes the timer true before it goes on. If the wait was left by a jump or its
+ * thread has ended, the next wait does so, or the end of the thread (wait.c); a second thread that
+ * comes to wait meanwhile makes all timers true before it sleeps, so that nobody depends on a
+ * thread which has the event in its hand and is preempted. Of a thread that comes to wait and one
+ * that makes a timer lazy, each says so before it looks for the other. A wait says so as soon as it
+ * knows that the front has a mark, and takes it back when it has no event in its hand any more. One
+ * that does not know it is seen as a sleeper, until it has said so; or it looks at the kernel in an
+ * RCU section, and no timer is lazy before that is over. (3) Its place among the events of others
+ * is that of its expiry, if some thread has come by between the kernel's expiry and the wanted one.
+ * Otherwise it is at the end of what is ready, as if the interrupt of the timer had come late, and
+ * nobody has looked at the timer before. What is about to expire in the kernel is made true when a
+ * wait returns, so that this takes a program that does not look at its epoll for NEAR.
  */
 #include "posix/front.h"
 
@@ -223,6 +229,7 @@ static bool make_true(struct plx_timer *t, bool collected)
 	int64_t now;
 
 	set_absolute(t, t->want, t->interval, NULL);
+	PLX_DELAY(timer_true);
 	now = plx_now_ns();
 	if (now >= t->want)
 		expired = await_expiry(t);
@@ -257,21 +264,34 @@ static struct plx_front *front_of(struct plx_timer *t)
 	fr = plx_file_front(ef);
 	if (fr->id != t->epid || plx_load(&fr->spilled) || plx_load(&fr->notimers))
 		return NULL;
-	if (plx_load(&fr->kfd) < 0)
+	if (!plx_load_acq(&fr->timers))
 		t->unkept = true;
-	return !t->unkept && new_mark(fr) ? fr : NULL;
+	return t->unkept ? NULL : fr;
 }
 
-/* Outside of everything: the front gets the descriptor by which it is reached later. */
+/*
+ * Outside of everything: the front gets the descriptor by which it is reached later, and its mark.
+ * The reference sees to it that who ends the front finds the mark.
+ */
 static __attribute__((noinline)) void keep_front(int epfd, uint64_t epid)
 {
-	bool locked = plx_table_enter();
+	bool locked = plx_table_enter(), kept = false;
 	struct pollux_file *ef = plx_table_get(epfd);
 	struct plx_front *fr = ef && ef->kind == PLX_KIND_EPOLL ? plx_file_front(ef) : NULL;
 
-	if (fr && fr->id == epid && !plx_front_keep(fr, epfd))
-		plx_store(&fr->notimers, 1);
+	if (fr && fr->id == epid) {
+		kept = plx_front_keep(fr, epfd);
+		if (!kept)
+			plx_store(&fr->notimers, 1);
+	}
 	plx_table_leave(locked);
+	if (kept && new_mark(fr)) {
+		/* Partners: kernel_look; in wait_kernel and wait_mixed, an announced sleeper. */
+		plx_rcu_synchronize();
+		plx_store_rel(&fr->timers, 1);
+	} else if (kept) {
+		plx_store(&fr->notimers, 1);
+	}
 	if (ef)
 		pollux_file_put(ef);
 }
@@ -280,6 +300,7 @@ static __attribute__((noinline)) void keep_front(int epfd, uint64_t epid)
 static bool become_lazy(struct plx_timer *t, struct plx_front *fr)
 {
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
+	bool marked = false;
 
 	t->saved = 0;
 	plx_store(&t->fr, fr);
@@ -287,16 +308,21 @@ static bool become_lazy(struct plx_timer *t, struct plx_front *fr)
 	plx_xadd(&fr->nlazy, 1);
 	time_before(&fr->soon, t->armed);
 	/*
-	 * Partners: timers_enter in wait.c, plx_timers_leave, plx_timers_true_all (after
-	 * plx_spilling was set), plx_timers_soon.
+	 * Partners: those who announce a sleep in wait.c, plx_timers_leave, plx_timers_true_all
+	 * (after plx_spilling was set), plx_timers_soon.
 	 */
 	plx_mb();
+	PLX_DELAY(timer_said);
 	ev.data.u64 = plx_load(&fr->timer_mark) | (uint32_t)t->fd;
 	if (!plx_load(&fr->notimers) && !plx_load(&fr->spilled) && !plx_load(&plx_spilling) &&
-	    plx_load(&fr->ep->sleepers) <= 1 && plx_load(&fr->twaiters) <= 1 &&
-	    kernel_ctl(t, EPOLL_CTL_MOD, &ev) == 0)
+	    plx_load(&fr->ep->sleepers) <= 1) {
+		PLX_DELAY(timer_before_mark);
+		marked = kernel_ctl(t, EPOLL_CTL_MOD, &ev) == 0;
+	}
+	/* Nor has it expired before that: nobody has been told so. */
+	if (marked && plx_now_ns() < t->armed)
 		return true;
-	unmark(t, false);
+	unmark(t, marked);
 	return false;
 }
 
@@ -653,6 +679,7 @@ void plx_timers_leave(struct plx_front *fr)
 	plx_store(&fr->notimers, 1);
 	/* Partner: become_lazy. */
 	plx_mb();
+	PLX_DELAY(timer_leave);
 	plx_timers_true(fr);
 }
 
@@ -667,7 +694,11 @@ void plx_timers_soon(struct plx_front *fr)
 	if (until < plx_load(&fr->soon))
 		return;
 	plx_store(&fr->soon, INT64_MAX);
-	/* Partner: become_lazy. Who does so is found below, or stores its time after this. */
+	/*
+	 * Partner: become_lazy. Who does so is found below, or stores its time after this
+	 * (tests/model/timer_soon.pml).
+	 */
 	plx_mb();
+	PLX_DELAY(timer_soon);
 	each_lazy(fr, until);
 }

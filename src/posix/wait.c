@@ -59,7 +59,7 @@ struct waiter {
 	const sigset_t *sigmask;
 	bool announced;
 	bool asleep;
-	/* In twaiters of the front. */
+	/* In twaiters of the front: whoever is to have no lazy timers beside it knows. */
 	bool counted;
 	/* An event of a lazy timer has been taken out. */
 	bool swallowed;
@@ -78,6 +78,7 @@ static PLX_START_PAGE pthread_key_t wait_key;
 static PLX_START_PAGE pthread_once_t wait_once = PTHREAD_ONCE_INIT;
 
 static void note_drop(void);
+static bool timers_enter(struct waiter *w);
 
 /* The end of a thread that has waited; p is one of its thread-local variables. */
 static void wait_thread_exit(void *p)
@@ -224,6 +225,23 @@ static int kernel_wait(struct waiter *w, int epfd, struct epoll_event *ev, int m
 	return r;
 }
 
+/*
+ * A look that does not sleep. Where timers may be lazy this thread is counted before; where it has
+ * not been, none becomes lazy before the end of the section. Partner: keep_front in timer.c.
+ */
+static int kernel_look(struct waiter *w, int epfd, struct epoll_event *ev, int max)
+{
+	int r;
+
+	plx_rcu_read_lock();
+	if (plx_unlikely(plx_load(&w->fr->timer_mark)))
+		timers_enter(w);
+	r = plx_sys6(SYS_epoll_pwait, epfd, (long)ev, max, 0, 0, 8);
+	plx_rcu_read_unlock();
+	PLX_DELAY(wait_in_hand);
+	return r;
+}
+
 /* The time to the deadline in *ts; NULL if there is none. */
 static const struct timespec *time_left(const struct waiter *w, struct timespec *ts)
 {
@@ -348,7 +366,7 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 			got = kernel_wait(w, fd, buf, room,
 					  w->timeout ? w->timeout : time_left(w, &left));
 		else
-			got = plx_sys6(SYS_epoll_pwait, fd, (long)buf, room, 0, 0, 8);
+			got = kernel_look(w, fd, buf, room);
 		if (plx_unlikely(got < 0) && wait_fd_lost(w, fd, got))
 			continue;
 		if (got <= 0)
@@ -463,33 +481,44 @@ static void waiter_leave(struct waiter *w)
 }
 
 /*
- * Says that this thread waits where there are lazy timers. If another one does, too, there are
- * none any more: each of the two could have the event in its hand that the other should be woken
- * for. Partner: become_lazy in timer.c.
+ * Says that this thread waits where there may be lazy timers, before it can have the event of one
+ * in its hand, and until it has none any more. If another one does, too, or sleeps since before
+ * there was a mark, there are none any more: each of the two could have the event that the other
+ * should be woken for. False if there are none in any case.
  */
-static __attribute__((noinline)) void timers_enter(struct waiter *w)
+static __attribute__((noinline)) bool timers_enter(struct waiter *w)
 {
 	uint32_t others;
 
 	if (w->counted)
-		return;
+		return true;
+	if (plx_load_acq(&w->fr->notimers) || plx_load_acq(&w->fr->spilled)) {
+		/* Who has said so may not have got round to them. Partner: become_lazy. */
+		plx_mb();
+		plx_timers_true(w->fr);
+		return false;
+	}
 	w->counted = true;
 	others = plx_xadd(&w->fr->twaiters, 1);
+	/* Who is asleep and does not know the mark has said so before it was there. */
 	plx_mb_after_rmw();
+	PLX_DELAY(wait_counted);
 	if (others || plx_load(&w->fr->ep->sleepers) > w->announced)
 		plx_timers_leave(w->fr);
+	return true;
 }
 
 static void note_drop(void)
 {
 	struct waiter left = {.file = note.file, .fr = plx_file_front(note.file)};
 
+	/* It may have had the event of one in its hand: before others think that nobody has. */
+	plx_timers_true(left.fr);
+	PLX_DELAY(wait_dropped);
 	if (note.announced)
 		waiter_leave(&left);
 	if (note.counted)
 		plx_xadd(&left.fr->twaiters, (uint32_t)-1);
-	/* It may have had the event of one in its hand. */
-	plx_timers_true(left.fr);
 	plx_ghost_gone(left.fr);
 	plx_mem_put(note.bounce.ev);
 	note = (struct wait_note){0};
@@ -537,8 +566,6 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 		bool at_once = !over && sleeps_at_once(w);
 		int n;
 
-		if (plx_unlikely(plx_load(&w->fr->nlazy)))
-			timers_enter(w);
 		w->swallowed = false;
 		n = collect_both(w, at_once);
 		plx_spin_brought(&w->fr->ep->yields, n);
@@ -560,7 +587,7 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 		w->announced = true;
 		handlers = plx_inside.handlers;
 		if (plx_ep_announce(w->fr->ep)) {
-			if (plx_unlikely(plx_load(&w->fr->nlazy)))
+			if (plx_unlikely(plx_load(&w->fr->timer_mark)))
 				timers_enter(w);
 			plx_px_count(PLX_COUNT_SLEEPS);
 			n = collect_kernel(w, 0, true);
@@ -591,8 +618,8 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 }
 
 /*
- * The same where there are no in-process items, but lazy timers. Their events pass through a
- * buffer of our own, too; one sleep follows another while nothing else comes.
+ * The same where there are no in-process items, but timers that may be lazy. Their events pass
+ * through a buffer of our own, too; one sleep follows another while nothing else comes.
  */
 static __attribute__((noinline)) long wait_timers(struct waiter *w, const struct timespec *timeout,
 						  bool poll_only)
@@ -644,11 +671,11 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 	uint32_t handlers = plx_inside.handlers;
 	int n, more;
 
-	if (plx_unlikely(plx_load(&w->fr->nlazy)))
+	if (plx_unlikely(plx_load(&w->fr->timer_mark)) && timers_enter(w))
 		return wait_timers(w, timeout, poll_only);
 	if (poll_only) {
 		PLX_DELAY(wait_look);
-		n = plx_sys6(SYS_epoll_pwait, w->epfd, (long)w->ev, w->max, 0, 0, 8);
+		n = kernel_look(w, w->epfd, w->ev, w->max);
 		/* The first in-process item, or lazy timer, may have come in between. */
 		if (n <= 0 ||
 		    plx_likely(!plx_load_acq(&w->fr->inproc) && !plx_load(&w->fr->timer_mark)))
@@ -668,7 +695,7 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 		waiter_retract(w);
 		return wait_mixed(w, false);
 	}
-	if (plx_unlikely(plx_load(&w->fr->nlazy))) {
+	if (plx_unlikely(plx_load(&w->fr->timer_mark)) && timers_enter(w)) {
 		waiter_retract(w);
 		return wait_timers(w, timeout, false);
 	}
@@ -677,7 +704,11 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 		waiter_leave(w);
 		return n;
 	}
+	/* From a sleeper that was there before the mark: its event may be that of a lazy timer. */
+	if (plx_unlikely(plx_load(&w->fr->timer_mark)))
+		timers_enter(w);
 	waiter_retract(w);
+	PLX_DELAY(wait_in_hand);
 	if (plx_likely(!plx_load_acq(&w->fr->inproc) && !plx_load(&w->fr->timer_mark)))
 		return n;
 	/* The first in-process item, or lazy timer, came while this thread slept. */

@@ -84,6 +84,45 @@ moving_no_look broken moving -DCLOSE -DBROKEN_NO_LOOK
 moving_no_settle broken moving -DCTL -DBROKEN_NO_SETTLE
 moving_range_goes_on broken moving -DRANGER -DBROKEN_RANGE
 moving_exec_goes_on broken moving -DEXEC -DBROKEN_EXEC
+timer_wait ok timer
+timer_wait_mixed ok timer -DMIXED
+timer_weak ok timer -DSETS=1 -DWEAK
+timer_left ok timer -DSETS=1 -DLEAVES=1
+timer_left_mixed ok timer -DSETS=1 -DLEAVES=1 -DMIXED
+timer_left_again ok timer -DALONE -DLEAVES=1 -DWAITS=2
+timer_fork ok timer -DALONE -DFORK -DWEAK
+timer_escape ok timer -DALONE -DESCAPE -DREAD
+timer_leave ok timer -DSETS=1 -DLEAVE
+timer_close ok timer -DNO_WAITS -DCLOSE -DWEAK
+timer_no_lazy_barrier broken timer -DSETS=1 -DWEAK -DBROKEN_NO_LAZY_BARRIER
+timer_no_leave_barrier broken timer -DSETS=1 -DWEAK -DBROKEN_NO_LEAVE_BARRIER
+timer_no_sleep_barrier broken timer -DSETS=1 -DWEAK -DBROKEN_NO_SLEEP_BARRIER
+timer_no_fork_barrier broken timer -DALONE -DFORK -DWEAK -DBROKEN_NO_FORK_BARRIER
+timer_no_notimers broken timer -DSETS=1 -DBROKEN_NO_NOTIMERS
+timer_no_sleepers broken timer -DSETS=1 -DBROKEN_NO_SLEEPERS
+timer_no_spilling broken timer -DALONE -DFORK -DBROKEN_NO_SPILLING
+timer_no_clock broken timer -DBROKEN_NO_CLOCK
+timer_no_mark broken timer -DBROKEN_NO_MARK
+timer_unmark_first broken timer -DBROKEN_UNMARK_FIRST
+timer_no_fired broken timer -DBROKEN_NO_FIRED
+timer_when_lazy broken timer -DSETS=1 -DBROKEN_WHEN_LAZY
+timer_when_lazy_mixed broken timer -DSETS=1 -DMIXED -DBROKEN_WHEN_LAZY
+timer_retract_first broken timer -DSETS=1 -DBROKEN_RETRACT_FIRST
+timer_no_grace broken timer -DSETS=1 -DBROKEN_NO_GRACE
+timer_no_help broken timer -DSETS=1 -DLEAVE -DBROKEN_NO_HELP
+timer_no_sleepers_look broken timer -DSETS=1 -DBROKEN_NO_SLEEPERS_LOOK
+timer_drop_late broken timer -DSETS=1 -DLEAVES=1 -DBROKEN_DROP_LATE
+timer_cancel_late broken timer -DSETS=1 -DLEAVES=1 -DBROKEN_CANCEL_LATE
+timer_no_drop broken timer -DALONE -DLEAVES=1 -DWAITS=2 -DBROKEN_NO_DROP
+timer_mark_in_set broken timer -DNO_WAITS -DCLOSE -DBROKEN_MARK_IN_SET
+timer_no_release broken timer -DNO_WAITS -DCLOSE -DBROKEN_NO_RELEASE
+timer_read_lazy broken timer -DALONE -DREAD -DBROKEN_READ_LAZY
+timer_escape_lazy broken timer -DALONE -DESCAPE -DBROKEN_ESCAPE_LAZY
+timer_soon ok timer_soon
+timer_soon_no_barrier broken timer_soon -DBROKEN_NO_SOON_BARRIER
+timer_soon_no_locked broken timer_soon -DBROKEN_NO_LOCKED
+timer_soon_no_put_back broken timer_soon -DBROKEN_NO_PUT_BACK
+timer_soon_back_late broken timer_soon -DBROKEN_BACK_LATE
 topology ok topology
 topology_no_mutex broken topology -DBROKEN_NO_MUTEX
 topology_down_only broken topology -DBROKEN_DOWN_ONLY
