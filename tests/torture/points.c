@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#define POINTS_MAX 64
+#define POINTS_MAX 96
 
 void plx_delay(const char *point);
 
