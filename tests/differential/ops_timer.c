@@ -192,19 +192,99 @@ static void set_text(const struct step *s)
 	     ptr_name(s, good), s->how ? "&old" : "NULL");
 }
 
+/* --- a timer that a loop watches -----------------------------------------------------------
+ *
+ * One whose settings the kernel need not be told.
+ */
+static bool watched_make(struct gen *g, struct step *s)
+{
+	s->a = pick_free(g);
+	s->b = pick_slot(g, KINDS(KIND_EPOLL));
+	s->u = 0x100 * (1 + below(g, 200)) + (uint8_t)s->a;
+	return s->a != NO_SLOT && s->b != NO_SLOT;
+}
+
+static void watched_apply(struct model *m, struct step *s)
+{
+	struct obj *ep = model_obj_kind(m, s->b, KIND_EPOLL);
+	struct obj *o = model_new(m, KIND_TIMER, true);
+
+	if (!o || !model_install(m, s->a, o)) {
+		m->me->slot[s->a] = -1;
+		if (o)
+			o->kind = KIND_NONE;
+		return;
+	}
+	o->count = CLOCK_MONOTONIC;
+	if (ep)
+		model_add_item(m, ep, o, model_number(m, s->a), EPOLLIN);
+}
+
+static void watched_run(const struct step *s)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = s->u};
+
+	log_fd(s->a, timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK));
+	log_value("epoll_ctl(ep, EPOLL_CTL_ADD, timer, &ev)",
+		  epoll_ctl(number_of(s->b), EPOLL_CTL_ADD, number_of(s->a), &ev));
+}
+
+static void watched_text(const struct step *s)
+{
+	call("timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK); ep = %s; timer = %s; ev = (struct "
+	     "epoll_event){.events = EPOLLIN, .data.u64 = %s}",
+	     slot_name(s->b), slot_name(s->a), number_text(s->u));
+}
+
 /* --- set again and again, far off ----------------------------------------------------------
  *
- * The kernel need not be told of each; what comes next may find it told of an earlier one.
+ * The kernel need not be told of each; what comes next may find it told of an earlier one, whose
+ * time has passed, perhaps, while the one that is wanted has not, or has.
  */
-#define ROW 8
+#define ROW 10
+
+enum row {
+	/* Nothing passes. */
+	ROW_FAR,
+	/* The time of the row does. */
+	ROW_EARLY,
+	/* And that of the last one, which is looked for. */
+	ROW_DUE,
+};
+
+/* Mostly one that a loop watches. */
+static int pick_watched(struct gen *g)
+{
+	int8_t found[SLOTS];
+	int n = 0;
+
+	for (int i = 0; i < SLOTS; i++) {
+		struct obj *o = model_obj_kind(&g->m, i, KIND_TIMER);
+		int number = model_number(&g->m, i);
+		bool watched = false;
+
+		for (int k = 0; o && k < g->m.nobjs && !watched; k++) {
+			struct obj *ep = &g->m.objs[k];
+			struct item *it =
+				ep->kind == KIND_EPOLL ? model_item(&g->m, ep, o, number) : NULL;
+
+			watched = it && it->events == EPOLLIN;
+		}
+		if (watched)
+			found[n++] = (int8_t)i;
+	}
+	return n && chance(g, 80) ? found[below(g, n)] : pick_slot(g, KINDS(KIND_TIMER));
+}
 
 static bool row_make(struct gen *g, struct step *s)
 {
 	static const enum when last[] = {WHEN_NEVER, WHEN_FAR, WHEN_FAR, WHEN_FAR_PERIODIC};
 
-	s->a = pick_slot(g, KINDS(KIND_TIMER));
+	s->a = pick_watched(g);
 	s->n = pick(g, last);
 	s->u = 2 + below(g, ROW);
+	/* They take their time. */
+	s->how = !rare(g, 30) ? ROW_FAR : chance(g, 70) ? ROW_EARLY : ROW_DUE;
 	return s->a != NO_SLOT;
 }
 
@@ -214,28 +294,50 @@ static void row_apply(struct model *m, struct step *s)
 	(void)s;
 }
 
+static void pass_ms(int ms)
+{
+	struct timespec ts = {.tv_nsec = ms * 1000000};
+
+	nanosleep(&ts, NULL);
+}
+
 static void row_run(const struct step *s)
 {
 	struct itimerspec spec = {0}, old = {0};
 	int fd = number_of(s->a), r = 0, flags;
 
 	for (uint64_t i = 0; i < s->u; i++) {
-		spec.it_value.tv_sec = 1000;
+		spec.it_value.tv_sec = s->how == ROW_FAR ? 1000 : 0;
+		spec.it_value.tv_nsec = s->how == ROW_FAR ? 0 : 40000000;
 		r = timerfd_settime(fd, 0, &spec, &old);
-		if (r == 0 && i)
+		if (r == 0 && i && s->how == ROW_FAR)
 			log_spec(&old);
 	}
 	flags = make_spec(s, &spec);
+	if (s->how == ROW_DUE)
+		spec = (struct itimerspec){.it_value.tv_nsec = 45000000};
 	log_ret(r ? r : timerfd_settime(fd, flags, &spec, &old));
-	if (r == 0)
+	if (r == 0 && s->how == ROW_FAR)
 		log_spec(&old);
+	if (s->how != ROW_FAR)
+		pass_ms(45);
+	if (r == 0 && s->how == ROW_DUE) {
+		while (timerfd_gettime(fd, &old) == 0 && old.it_value.tv_nsec)
+			pass_ms(1);
+		log_spec(&old);
+	}
 }
 
 static void row_text(const struct step *s)
 {
-	call("for (int i = 0; i < %d; i++) timerfd_settime(%s, 0, {{0}, {1000, 0}}, &old); "
+	call("for (int i = 0; i < %d; i++) timerfd_settime(%s, 0, {{0}, %s}, &old); "
 	     "timerfd_settime(%s, 0, &last_%d, &old)",
-	     (int)s->u, slot_name(s->a), slot_name(s->a), s->n);
+	     (int)s->u, slot_name(s->a), s->how == ROW_FAR ? "{1000, 0}" : "{0, 40000000}",
+	     slot_name(s->a), s->how == ROW_DUE ? -1 : s->n);
+	if (s->how != ROW_FAR)
+		call("; usleep(45000)");
+	if (s->how == ROW_DUE)
+		call("; timerfd_gettime(%s, &old)", slot_name(s->a));
 }
 
 /* --- timerfd_gettime and ioctl ----------------------------------------------------------- */
@@ -282,8 +384,15 @@ static void get_text(const struct step *s)
 
 const struct op ops_timer[] = {
 	{"new_timer", {0, 10, 3, 5}, new_make, new_apply, new_run, new_text, false},
+	{"new_watched_timer",
+	 {0, 8, 4, 6},
+	 watched_make,
+	 watched_apply,
+	 watched_run,
+	 watched_text,
+	 false},
 	{"settime", {0, 12, 3, 6}, set_make, set_apply, set_run, set_text, false},
-	{"rearm", {0, 8, 2, 3}, row_make, row_apply, row_run, row_text, false},
+	{"rearm", {0, 30, 8, 15}, row_make, row_apply, row_run, row_text, false},
 	{"gettime", {0, 3, 1, 2}, get_make, get_apply, get_run, get_text, false},
 	{0},
 };
