@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Processes and signals: fork, steps of parent and child in turns, the child's exit; calls
- * that sleep until a signal comes.
+ * Processes and signals: fork, steps of parent and child in turns, the child's exit; children that
+ * end at once; calls that sleep until a signal comes.
  */
 #include "differential.h"
 
@@ -132,6 +132,53 @@ static void exit_text(const struct step *s)
 	call("end_child()");
 }
 
+/* --- a child that ends at once ---------------------------------------------------------- */
+
+enum {
+	CHILD_EXITS,
+	CHILD_CLOSES,
+	CHILD_EXECUTES,
+	CHILD_KINDS,
+};
+
+static bool spawn_make(struct gen *g, struct step *s)
+{
+	s->how = below(g, CHILD_KINDS);
+	s->a = pick_slot(g, ANY_KIND);
+	return s->proc == 0 && !g->m.procs[1].alive && s->a != NO_SLOT;
+}
+
+static void spawn_apply(struct model *m, struct step *s)
+{
+	s->skip = s->proc != 0 || m->procs[1].alive;
+	if (!s->skip)
+		model_escape_all(m);
+}
+
+static void spawn_run(const struct step *s)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		if (s->how == CHILD_EXECUTES)
+			execl("/bin/true", "true", NULL);
+		if (s->how == CHILD_CLOSES)
+			close(number_of(s->a));
+		_exit(0);
+	}
+	log_ret(waitpid(pid, NULL, 0) == pid);
+}
+
+static void spawn_text(const struct step *s)
+{
+	static const char *const does[CHILD_KINDS] = {"_exit(0)", "close(%s)",
+						      "execl(\"/bin/true\")"};
+	char child[64];
+
+	snprintf(child, sizeof(child), does[s->how], slot_name(s->a));
+	call("with_child(%s)", child);
+}
+
 /* --- signals ------------------------------------------------------------------------------ */
 
 /* A blocking read of what may be empty, ended by a signal. */
@@ -178,6 +225,7 @@ static void sleep_text(const struct step *s)
 const struct op ops_proc[] = {
 	{"fork", {0, 0, 0, 6}, fork_make, fork_apply, fork_run, fork_text, false},
 	{"exit", {0, 0, 0, 6}, exit_make, exit_apply, exit_run, exit_text, false},
+	{"spawn", {0, 0, 0, 3}, spawn_make, spawn_apply, spawn_run, spawn_text, false},
 	{"sleep", {1, 1, 1, 0}, sleep_make, sleep_apply, sleep_run, sleep_text, false},
 	{0},
 };
