@@ -1349,13 +1349,9 @@ static void make_lists(struct spill *s, struct move **queued, int n)
 
 	qsort(queued, n, sizeof(*queued), by_epoll);
 	for (int i = 0; i < n; i++) {
-		struct ready *l = &lists[count - 1];
-
-		if (!i || queued[i]->ep != queued[i - 1]->ep) {
-			l = &lists[count++];
-			l->first = &queued[i];
-		}
-		l->end = &queued[i + 1];
+		if (!i || queued[i]->ep != queued[i - 1]->ep)
+			lists[count++].first = &queued[i];
+		lists[count - 1].end = &queued[i + 1];
 	}
 	for (struct ready *l = lists; l < lists + count; l++)
 		l->turns = list_turns(l);
