@@ -13,7 +13,7 @@
  *   spilled   set once, under plx_table_lock: kernel only from now on
  *   nkernel   atomic; 0: nothing but the doorbell was ever registered in the kernel
  *   gen       atomic; moves when items have gone to the kernel
- *   turn      PLX_TURN_*: which side is asked first, as the other one filled a whole wait
+ *   turn      1: the kernel filled a whole wait, in-process items go first next time
  *   direct    approximate; so many waits may sleep without a look at the kernel's side before
  *   ghosts, nghosts  ghost_lock: data of items whose next event is a spill's own making
  *   gone      ghost_lock: waiters that have left their sleep without a look while there were some
@@ -33,12 +33,6 @@
 #include "posix/posix.h"
 #include "source/eventfd.h"
 #include "source/pipe.h"
-
-enum {
-	PLX_TURN_EITHER,
-	PLX_TURN_INPROC,
-	PLX_TURN_KERNEL,
-};
 
 struct plx_front {
 	struct pollux_ep *ep;

@@ -401,10 +401,10 @@ static int collect_inproc(struct waiter *w, int n)
 }
 
 /*
- * Whether a wait that finds nothing in process may sleep at once. The kernel looks before it
- * sleeps, so another look would be a second system call for nothing. But what looks without a sleep
- * is not announced: where events come all the time, producers need not ring for it. So that is left
- * out only after it has been of no use, and where nobody else could ring.
+ * Whether a wait with nothing in process may sleep at once. The kernel looks before it sleeps, so
+ * another look would be a second system call for nothing. But what looks without a sleep is not
+ * announced: where events come all the time, producers need not ring for it. So that is left out
+ * only after it has been of no use, and where nobody else could ring.
  */
 static bool sleeps_at_once(struct waiter *w)
 {
@@ -412,7 +412,7 @@ static bool sleeps_at_once(struct waiter *w)
 	uint32_t direct = plx_load(&w->fr->direct);
 	enum plx_spin_how how;
 
-	if (!plx_load(&w->fr->nkernel) || plx_load(&w->fr->turn) == PLX_TURN_KERNEL)
+	if (!plx_load(&w->fr->nkernel) || !plx_ready_empty(ep))
 		return false;
 	if (__libc_single_threaded)
 		return true;
@@ -428,14 +428,12 @@ static bool sleeps_at_once(struct waiter *w)
 
 /*
  * What both sides have now; a negative errno only if nothing was stored. The kernel is
- * asked first, unless it filled the whole buffer the last time. sleeps: the caller sleeps in the
- * kernel if there is nothing in process.
+ * asked first, unless it filled the whole buffer the last time.
  */
-static int collect_both(struct waiter *w, bool sleeps)
+static int collect_both(struct waiter *w)
 {
 	bool kernel = plx_load(&w->fr->nkernel);
-	bool kernel_first = kernel && !sleeps && plx_load(&w->fr->turn) != PLX_TURN_INPROC;
-	uint32_t turn = PLX_TURN_EITHER;
+	bool kernel_first = kernel && !plx_load(&w->fr->turn);
 	int n = 0, r;
 
 	if (kernel_first) {
@@ -446,23 +444,21 @@ static int collect_both(struct waiter *w, bool sleeps)
 		}
 		n = r;
 		if (n == w->max)
-			turn = PLX_TURN_INPROC;
+			plx_store(&w->fr->turn, 1);
+	} else if (kernel) {
+		plx_store(&w->fr->turn, 0);
 	}
 	r = collect_inproc(w, n);
 	if (r < 0)
 		return n ? n : r;
 	n += r;
-	if (kernel && !kernel_first && n == w->max)
-		turn = PLX_TURN_KERNEL;
-	if (kernel && plx_load(&w->fr->turn) != turn)
-		plx_store(&w->fr->turn, turn);
-	if (kernel && !kernel_first && n < w->max && (n || !sleeps)) {
+	if (kernel && !kernel_first && n < w->max) {
 		r = collect_kernel(w, n, false);
 		if (r < 0)
 			return n ? n : r;
 		n += r;
 	}
-	if (kernel && !n && !sleeps)
+	if (kernel && !n)
 		plx_store(&w->fr->direct, DIRECT_SLEEPS);
 	return n;
 }
@@ -564,16 +560,18 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 	for (;;) {
 		uint32_t gen = plx_load_acq(&w->fr->gen), handlers;
 		bool at_once = !over && sleeps_at_once(w);
-		int n;
+		int n = 0;
 
 		w->swallowed = false;
-		n = collect_both(w, at_once);
-		plx_spin_brought(&w->fr->ep->yields, n);
-		if (n)
-			return n;
-		/* The timer may have expired by now. */
-		if (plx_unlikely(w->swallowed))
-			continue;
+		if (!at_once) {
+			n = collect_both(w);
+			plx_spin_brought(&w->fr->ep->yields, n);
+			if (n)
+				return n;
+			/* The timer may have expired by now. */
+			if (plx_unlikely(w->swallowed))
+				continue;
+		}
 		if (slept)
 			plx_stat(PLX_STAT_IDLE);
 		slept = false;
