@@ -192,7 +192,8 @@ static void resfd_tell(struct pollux_eventfd *e, const struct iocb *cb)
 
 	if (plx_efd_signal(e) == -ESTALE) {
 		plx_spill_wait(&e->file);
-		plx_sys3(SYS_write, cb->aio_resfd, &one, sizeof(one));
+		if (plx_px_write((int)cb->aio_resfd, &one, sizeof(one)) == PLX_PASS)
+			plx_sys3(SYS_write, cb->aio_resfd, &one, sizeof(one));
 	}
 	pollux_file_put(&e->file);
 }

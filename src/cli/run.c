@@ -16,7 +16,8 @@ static const char help_text[] =
 	"                    --no-adopt=eventfd,epoll\n"
 	"  --adopt=KIND      serve objects of KIND, which is not done otherwise: watched-pipe\n"
 	"                    (pipes that are added to an epoll before anything else is done with\n"
-	"                    them) or pipe (all pipes)\n"
+	"                    them), pipe (all pipes) or forked (what was open at a fork, again,\n"
+	"                    once the child has none of it)\n"
 	"  --aio=MODE        how Linux AIO is done: auto (the default), async (reads and writes "
 	"of\n"
 	"                    files never keep their submitter) or off (as --no-adopt=aio)\n"
@@ -39,7 +40,7 @@ static const char help_text[] =
 
 static const char *const no_adopt_kinds[] = {"eventfd", "epoll", "aio", "pipe",
 					     "timerfd", "all",	 NULL};
-static const char *const adopt_kinds[] = {"pipe", "watched-pipe", NULL};
+static const char *const adopt_kinds[] = {"pipe", "watched-pipe", "forked", NULL};
 
 static bool known_kind(const char *const *kinds, const char *kind, size_t len)
 {
@@ -62,7 +63,7 @@ static bool add_kinds(const char *variable, const char *const *kinds, const char
 		if (!known_kind(kinds, kind, len)) {
 			cli_error("run: %s takes %s, not '%.*s'", option,
 				  kinds == adopt_kinds
-					  ? "pipe or watched-pipe"
+					  ? "pipe, watched-pipe or forked"
 					  : "eventfd, epoll, aio, pipe, timerfd or all",
 				  (int)len, kind);
 			return false;

@@ -83,6 +83,8 @@ enum plx_file_kind {
 	PLX_KIND_PIPE_WRITE,
 	PLX_KIND_HIDDEN,
 	PLX_KIND_TIMER,
+	/* A number of an eventfd that is the kernel's, and may come back (lent.c). */
+	PLX_KIND_LENT,
 };
 
 /* Interest bits that are not events (EP-RDY-14). */
@@ -312,8 +314,9 @@ extern const struct pollux_host_ops plx_futex_host;
 
 /* --- ctl.c --------------------------------------------------------------------------- */
 
-int plx_ep_add(struct pollux_ep *ep, struct pollux_file *f, int key, uint32_t events,
-	       uint64_t data);
+/* pollux_ep_ctl for a caller that holds locks: leaves the waiting for grace periods. */
+int plx_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
+	       const struct epoll_event *ev);
 /* ep.mtx held. */
 struct plx_epitem *plx_item_find(struct pollux_ep *ep, struct pollux_file *f, int key);
 

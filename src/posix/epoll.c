@@ -166,7 +166,9 @@ static int doorbell_make(struct plx_front *fr, int epfd)
 	if (r < 0)
 		return r;
 	plx_fd_on_move(&fr->doorbell, doorbell_moved);
-	plx_store(&fr->marker, marker_new());
+	/* One that has been away has a waiter who knows the old one, perhaps. */
+	if (!fr->marker)
+		plx_store(&fr->marker, marker_new());
 	ev.data.u64 = fr->marker;
 	return plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_ADD, fr->doorbell, &ev);
 }
@@ -201,6 +203,37 @@ static int front_setup(struct plx_front *fr, int epfd)
 out:
 	plx_unlock(&fr->lock, PLX_RANK_FRONT);
 	return r < 0 ? (int)r : 0;
+}
+
+int plx_front_bell(struct plx_front *fr, int epfd)
+{
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
+	long r = -ESTALE;
+
+	plx_lock(&fr->lock, PLX_RANK_FRONT);
+	plx_hidden_lock();
+	if (fr->doorbell < 0) {
+		plx_bell_collect(fr->ep);
+		r = doorbell_make(fr, epfd);
+	} else if (fr->kfd >= 0) {
+		uint64_t rings;
+
+		/* Those of old have been heard, or their sleepers are rung for again. */
+		plx_sys3(SYS_read, fr->doorbell, &rings, sizeof(rings));
+		plx_bell_collect(fr->ep);
+		ev.data.u64 = fr->marker;
+		r = plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_ADD, fr->doorbell, &ev);
+	}
+	plx_hidden_unlock();
+	plx_unlock(&fr->lock, PLX_RANK_FRONT);
+	return (int)r;
+}
+
+void plx_front_no_bell(struct plx_front *fr, int epfd)
+{
+	plx_lock(&fr->lock, PLX_RANK_FRONT);
+	plx_sys4(SYS_epoll_ctl, epfd, EPOLL_CTL_DEL, fr->doorbell, NULL);
+	plx_unlock(&fr->lock, PLX_RANK_FRONT);
 }
 
 bool plx_front_keep(struct plx_front *fr, int epfd)
@@ -266,8 +299,8 @@ static long ctl_inproc(struct plx_front *fr, int epfd, int op, struct pollux_fil
 	    (op == EPOLL_CTL_ADD && front_setup(fr, epfd) < 0)) {
 		if (!plx_spill_possible(f))
 			return -ENOMEM;
-		plx_px_escape(fd, PLX_OUT_NO_FD);
-		return ctl_kernel(fr, op, ev);
+		plx_px_escape(fd, plx_file_lent(&fr->ep->file) ? PLX_OUT_FORK : PLX_OUT_NO_FD);
+		return plx_px_epoll_ctl(epfd, op, fd, ev);
 	}
 	r = pollux_ep_ctl(fr->ep, op, f, fd, &copy);
 	plx_mb();
@@ -287,7 +320,7 @@ static long ctl_inproc(struct plx_front *fr, int epfd, int op, struct pollux_fil
 		plx_spill_wait(f);
 	else
 		plx_px_escape(fd, PLX_OUT_FORK);
-	return ctl_kernel(fr, op, ev);
+	return plx_px_epoll_ctl(epfd, op, fd, ev);
 }
 
 /* fd is of a pipe that nobody has used: it will be served if the epoll is. */
@@ -314,7 +347,7 @@ static bool ctl_files(int epfd, int op, int fd, struct pollux_file **ef, struct 
 	if (!*f && *ef && (*ef)->kind == PLX_KIND_EPOLL) {
 		struct plx_front *fr = plx_file_front(*ef);
 
-		ours = plx_load(&fr->inproc) || plx_load(&fr->timer_mark) ||
+		ours = plx_load(&fr->inproc) || plx_load(&fr->timer_mark) || plx_load(&fr->lent) ||
 		       (op == EPOLL_CTL_ADD && (raw || !plx_load(&fr->nkernel)));
 	}
 	if (ours) {
@@ -361,8 +394,15 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 			plx_table_settle();
 			f = plx_table_get(fd);
 		}
+		if (plx_lent.foreign && plx_file_lent(ef))
+			plx_lent_used(epfd);
 		if (!f) {
 			r = ctl_kernel(fr, op, ev);
+		} else if (f->kind == PLX_KIND_LENT) {
+			plx_table_settle();
+			ctl_kernel(fr, op, ev);
+			if (!plx_lent_ctl(f, epfd, op, fd, ev, &r))
+				r = plx_px_epoll_ctl(epfd, op, fd, ev);
 		} else if (plx_file_served(f)) {
 			r = ctl_inproc(fr, epfd, op, f, fd, ev);
 		} else if (op == EPOLL_CTL_ADD && f != ef) {

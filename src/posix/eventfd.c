@@ -40,6 +40,23 @@ int plx_eventfd_prototype(void)
 	return fd;
 }
 
+long plx_eventfd_stand_in(int fd, int flags)
+{
+	struct rlimit lim;
+	long r;
+
+	/* It does not move meanwhile. */
+	plx_hidden_lock();
+	r = plx_sys3(SYS_dup3, plx_load(&prototype), fd, flags);
+	if (r < 0) {
+		plx_limit_raise(&lim);
+		r = plx_sys3(SYS_dup3, plx_load(&prototype), fd, flags);
+		plx_limit_restore(&lim);
+	}
+	plx_hidden_unlock();
+	return r;
+}
+
 void plx_eventfd_drop_prototype(void)
 {
 	plx_fd_unhide(&prototype);
@@ -151,6 +168,8 @@ static __attribute__((noinline)) long no_eventfd(struct pollux_file *f, int fd, 
 		plx_rcu_read_lock();
 		f = plx_table_peek(fd);
 	}
+	if (f && f->kind == PLX_KIND_LENT)
+		return plx_lent_call(f, fd, buf, n, writes);
 	if (f && plx_file_is_pipe(f)) {
 		if (plx_likely(plx_user_range(buf, n)))
 			return plx_pipe_call(f, fd, &call);
@@ -184,6 +203,20 @@ static void put_file(void *f)
 	pollux_file_put(f);
 }
 
+static long efd_read(int fd, void *buf, size_t n, bool nonblock);
+
+/* The object has left: what the number means now. 0, an error, or PLX_PASS. */
+static long efd_again(int fd, uint64_t *value, bool write, bool nonblock)
+{
+	long r;
+
+	if (!plx_fd_ours(fd))
+		return PLX_PASS;
+	r = write ? plx_px_write(fd, value, sizeof(*value))
+		  : efd_read(fd, value, sizeof(*value), nonblock);
+	return r == sizeof(*value) ? 0 : r;
+}
+
 /* The call has to sleep, or the object has left: outside the RCU section, with a reference. */
 static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, bool write,
 		     bool nonblock)
@@ -200,7 +233,7 @@ static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, 
 	plx_rcu_read_unlock();
 	/* Gone from the table, by a close or a spill: the number is the kernel's. */
 	if (!got)
-		return PLX_PASS;
+		return efd_again(fd, value, write, nonblock);
 	/* A thread that is cancelled in its sleep lets go, too. */
 	pthread_cleanup_push(put_file, &e->file);
 	if (r == -EAGAIN && !nonblock) {
@@ -210,9 +243,13 @@ static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, 
 	}
 	if (r == -ESTALE) {
 		plx_spill_wait(&e->file);
-		r = slept && (plx_load(&e->served.status) & O_NONBLOCK)
-			    ? kernel_sleep(fd, value, write)
-			    : PLX_PASS;
+		/* What a thread sleeps in does not come back. */
+		if (slept)
+			plx_lent_used(fd);
+		if (slept && (plx_load(&e->served.status) & O_NONBLOCK))
+			r = kernel_sleep(fd, value, write);
+		else
+			r = efd_again(fd, value, write, nonblock);
 	}
 	pthread_cleanup_pop(1);
 	return r;
@@ -337,6 +374,7 @@ static long vector_way(int fd, const struct iovec *iov, int cnt, int flags, stru
 {
 	struct pollux_file *f;
 
+	plx_lent_used(fd);
 	plx_rcu_read_lock();
 	f = plx_table_peek(fd);
 	if (!f || f->kind != PLX_KIND_EVENTFD) {

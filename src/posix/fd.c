@@ -26,6 +26,14 @@ static void number_goes(struct pollux_file *f)
 		plx_timers_leave(plx_file_front(f));
 }
 
+/* f has lost a number. A wait in an epoll may outlive it, and would not hear of what comes back. */
+static void number_gone(struct pollux_file *f)
+{
+	if (f && f->kind == PLX_KIND_EPOLL && plx_load(&plx_file_front(f)->lent) &&
+	    plx_load(&f->refs) > 1)
+		plx_lent_lost();
+}
+
 /* What the number meant comes back in *f, with its reference. */
 static long close_number(int fd, struct pollux_file **f)
 {
@@ -49,6 +57,7 @@ static long close_number(int fd, struct pollux_file **f)
 		return hidden ? -EBADF : PLX_PASS;
 	}
 	*f = plx_table_set(fd, NULL);
+	number_gone(*f);
 	r = plx_sys1(SYS_close, fd);
 	plx_table_leave(locked);
 	return r;
@@ -103,8 +112,10 @@ static bool leave_epoll(int fd)
 		(__libc_single_threaded || !plx_front_live(plx_file_front(f)));
 	if (leave)
 		number_goes(f);
-	if (leave)
+	if (leave) {
 		f = plx_table_set(fd, NULL);
+		number_gone(f);
+	}
 	plx_table_leave(locked);
 	if (leave && f)
 		pollux_file_put(f);
@@ -186,8 +197,15 @@ static long dup_any(int fd, int cmd, long from)
 	/* From two numbers it would have two names in an epoll. */
 	if (plx_timer_escape(fd))
 		plx_px_spilled(PLX_OUT_TIMER_DUP, 1);
-	locked = plx_table_enter();
-	f = plx_table_get(fd);
+	for (;;) {
+		plx_lent_used(fd);
+		locked = plx_table_enter();
+		f = plx_table_get(fd);
+		if (!f || !plx_file_lent(f))
+			break;
+		plx_table_leave(locked);
+		pollux_file_put(f);
+	}
 	if (!f) {
 		plx_table_leave(locked);
 		return plx_fd_hidden(fd) ? -EBADF : PLX_PASS;
@@ -287,9 +305,17 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		plx_px_escape(oldfd, PLX_OUT_NO_FD);
 		return PLX_PASS;
 	}
-	if (!want_number(newfd, &left, &want, &locked))
-		return -EMFILE;
-	f = plx_table_get(oldfd);
+	for (;;) {
+		plx_lent_used(oldfd);
+		if (!want_number(newfd, &left, &want, &locked))
+			return -EMFILE;
+		f = plx_table_get(oldfd);
+		if (!f || !plx_file_lent(f))
+			break;
+		plx_hidden_unlock();
+		plx_table_leave(locked);
+		pollux_file_put(f);
+	}
 	slot = newfd >= 0 ? plx_table_slot(newfd) : NULL;
 	if (want == PLX_WANT_TAKEN) {
 		/* It cannot become ours, and to end what it is may take long. */
@@ -319,6 +345,8 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		if (!slot || plx_cas(slot, &mine, old))
 			old = f;
 	}
+	if (r >= 0 && old && old != f)
+		number_gone(old);
 	if (r < 0 && want == PLX_WANT_LEFT)
 		plx_fd_left_close(newfd, &left);
 	if (want != PLX_WANT_TAKEN)
@@ -367,6 +395,11 @@ long plx_px_fcntl(int fd, int cmd, long arg)
 		plx_pipe_fcntl_unused(fd, cmd, arg);
 		return plx_fd_hidden(fd) ? -EBADF : PLX_PASS;
 	}
+	if (plx_unlikely(plx_file_lent(f)) && cmd != F_GETFD && cmd != F_SETFD && cmd != F_GETFL) {
+		plx_lent_used(fd);
+		pollux_file_put(f);
+		return plx_px_fcntl(fd, cmd, arg);
+	}
 	if (f->kind == PLX_KIND_EVENTFD)
 		r = fcntl_eventfd(f, fd, cmd, arg);
 	else if (plx_file_is_pipe(f))
@@ -387,6 +420,11 @@ long plx_px_ioctl(int fd, unsigned long req, void *arg)
 	if (!f) {
 		plx_pipe_ioctl_unused(fd, req);
 		return plx_fd_hidden(fd) ? -EBADF : PLX_PASS;
+	}
+	if (plx_unlikely(plx_file_lent(f)) && req != FIOCLEX && req != FIONCLEX) {
+		plx_lent_used(fd);
+		pollux_file_put(f);
+		return plx_px_ioctl(fd, req, arg);
 	}
 	if (f->kind != PLX_KIND_EVENTFD) {
 		if (plx_file_is_pipe(f))

@@ -30,13 +30,10 @@ static const struct {
 	const char *name;
 	uint32_t kinds;
 } adopt_names[] = {
-	{"epoll", PLX_ADOPT_EPOLL},
-	{"eventfd", PLX_ADOPT_EVENTFD},
-	{"pipe", PLX_ADOPT_PIPE},
-	{"watched-pipe", PLX_ADOPT_WATCHED_PIPE},
-	{"aio", PLX_ADOPT_AIO},
-	{"timerfd", PLX_ADOPT_TIMERFD},
-	{"all", ~0u},
+	{"epoll", PLX_ADOPT_EPOLL},   {"eventfd", PLX_ADOPT_EVENTFD},
+	{"pipe", PLX_ADOPT_PIPE},     {"watched-pipe", PLX_ADOPT_WATCHED_PIPE},
+	{"aio", PLX_ADOPT_AIO},	      {"timerfd", PLX_ADOPT_TIMERFD},
+	{"forked", PLX_ADOPT_FORKED}, {"all", ~0u},
 };
 
 static uint32_t parse_kinds(const char *list)

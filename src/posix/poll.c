@@ -350,6 +350,11 @@ static struct poll_call *poll_call_new(struct pollfd *set, nfds_t n)
 		struct pollux_file *f = set[i].fd < 0 ? NULL : plx_table_get(set[i].fd);
 
 		c->kernel[i] = set[i];
+		while (f && plx_file_lent(f)) {
+			pollux_file_put(f);
+			plx_lent_used(set[i].fd);
+			f = plx_table_get(set[i].fd);
+		}
 		if (f && (f->kind == PLX_KIND_EPOLL || f->kind == PLX_KIND_TIMER)) {
 			pollux_file_put(f);
 			plx_px_escape(set[i].fd, PLX_OUT_POLL);
@@ -440,6 +445,7 @@ static bool poll_ours(int fd)
 	if (plx_likely(!plx_fd_ours(fd)))
 		return false;
 	plx_pipe_forget(fd);
+	plx_lent_used(fd);
 	if (plx_timer_escape(fd))
 		plx_px_spilled(PLX_OUT_POLL, 1);
 	plx_rcu_read_lock();

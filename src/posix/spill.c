@@ -87,6 +87,8 @@ struct target {
 	uint32_t ready;
 	/* A descriptor of the kernel's object: one of the program's, or our own; -1: none. */
 	int k;
+	/* What its number means from now on, if it is lent, with a reference. */
+	struct pollux_file *lent;
 };
 
 struct spill {
@@ -101,6 +103,10 @@ struct spill {
 	struct plx_masked masked;
 	/* Timers that are the kernel's alone now. */
 	int timers;
+	/* What goes may come back (lent.c). */
+	bool lend;
+	/* Fronts that have been given up. */
+	int fronts;
 };
 
 /*
@@ -415,6 +421,16 @@ static void replace_number(int k, int fd, int flags)
 	plx_limit_restore(&lim);
 }
 
+/* The slot's reference, so that the spill has one until it ends. A second number is one too many.
+ */
+static struct pollux_file *lend_number(struct pollux_file *lent)
+{
+	if (plx_load(&lent->refs) > 1)
+		plx_lent_lost();
+	pollux_file_get(lent);
+	return lent;
+}
+
 /*
  * Puts the kernel eventfds that there are under all the numbers of their objects. The
  * numbers of pipes belong to the right objects already.
@@ -442,7 +458,8 @@ static void replace_numbers(struct spill *s)
 				s->nnumbers = fd + 1;
 			served->number = fd;
 		}
-		plx_table_set(fd, NULL);
+		/* Never empty in between, so that nobody goes past what counts his call. */
+		plx_table_set(fd, t->lent ? lend_number(t->lent) : NULL);
 		plx_file_put_locked(f);
 	}
 }
@@ -701,28 +718,16 @@ bool plx_ghost_take(struct plx_front *fr, uint64_t data)
 	return found;
 }
 
-/* A registration of the kernel epoll, as fdinfo shows it. */
-struct registration {
-	int fd;
-	uint32_t events;
-	uint64_t data;
-	/* Its place among those with the same number, which all but one have lost that. */
-	uint32_t place;
-	/* A descriptor that means the file: fd, unless that has come to mean another. */
-	int source;
-};
-
 static int by_number(const void *a, const void *b)
 {
-	const struct registration *x = a, *y = b;
+	const struct plx_registration *x = a, *y = b;
 
 	if (x->fd != y->fd)
 		return x->fd < y->fd ? -1 : 1;
 	return x->place < y->place ? -1 : x->place > y->place;
 }
 
-/* All registrations of the kernel epoll; their number. *out is to be freed. */
-static int registrations(int epfd, struct registration **out)
+int plx_registrations(int epfd, struct plx_registration **out)
 {
 	char path[64], *text = NULL, *line;
 	int n = 0, room = 0;
@@ -755,7 +760,7 @@ static int registrations(int epfd, struct registration **out)
 		plx_spare_renew(false);
 	text[len] = 0;
 	for (line = text; line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
-		struct registration reg;
+		struct plx_registration reg;
 		unsigned long long data;
 
 		if (sscanf(line, "tfd: %d events: %x data: %llx", &reg.fd, &reg.events, &data) != 3)
@@ -770,7 +775,7 @@ static int registrations(int epfd, struct registration **out)
 	if (n)
 		qsort(*out, n, sizeof(**out), by_number);
 	for (int i = 0; i < n; i++) {
-		struct registration *r = *out + i;
+		struct plx_registration *r = *out + i;
 
 		r->place = i && r[-1].fd == r->fd ? r[-1].place + 1 : 0;
 	}
@@ -780,7 +785,7 @@ static int registrations(int epfd, struct registration **out)
 /* What is taken off a kernel epoll's ready list while ghosts are laid. */
 struct seance {
 	struct plx_front *fr;
-	struct registration *reg;
+	struct plx_registration *reg;
 	int nreg;
 	uint64_t *data;
 	int ndata, room;
@@ -810,7 +815,7 @@ static void collect_all(struct seance *c, int most)
 }
 
 /* MOD polls again, which queues what is ready. Exclusive items have none (EP-CTL-09). */
-static long rearm(const struct seance *c, const struct registration *reg)
+static long rearm(const struct seance *c, const struct plx_registration *reg)
 {
 	struct epoll_event ev = {.events = reg->events, .data.u64 = reg->data};
 	bool exclusive = reg->events & EPOLLEXCLUSIVE;
@@ -827,7 +832,7 @@ static long rearm(const struct seance *c, const struct registration *reg)
  * Whether fd is the file of the registration. Where the kernel does not say, only its own
  * number is taken for it.
  */
-static bool is_registered(const struct seance *c, const struct registration *reg, int fd)
+static bool is_registered(const struct seance *c, const struct plx_registration *reg, int fd)
 {
 	struct kcmp_epoll_slot slot = {.efd = c->fr->kfd, .tfd = reg->fd, .toff = reg->place};
 	long pid = plx_sys0(SYS_getpid);
@@ -840,7 +845,7 @@ static bool is_registered(const struct seance *c, const struct registration *reg
  * The registration is out of reach, so another one delivers the event in its place, once.
  * (Should there be a further edge before that, both do.)
  */
-static void stand_in(const struct seance *c, const struct registration *reg, int fd)
+static void stand_in(const struct seance *c, const struct plx_registration *reg, int fd)
 {
 	struct epoll_event ev = {.events = reg->events | EPOLLONESHOT, .data.u64 = reg->data};
 	int n = dup_away(fd);
@@ -854,7 +859,7 @@ static void stand_in(const struct seance *c, const struct registration *reg, int
 #define ORPHAN_SEARCH 65536
 
 /* -1 if this process has no descriptor of the registration's file. */
-static int find_source(const struct seance *c, const struct registration *reg)
+static int find_source(const struct seance *c, const struct plx_registration *reg)
 {
 	struct rlimit lim;
 
@@ -876,9 +881,9 @@ static void seance_begin(struct seance *c, struct plx_front *fr)
 {
 	memset(c, 0, sizeof(*c));
 	c->fr = fr;
-	c->nreg = registrations(fr->kfd, &c->reg);
+	c->nreg = plx_registrations(fr->kfd, &c->reg);
 	for (int i = 0; i < c->nreg && !c->refused; i++) {
-		struct registration *reg = &c->reg[i];
+		struct plx_registration *reg = &c->reg[i];
 
 		/* Now: the ghosts may come under the same number. */
 		if ((reg->events & (EPOLLET | EPOLLONESHOT)) && (reg->events & ~PLX_EP_FLAGS)) {
@@ -894,7 +899,7 @@ static void seance_begin(struct seance *c, struct plx_front *fr)
 static void put_back(const struct seance *c, uint64_t data)
 {
 	for (int i = 0; i < c->nreg; i++) {
-		const struct registration *reg = &c->reg[i];
+		const struct plx_registration *reg = &c->reg[i];
 		struct borrowed b;
 
 		if (reg->data != data || reg->source < 0)
@@ -1479,6 +1484,38 @@ static void target_done(struct spill *s, struct target *t)
 		plx_sys1(SYS_close, t->k);
 	served->picked = 0;
 	plx_store_rel(&served->spilled, 1);
+	if (t->lent)
+		plx_file_put_locked(t->lent);
+}
+
+/* Before numbers change. Whatever cannot be lent makes all that is gone for good. */
+static void targets_lend(struct spill *s)
+{
+	if (s->lend)
+		plx_store_rel(&plx_lent.on, 1);
+	for (struct target *t = s->targets; s->lend && t < s->targets + s->ntargets; t++) {
+		struct pollux_eventfd *e = plx_file_efd(t->f);
+
+		if (is_eventfd(t) && !plx_load(&e->pins) && plx_load(&e->served.status) &&
+		    t->count < UINT64_MAX - 1)
+			t->lent = plx_lent_new(e->semaphore);
+		s->lend = t->lent;
+	}
+	if (!s->lend)
+		plx_lent_lost();
+}
+
+/* Once all is registered: what the way back would not find as it was. */
+static void moves_lend(struct spill *s)
+{
+	for (struct move *m = s->moves; m < s->moves + s->nmoves; m++) {
+		bool number = m->key < s->nnumbers && s->numbers[m->key] == picked(m->t);
+
+		if (!number)
+			plx_lent_lost();
+		if (m->stale && m->t->lent)
+			plx_lent_stale(m->t->lent);
+	}
 }
 
 /* plx_table_lock held, signals kept away; the files have been collected in s. */
@@ -1495,9 +1532,12 @@ static void spill_run(struct spill *s, enum plx_way_out why)
 		number_items(t->f);
 	for (int i = 0; i < s->neps; i++)
 		take_items(s, s->eps[i]);
+	targets_lend(s);
 	make_kernel_objects(s);
 	PLX_DELAY(spill_moving);
 	register_moves(s);
+	if (s->lend)
+		moves_lend(s);
 	for (t = s->targets; t < end; t++)
 		target_done(s, t);
 	for (int i = s->neps - 1; i >= 0; i--)
@@ -1512,11 +1552,8 @@ void plx_spill_wait(struct pollux_file *f)
 		plx_await_step(tries);
 }
 
-static void spill_begin(struct spill *s)
+bool plx_spill_hold(bool wait)
 {
-	memset(s, 0, sizeof(*s));
-	plx_signals_block(&s->masked);
-	plx_lock(&plx_table_lock, PLX_RANK_TABLE);
 	/* Who changes a number now does it after us; who has begun is waited for. */
 	plx_store_rel(&plx_spilling, 1);
 	/* Before any slot is emptied and any front is given up: who finds those finds this set. */
@@ -1524,7 +1561,27 @@ static void spill_begin(struct spill *s)
 	plx_store_rel(&plx_moving, 1);
 	plx_mb();
 	plx_rcu_synchronize();
+	if (!wait)
+		return plx_table_idle();
 	plx_table_await();
+	return true;
+}
+
+void plx_spill_release(void)
+{
+	plx_store_rel(&plx_moving, 0);
+	plx_mover = false;
+	plx_store_rel(&plx_spilling, 0);
+}
+
+static void spill_begin(struct spill *s, enum plx_way_out why)
+{
+	memset(s, 0, sizeof(*s));
+	s->lend = why == PLX_OUT_FORK && (plx_px_adopt & PLX_ADOPT_FORKED) && !plx_lent.foreign &&
+		  !plx_load(&plx_lent.never);
+	plx_signals_block(&s->masked);
+	plx_lock(&plx_table_lock, PLX_RANK_TABLE);
+	plx_spill_hold(true);
 	/* No timer can begin to be lazy before the end of this. */
 	plx_timers_true_all();
 }
@@ -1563,7 +1620,17 @@ static void spill_end(struct spill *s, enum plx_way_out why, bool keep)
 /* The front is the kernel's alone from now on. */
 static void front_give_up(struct spill *s, struct plx_front *fr)
 {
+	s->fronts++;
 	plx_lock(&fr->lock, PLX_RANK_FRONT);
+	if (s->lend) {
+		plx_store(&fr->scanned, 0);
+		plx_store(&fr->lent, 1);
+		/* The child may register what it likes. */
+		plx_xchg(&fr->nkernel, 1);
+		plx_store_rel(&plx_lent.on, 1);
+	} else {
+		plx_lent_lost();
+	}
 	plx_store_rel(&fr->spilled, 1);
 	/*
 	 * Nobody rings any more, and nobody would take the doorbell's event out. If it has
@@ -1597,7 +1664,10 @@ static struct pollux_file *escaping(int fd, enum plx_way_out why)
 	struct pollux_file *f;
 
 	plx_pipe_forget(fd);
-	f = plx_table_get(fd);
+	while ((f = plx_table_get(fd)) && plx_file_lent(f)) {
+		plx_lent_used(fd);
+		pollux_file_put(f);
+	}
 	if (f && f->kind == PLX_KIND_TIMER) {
 		if (plx_timer_escape(fd))
 			plx_px_spilled(why, 1);
@@ -1619,7 +1689,7 @@ void plx_px_escape_pair(int fd, int other, enum plx_way_out why)
 	struct spill s;
 
 	if (f || g) {
-		spill_begin(&s);
+		spill_begin(&s, why);
 		if (f)
 			spill_add_file(&s, f, fd);
 		if (g)
@@ -1675,7 +1745,8 @@ static uint64_t all_out;
 static uint64_t adopted_ever(void)
 {
 	return counters_sum(PLX_COUNT_EPOLLS) + counters_sum(PLX_COUNT_EVENTFDS) +
-	       counters_sum(PLX_COUNT_PIPES) + counters_sum(PLX_COUNT_TIMERS);
+	       counters_sum(PLX_COUNT_PIPES) + counters_sum(PLX_COUNT_TIMERS) +
+	       counters_sum(PLX_COUNT_BACK);
 }
 
 static bool nothing_in(void)
@@ -1694,10 +1765,13 @@ void plx_px_escape_all(enum plx_way_out why)
 	uint64_t adopted;
 
 	plx_pipe_forget_all();
+	if (why != PLX_OUT_FORK && plx_load(&plx_lent.on))
+		plx_lent_never();
 	adopted = adopted_ever();
 	if (adopted == plx_load_acq(&all_out))
 		return;
-	spill_begin(&s);
+	plx_store(&plx_lent.hold, why == PLX_OUT_FORK);
+	spill_begin(&s, why);
 	spill_table(&s, NULL);
 	spill_end(&s, why, false);
 	plx_store_rel(&all_out, adopted);
@@ -1736,18 +1810,37 @@ static bool any_inherited(void)
 	return any;
 }
 
+/* What is lent is used by another program then. */
+static void lent_inherited(void)
+{
+	if (!plx_load(&plx_lent.on))
+		return;
+	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
+		struct pollux_file *f;
+		bool lent;
+
+		plx_rcu_read_lock();
+		f = plx_table_peek(fd);
+		lent = f && plx_file_lent(f);
+		plx_rcu_read_unlock();
+		if (lent && survives_exec(fd))
+			plx_lent_used(fd);
+	}
+}
+
 void plx_px_escape_inherited(enum plx_way_out why)
 {
 	PLX_INSIDE();
 	struct spill s;
 
 	plx_pipe_forget_all();
+	lent_inherited();
 	if (!any_inherited()) {
 		/* Another thread would not live to register what it has on its way. */
 		plx_table_settle();
 		return;
 	}
-	spill_begin(&s);
+	spill_begin(&s, why);
 	plx_pipe_forget_all();
 	spill_table(&s, survives_exec);
 	spill_end(&s, why, false);
@@ -1907,7 +2000,7 @@ static bool fork_is_quiet(void)
 
 	if (!__libc_single_threaded || plx_load(&plx_px_raw_threads) ||
 	    !plx_load(&plx_signals_wait) || plx_load(&plx_stats_wanted) ||
-	    adopted != plx_load(&all_out))
+	    adopted != plx_load(&all_out) || plx_lent_here())
 		return false;
 	if (quiet_since == adopted)
 		return true;
@@ -1931,12 +2024,13 @@ void plx_px_fork_prepare(void)
 		quiet.depth = depth;
 		return;
 	}
-	spill_begin(&s);
+	spill_begin(&s, PLX_OUT_FORK);
 	fork_depth = depth;
 	plx_pipe_forget_all();
 	spill_table(&s, NULL);
 	spill_end(&s, PLX_OUT_FORK, true);
 	fork_masked = s.masked;
+	plx_lent_before_fork(!s.ntargets && !s.fronts);
 	plx_hidden_lock();
 	plx_rcu_before_fork();
 }
@@ -1957,6 +2051,7 @@ void plx_px_fork_parent(void)
 	}
 	plx_rcu_after_fork_parent();
 	plx_hidden_unlock();
+	plx_lent_after_fork_parent();
 	spill_unlock();
 	plx_signals_unblock(&masked);
 	plx_inside_end(&depth);
@@ -1986,6 +2081,7 @@ PLX_CHILD_CODE void plx_px_fork_child_locks(void)
 	plx_eventfd_after_fork_child();
 	plx_pipe_after_fork_child();
 	plx_spare_after_fork_child();
+	plx_lent_after_fork_child();
 	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
 		struct pollux_file *f = plx_table_peek(fd);
 		struct plx_front *fr;
@@ -2122,6 +2218,9 @@ void plx_px_stats_print(int fd, bool nothing_too)
 		     counted(PLX_COUNT_SPILLED));
 	if (descriptors)
 		n = print_traffic(buf, sizeof(buf), n);
+	if (counted(PLX_COUNT_BACK))
+		n += snprintf(buf + n, sizeof(buf) - n, "pollux: back after forks: %llu\n",
+			      counted(PLX_COUNT_BACK));
 	if (counted(PLX_COUNT_TIMERS))
 		n += snprintf(buf + n, sizeof(buf) - n,
 			      "pollux: timers %llu: %llu settings that the kernel was not told, "

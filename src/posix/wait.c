@@ -63,6 +63,8 @@ struct waiter {
 	bool counted;
 	/* An event of a lazy timer has been taken out. */
 	bool swallowed;
+	/* front.gen before this looked at either side. */
+	uint32_t gen;
 	/* For the first sleep of a wait that is the kernel's but for timers; else NULL. */
 	const struct timespec *timeout;
 	/* While asleep: what the thread's note said before, of a sleep that a handler interrupted.
@@ -386,6 +388,30 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 	return kept;
 }
 
+/*
+ * Items have come back since the kernel was asked, which may have given them out already: no call
+ * reports an item twice, nor writes beyond its result. One that is left out is level-triggered, and
+ * stays on its list.
+ */
+static __attribute__((noinline)) int collect_others(struct waiter *w, int n)
+{
+	struct epoll_event stack[BOUNCE_STACK], given, *buf;
+	int room = w->max - n, kept = n, r;
+
+	buf = bounce_get(stack, &room);
+	r = plx_ep_harvest(w->fr->ep, sink_user, buf, room);
+	for (int i = 0; i < r; i++) {
+		bool twice = false;
+
+		for (int k = 0; k < n && !twice; k++)
+			twice = plx_copy_in(&given, w->ev + k, sizeof(given)) == 0 &&
+				given.data.u64 == buf[i].data.u64;
+		if (!twice && plx_copy_out(w->ev + kept++, &buf[i], sizeof(*buf)))
+			return kept - 1 - n;
+	}
+	return kept - n;
+}
+
 static int collect_inproc(struct waiter *w, int n)
 {
 	int r;
@@ -394,6 +420,8 @@ static int collect_inproc(struct waiter *w, int n)
 		pass_ring_on(w);
 		return 0;
 	}
+	if (plx_unlikely(n && w->gen != plx_load_acq(&w->fr->gen)))
+		return collect_others(w, n);
 	r = plx_ep_harvest(w->fr->ep, sink_user, w->ev + n, w->max - n);
 	if (plx_unlikely(plx_load(&plx_stats_wanted)) && r > 0)
 		plx_stat_turn(r);
@@ -562,6 +590,7 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 		bool at_once = !over && sleeps_at_once(w);
 		int n = 0;
 
+		w->gen = gen;
 		w->swallowed = false;
 		if (!at_once) {
 			n = collect_both(w);
@@ -725,6 +754,89 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 	return more > 0 ? n + more : n;
 }
 
+/* The kernel's alone, for good. */
+static long wait_spilled(struct waiter *w, const struct timespec *timeout, bool poll_only)
+{
+	return poll_only ? wait_kernel(w, NULL, true)
+			 : kernel_wait(w, wait_fd(w), w->ev, w->max, timeout);
+}
+
+static long collect_now(void *arg)
+{
+	return collect_kernel(arg, 0, false);
+}
+
+/*
+ * The front's items are the kernel's, but they may come back (lent.c): then this thread is
+ * known to sleep, and the doorbell has an event.
+ */
+static __attribute__((noinline)) long wait_lent(struct waiter *w, const struct timespec *timeout,
+						bool poll_only)
+{
+	struct plx_lent_wait look = {
+		.fr = w->fr, .ev = w->ev, .max = w->max, .collect = collect_now, .arg = w};
+	struct timespec left;
+
+	for (;;) {
+		uint64_t clock = plx_lent_clock();
+		long got;
+		int n, fd;
+
+		w->gen = plx_load_acq(&w->fr->gen);
+		plx_table_settle();
+		if (plx_front_live(w->fr))
+			return wait_mixed(w, poll_only);
+		if (plx_lent_over() && !plx_front_live(w->fr))
+			return wait_spilled(w, timeout, poll_only);
+		got = plx_lent_return(&look);
+		if (got == PLX_PASS && (poll_only || plx_lent_looks()))
+			got = collect_kernel(w, 0, false);
+		if (got < 0 && got != PLX_PASS)
+			return got;
+		/* Before it sleeps, so that others know meanwhile what is on the list. */
+		if (got >= 0 && got < w->max)
+			plx_store(&w->fr->scanned, clock);
+		n = got == PLX_PASS ? 0 : (int)got;
+		if (!n && !poll_only) {
+			w->announced = true;
+			plx_xadd(&w->fr->ep->sleepers, 1);
+			plx_mb_after_rmw();
+			if (plx_front_live(w->fr)) {
+				waiter_retract(w);
+				continue;
+			}
+			fd = wait_fd(w);
+			got = kernel_wait(w, fd, w->ev, w->max, timeout);
+			if (got < 0 && wait_fd_lost(w, fd, (int)got))
+				got = 0, fd = -1;
+			if (got < 0) {
+				waiter_leave(w);
+				return got;
+			}
+			waiter_retract(w);
+			n = got > 0 && plx_load_acq(&w->fr->inproc)
+				    ? filter_events(w, w->ev, (int)got, got < w->max)
+				    : (int)got;
+			/* It was the doorbell, or the number has moved. */
+			if ((got > 0 && !n) || fd < 0) {
+				timeout = time_left(w, &left);
+				poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
+				continue;
+			}
+		}
+		if (got < w->max)
+			plx_store(&w->fr->scanned, clock);
+		/* What has come back since this has looked at the kernel, unless it has done both.
+		 */
+		if (!(n && look.back) && plx_front_live(w->fr) && n < w->max) {
+			int more = collect_inproc(w, n);
+
+			n += more > 0 ? more : 0;
+		}
+		return n;
+	}
+}
+
 long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout,
 		       const sigset_t *sigmask)
 {
@@ -742,6 +854,7 @@ long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct t
 	}
 	w.fr = plx_file_front(w.file);
 	w.deadline = -1;
+	w.gen = plx_load_acq(&w.fr->gen);
 	note_check(&w);
 	plx_stat(plx_front_live(w.fr) ? PLX_STAT_WAITS : PLX_STAT_KERNEL_WAITS);
 	if (timeout && !poll_only) {
@@ -757,10 +870,9 @@ long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct t
 		r = -EFAULT;
 	else if (plx_front_live(w.fr))
 		r = wait_mixed(&w, poll_only);
-	else if (plx_front_spilled(w.fr) && poll_only)
-		r = wait_kernel(&w, NULL, true);
-	else if (plx_load_acq(&w.fr->spilled))
-		r = kernel_wait(&w, wait_fd(&w), ev, max, timeout);
+	else if (plx_front_spilled(w.fr))
+		r = plx_unlikely(plx_load(&w.fr->lent)) ? wait_lent(&w, timeout, poll_only)
+							: wait_spilled(&w, timeout, poll_only);
 	else
 		r = wait_kernel(&w, timeout, poll_only);
 	pthread_cleanup_pop(1);

@@ -82,6 +82,8 @@ class Tester:
         self.env = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
         if args.adopt:
             self.env["DIFFERENTIAL_ADOPT"] = args.adopt
+        # What comes back does so only if it is asked for.
+        self.adopt = ["--adopt=forked"] + (["--adopt=" + args.adopt] if args.adopt else [])
         self.steps = 0
         self.digests = ("nothing", "nothing")
 
@@ -92,8 +94,7 @@ class Tester:
         return done.stdout.decode().strip()
 
     def argv(self, pollux, *rest):
-        adopt = ["--adopt=" + self.args.adopt] if self.args.adopt else []
-        front = [self.args.pollux, "run"] + adopt + ["--"] if pollux else []
+        front = [self.args.pollux, "run"] + self.adopt + ["--"] if pollux else []
         return front + [self.args.binary] + [str(r) for r in rest]
 
     def run(self, profile, first, count, until=None):
@@ -236,7 +237,7 @@ def main():
     args = parser.parse_args()
     args.binary = os.path.abspath(args.binary)
     args.pollux = os.path.abspath(args.pollux)
-    profiles = args.profile or ["inproc", "mixed", "nested", "fork"]
+    profiles = args.profile or ["inproc", "mixed", "nested", "fork", "back"]
     if os.environ.get("POLLUX_TEST_LONG"):
         args.sequences *= 40
 

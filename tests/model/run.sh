@@ -123,6 +123,20 @@ timer_soon_no_barrier broken timer_soon -DBROKEN_NO_SOON_BARRIER
 timer_soon_no_locked broken timer_soon -DBROKEN_NO_LOCKED
 timer_soon_no_put_back broken timer_soon -DBROKEN_NO_PUT_BACK
 timer_soon_back_late broken timer_soon -DBROKEN_BACK_LATE
+lent ok lent
+lent_no_return_barrier broken lent -DBROKEN_NO_RETURN_BARRIER
+lent_no_never_barrier broken lent -DBROKEN_NO_NEVER_BARRIER
+lent_count_late broken lent -DBROKEN_COUNT_LATE
+lent_count_first broken lent -DBROKEN_COUNT_FIRST
+lent_slot_once broken lent -DBROKEN_SLOT_ONCE
+lent_no_settle broken lent -DBROKEN_NO_SETTLE
+lent_leave_early broken lent -DBROKEN_LEAVE_EARLY
+lent_child ok lent_child
+lent_child_noted_first broken lent_child -DBROKEN_NOTED_FIRST
+lent_child_note_late broken lent_child -DBROKEN_NOTE_LATE
+lent_child_not_inherited broken lent_child -DBROKEN_NOT_INHERITED
+lent_child_pipe_first broken lent_child -DBROKEN_PIPE_FIRST
+lent_child_no_write_end broken lent_child -DBROKEN_NO_WRITE_END
 topology ok topology
 topology_no_mutex broken topology -DBROKEN_NO_MUTEX
 topology_down_only broken topology -DBROKEN_DOWN_ONLY
