@@ -247,11 +247,12 @@ void plx_aio_wait_init(void);
 /* --- submission (submit.c) ------------------------------------------------------------------ */
 
 /*
- * The event of a request that the kernel does not know; the caller holds its slot and a call.
+ * The event of a request that the kernel does not know; the caller holds its slot and a call,
+ * and gives slots back that the event has no more need of.
  * True if plx_aio_ring_bell is to be called: after the eventfd of the request has been told, as
  * in the kernel.
  */
-bool plx_aio_post(struct plx_kioctx *k, const struct io_event *ev);
+bool plx_aio_post(struct plx_kioctx *k, const struct io_event *ev, uint32_t slots);
 /* A regular file of a file system that we know, or a block device. */
 bool plx_aio_known_file(int fd);
 /* The in-process eventfd that a completion is to be told to, with a reference, or NULL. */

@@ -277,7 +277,8 @@ static void finish(struct plx_async *a, struct request *r, long res)
 	plx_free(r->iov);
 	slot_put(a, r);
 	PLX_DELAY(aio_async_done);
-	due = plx_aio_post(k, &ev);
+	due = plx_aio_post(k, &ev, 1);
+	PLX_DELAY(aio_async_posted);
 	if (e) {
 		plx_eventfd_tell(e);
 		plx_eventfd_unpin(e);
@@ -285,7 +286,7 @@ static void finish(struct plx_async *a, struct request *r, long res)
 	}
 	if (due)
 		plx_aio_ring_bell(k);
-	plx_aio_put(k, 1);
+	plx_aio_put(k, 0);
 	answered(a);
 }
 

@@ -198,7 +198,7 @@ static void resfd_tell(struct pollux_eventfd *e, const struct iocb *cb)
 	pollux_file_put(&e->file);
 }
 
-bool plx_aio_post(struct plx_kioctx *k, const struct io_event *ev)
+bool plx_aio_post(struct plx_kioctx *k, const struct io_event *ev, uint32_t slots)
 {
 	bool due;
 
@@ -207,6 +207,10 @@ bool plx_aio_post(struct plx_kioctx *k, const struct io_event *ev)
 	if (k->twin_pending)
 		plx_aio_twin_drain(k);
 	plx_ring_post(k, ev);
+	PLX_DELAY(aio_post);
+	/* Release: its partner is the acquire in has_room. */
+	if (slots)
+		plx_xadd(&k->state, -(uint64_t)slots);
 	due = plx_aio_due(k);
 	plx_unlock(&k->lock, PLX_RANK_AIO);
 	return due;
@@ -241,7 +245,8 @@ static int try_inline(struct plx_kioctx *k, const struct iocb *cb, struct iocb *
 			pollux_file_put(&e->file);
 		return 0;
 	}
-	due = plx_aio_post(k, &ev);
+	/* The slot is the call's, which may have more to do. */
+	due = plx_aio_post(k, &ev, 0);
 	plx_stat(PLX_STAT_AIO_INLINE);
 	if (e)
 		resfd_tell(e, cb);
@@ -269,10 +274,32 @@ static int fetch(struct iocb **user, long i, struct iocb **at, struct iocb *cb)
 	return 0;
 }
 
-/* Whether one more slot is free; ours is counted in state already. */
+/*
+ * Ours is counted in state already. Slots are given back after their events have come into
+ * the ring, and seen in the other order: what is on its way is counted twice, never missed.
+ */
+static bool has_room(const struct plx_kioctx *k)
+{
+	/* Its partner: the release of the slot, behind that of the tail. */
+	const uint64_t state = plx_load_acq(&k->state);
+
+	return PLX_AIO_SLOTS(state) + plx_ring_used(k) < k->nr;
+}
+
+/*
+ * Whether one more slot is free. With the lock no request that was answered in the background
+ * or by the kernel is counted twice.
+ */
 static bool room(struct plx_kioctx *k)
 {
-	return PLX_AIO_SLOTS(plx_load(&k->state)) + plx_ring_used(k) < k->nr;
+	bool yes;
+
+	if (plx_likely(has_room(k)))
+		return true;
+	plx_lock(&k->lock, PLX_RANK_AIO);
+	yes = has_room(k);
+	plx_unlock(&k->lock, PLX_RANK_AIO);
+	return yes;
 }
 
 /* The kernel sees the descriptors that this request names. */

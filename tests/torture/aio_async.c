@@ -168,6 +168,45 @@ static void destroy_waits(void **state)
 	close(fd);
 }
 
+/* AIO-SUBMIT-07: a request whose event is in the ring takes one place, at every moment. */
+static void each_takes_one_place(void **state)
+{
+	enum { N = 62 };
+	static struct req r[4 * N];
+	int fd = aio_file(), n = 1;
+	aio_context_t ctx;
+	int places;
+	struct iocb *list;
+	struct gate g;
+
+	(void)state;
+	async_begin_at_gates();
+	ctx = aio_new(N);
+	places = (int)((struct plx_aio_ring *)ctx)->nr - 1;
+	assert_in_range(places, N, 4 * N - 1);
+	for (int i = 0; i < 4 * N; i++) {
+		req_init(&r[i], fd, (uint64_t)i, -1);
+		req_transfer(&r[i]);
+	}
+	submit_until("aio_async_posted", &g, ctx, &r[0]);
+	while (n < 4 * N && (list = &r[n].cb, pollux_io_submit(ctx, 1, &list)) == 1)
+		n++;
+	assert_int_equal(errno, EAGAIN);
+	assert_int_equal(n, places);
+	gate_open(&g);
+	for (int i = 0; i < n; i++) {
+		struct timespec soon = {SOON_MS / 1000, 0};
+		struct io_event ev;
+
+		assert_int_equal(pollux_io_getevents(ctx, 1, 1, &ev, &soon), 1);
+		assert_non_null(req_event(&ev));
+	}
+	assert_true(no_event(ctx));
+	assert_false(torture_failed);
+	assert_int_equal(pollux_io_destroy(ctx), 0);
+	close(fd);
+}
+
 static int open_again(int fd)
 {
 	char path[64];
@@ -729,6 +768,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(destroy_waits),
+		TEST(each_takes_one_place),
 		TEST(holds_its_file),
 		TEST(the_number_may_change),
 		TEST(posix_locks_stay),
