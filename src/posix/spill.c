@@ -1542,8 +1542,7 @@ static void spill_run(struct spill *s, enum plx_way_out why)
 		target_done(s, t);
 	for (int i = s->neps - 1; i >= 0; i--)
 		plx_unlock(&s->eps[i]->mtx, PLX_RANK_EP);
-	spilled_by[why] += s->ntargets;
-	counters[0].n[PLX_COUNT_SPILLED] += s->ntargets;
+	plx_px_spilled(why, s->ntargets);
 }
 
 void plx_spill_wait(struct pollux_file *f)
@@ -2229,11 +2228,13 @@ void plx_px_stats_print(int fd, bool nothing_too)
 			      stat_sum(PLX_STAT_TIMER_EARLY));
 	if (counted(PLX_COUNT_AIO))
 		n = print_aio(buf, sizeof(buf), n);
-	for (int i = 0; i < PLX_OUT_COUNT; i++)
-		if (spilled_by[i] - spilled_before[i])
+	for (int i = 0; i < PLX_OUT_COUNT; i++) {
+		unsigned long long spilled = plx_load(&spilled_by[i]) - spilled_before[i];
+
+		if (spilled)
 			n += snprintf(buf + n, sizeof(buf) - n,
 				      "pollux: spilled by %s: %llu (%s)\n", ways_out[i].name,
-				      (unsigned long long)(spilled_by[i] - spilled_before[i]),
-				      ways_out[i].what);
+				      spilled, ways_out[i].what);
+	}
 	plx_sys3(SYS_write, fd, buf, n);
 }
