@@ -998,7 +998,7 @@ static void AIO_CQ_08_waiters_are_woken(void **state)
 	assert_int_equal(read(p[0], &c, 1), 1);
 	/* Only when there is enough. */
 	g = getter_new(ctx, 3, 8, -1);
-	aio_accept1(ctx, aio_pread(&more[0], file, &c, 1, 0));
+	aio_complete1(ctx, aio_pread(&more[0], file, &c, 1, 0));
 	assert_true(getter_sleeps(g));
 	aio_accept1(ctx, aio_fsync(&more[1], file));
 	assert_true(getter_sleeps(g));
