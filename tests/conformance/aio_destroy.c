@@ -109,6 +109,7 @@ static void *submit_main(void *arg)
  * A request that cannot be cancelled and that ends when the test wants it: a read of an empty pipe,
  * which io_submit may wait for itself.
  */
+#define NO_KEY 0x5a5a5a5au
 struct stubborn {
 	int p[2];
 	char buf[8];
@@ -116,16 +117,25 @@ struct stubborn {
 	struct call submit;
 };
 
+/*
+ * Returns when the request is in the context: io_submit has written its key (AIO-SUBMIT-05). That
+ * a thread sleeps would not tell on what.
+ */
 static void stubborn_begin(struct stubborn *s, aio_context_t ctx)
 {
+	int64_t end = now_ms() + SOON_MS;
+
 	memset(s, 0, sizeof(*s));
 	aio_pipe(s->p, 0);
 	aio_pread(&s->cb, s->p[0], s->buf, sizeof(s->buf), 0);
+	s->cb.aio_key = NO_KEY;
 	s->submit.ctx = ctx;
 	s->submit.cb = &s->cb;
 	thread_start(&s->submit.t, submit_main, &s->submit);
-	if (!thread_stuck(&s->submit.t))
-		assert_int_equal(s->submit.r, 1);
+	while (__atomic_load_n(&s->cb.aio_key, __ATOMIC_RELAXED) == NO_KEY) {
+		assert_true(now_ms() < end);
+		sched_yield();
+	}
 }
 
 static void stubborn_end(struct stubborn *s)
@@ -134,6 +144,19 @@ static void stubborn_end(struct stubborn *s)
 	assert_true(thread_join(&s->submit.t, SOON_MS));
 	assert_int_equal(s->submit.r, 1);
 	close_both(s->p);
+}
+
+/* Destroys the context by a thread; returns when nobody finds it any more (AIO-DESTROY-02). */
+static void destroy_begin(struct call *d)
+{
+	int64_t end = now_ms() + SOON_MS;
+
+	thread_start(&d->t, destroy_main, d);
+	while (aio_submit(d->ctx, 0, NULL) == 0) {
+		assert_true(now_ms() < end);
+		sched_yield();
+	}
+	assert_int_equal(errno, EINVAL);
 }
 
 /* --- AIO-DESTROY-01 -------------------------------------------------------------------------- */
@@ -166,7 +189,7 @@ static void AIO_DESTROY_01_a_second_one_while_the_first_waits(void **state)
 
 	(void)state;
 	stubborn_begin(&s, ctx);
-	thread_start(&first.t, destroy_main, &first);
+	destroy_begin(&first);
 	assert_true(thread_stuck(&first.t));
 	assert_errno(aio_destroy(ctx), EINVAL);
 	assert_errno(aio_destroy(ctx), EINVAL);
@@ -229,7 +252,7 @@ static void AIO_DESTROY_02_no_call_finds_it_any_more(void **state)
 			assert_true(thread_join(&d.t, SOON_MS));
 			assert_int_equal(d.r, 0);
 		} else {
-			thread_start(&d.t, destroy_main, &d);
+			destroy_begin(&d);
 			assert_true(thread_stuck(&d.t));
 		}
 		assert_errno(aio_submit1(ctx, aio_pread(&cb, file, &c, 1, 0)), EINVAL);
@@ -522,7 +545,7 @@ static void AIO_DESTROY_05_signals_do_not_interrupt_it(void **state)
 	assert_ok(sigaction(SIGUSR1, &sa, &old));
 	stubborn_begin(&s, ctx);
 	handled = 0;
-	thread_start(&d.t, destroy_main, &d);
+	destroy_begin(&d);
 	assert_true(thread_stuck(&d.t));
 	for (int i = 0; i < 5; i++) {
 		assert_int_equal(pthread_kill(d.t.id, SIGUSR1), 0);
