@@ -73,7 +73,9 @@ def hold_back(thread):
 
 def let_go(thread):
     try:
-        os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
+        # So are those that it has asked for meanwhile.
+        if os.sched_getscheduler(thread) & ~os.SCHED_RESET_ON_FORK == os.SCHED_IDLE:
+            os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
     except ProcessLookupError:
         pass
 
