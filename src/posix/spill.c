@@ -1450,6 +1450,7 @@ static void register_moves(struct spill *s)
 	for (struct move *m = s->moves; m < end; m++)
 		if (m->held >= 0)
 			plx_sys1(SYS_close, m->held);
+	PLX_DELAY(spill_registered);
 	for (int i = 0; i < s->neps; i++) {
 		struct plx_front *fr = s->eps[i]->owner;
 

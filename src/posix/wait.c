@@ -228,17 +228,35 @@ static int kernel_wait(struct waiter *w, int epfd, struct epoll_event *ev, int m
 }
 
 /*
+ * Whether items that this wait has given out may be the kernel's by now, which would give them out
+ * again: no call reports an item twice. What the kernel has is left to the next wait then.
+ *
+ * Argument. Within an RCU section that lasts until the kernel has looked. A spill sets plx_moving,
+ * waits for such sections, takes items out under the mutex of their epoll, registers them with the
+ * kernel, moves gen, and clears plx_moving. So one that has taken items after this wait did is
+ * either under way, and plx_moving is seen; or over, and what that has been cleared to brings gen
+ * with it; or it has not begun to look for items, and waits for this section. The order of the two
+ * looks matters. The model is tests/model/twice.pml.
+ */
+static bool items_left(const struct waiter *w)
+{
+	return plx_table_moving() || w->gen != plx_load_acq(&w->fr->gen);
+}
+
+/*
  * A look that does not sleep. Where timers may be lazy this thread is counted before; where it has
  * not been, none becomes lazy before the end of the section. Partner: keep_front in timer.c.
+ * given: events of our side have been stored before.
  */
-static int kernel_look(struct waiter *w, int epfd, struct epoll_event *ev, int max)
+static int kernel_look(struct waiter *w, int epfd, struct epoll_event *ev, int max, bool given)
 {
-	int r;
+	int r = 0;
 
 	plx_rcu_read_lock();
 	if (plx_unlikely(plx_load(&w->fr->timer_mark)))
 		timers_enter(w);
-	r = plx_sys6(SYS_epoll_pwait, epfd, (long)ev, max, 0, 0, 8);
+	if (!given || plx_likely(!items_left(w)))
+		r = plx_sys6(SYS_epoll_pwait, epfd, (long)ev, max, 0, 0, 8);
 	plx_rcu_read_unlock();
 	PLX_DELAY(wait_in_hand);
 	return r;
@@ -368,7 +386,7 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 			got = kernel_wait(w, fd, buf, room,
 					  w->timeout ? w->timeout : time_left(w, &left));
 		else
-			got = kernel_look(w, fd, buf, room);
+			got = kernel_look(w, fd, buf, room, n > 0);
 		if (plx_unlikely(got < 0) && wait_fd_lost(w, fd, got))
 			continue;
 		if (got <= 0)
@@ -702,7 +720,7 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 		return wait_timers(w, timeout, poll_only);
 	if (poll_only) {
 		PLX_DELAY(wait_look);
-		n = kernel_look(w, w->epfd, w->ev, w->max);
+		n = kernel_look(w, w->epfd, w->ev, w->max, false);
 		/* The first in-process item, or lazy timer, may have come in between. */
 		if (n <= 0 ||
 		    plx_likely(!plx_load_acq(&w->fr->inproc) && !plx_load(&w->fr->timer_mark)))

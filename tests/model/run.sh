@@ -84,6 +84,13 @@ moving_no_look broken moving -DCLOSE -DBROKEN_NO_LOOK
 moving_no_settle broken moving -DCTL -DBROKEN_NO_SETTLE
 moving_range_goes_on broken moving -DRANGER -DBROKEN_RANGE
 moving_exec_goes_on broken moving -DEXEC -DBROKEN_EXEC
+twice ok twice
+twice_no_moving broken twice -DBROKEN_NO_MOVING
+twice_no_gen broken twice -DBROKEN_NO_GEN
+twice_gen_first broken twice -DBROKEN_GEN_FIRST
+twice_no_section broken twice -DBROKEN_NO_SECTION
+twice_no_grace broken twice -DBROKEN_NO_GRACE
+twice_cleared_early broken twice -DBROKEN_CLEARED_EARLY
 timer_wait ok timer
 timer_wait_mixed ok timer -DMIXED
 timer_weak ok timer -DSETS=1 -DWEAK
