@@ -213,6 +213,7 @@ static int kernel_wait(struct waiter *w, int epfd, struct epoll_event *ev, int m
 	int r;
 
 	sleep_begin(w, ev);
+	PLX_DELAY(wait_before_sleep);
 	{
 		PLX_OUTSIDE(sleep);
 
@@ -389,8 +390,12 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 			got = kernel_look(w, fd, buf, room, n > 0);
 		if (plx_unlikely(got < 0) && wait_fd_lost(w, fd, got))
 			continue;
-		if (got <= 0)
+		if (got <= 0) {
+			/* In an earlier turn. */
+			if (taken)
+				pass_ring_on(w);
 			return got;
+		}
 		if (buf == w->ev + n)
 			return filter_bad_buffer(w, buf, got);
 		kept = filter_events(w, buf, got, got < room);
