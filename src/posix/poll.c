@@ -190,13 +190,26 @@ static bool poll_stale(struct poll_call *c)
 	return false;
 }
 
-/* Copies the kernel's answers over, drops the bell's; the number of ready descriptors. */
-static int poll_merge(struct poll_call *c, int kernel_ready)
+/*
+ * Takes the ring out, and lets the next one come. What it was for has to be looked for after that:
+ * who rings has changed the state before, and so has who finds helped still set.
+ */
+static void poll_heard(struct poll_call *c)
 {
 	uint64_t value;
 
+	plx_sys3(SYS_read, plx_load(c->bell), &value, sizeof(value));
+	for (nfds_t i = 0; i < c->n; i++)
+		if (c->watch[i])
+			plx_store(&c->watch[i]->w.helped, 0);
+	plx_mb();
+}
+
+/* Copies the kernel's answers over, drops the bell's; the number of ready descriptors. */
+static int poll_merge(struct poll_call *c, int kernel_ready)
+{
 	if (c->kernel[c->bell_at].revents) {
-		plx_sys3(SYS_read, plx_load(c->bell), &value, sizeof(value));
+		poll_heard(c);
 		kernel_ready--;
 	}
 	for (nfds_t i = 0; i < c->n; i++)
@@ -243,6 +256,8 @@ static int poll_kernel(struct poll_call *c, bool block, int64_t deadline, const 
 	if (c->linked)
 		c->kernel[c->bell_at].fd = plx_load(c->bell);
 	if (!block) {
+		if (c->linked)
+			PLX_DELAY(poll_linked_look);
 		r = plx_sys6(SYS_ppoll, (long)c->kernel, c->n, (long)tp, 0, 8, 0);
 		return r;
 	}
@@ -302,13 +317,18 @@ static long poll_run(struct poll_call *c, const struct timespec *timeout, const 
 	plx_stat(PLX_STAT_POLLS);
 	c->kernel[c->bell_at].fd = -1;
 	for (;;) {
-		if (poll_stale(c))
-			return PLX_PASS;
-		n = poll_inproc(c);
+		/* This side first, which takes the ring out. */
 		k = poll_kernel(c, false, 0, NULL);
 		if (k < 0)
 			return k;
-		n += poll_merge(c, k);
+		n = poll_merge(c, k);
+		PLX_DELAY(poll_look);
+		if (c->linked)
+			PLX_DELAY(poll_between_looks);
+		n += poll_inproc(c);
+		/* Whatever has gone has not been looked at. */
+		if (poll_stale(c))
+			return PLX_PASS;
 		if (n || poll_only)
 			return n;
 		if (!c->linked) {
@@ -319,17 +339,15 @@ static long poll_run(struct poll_call *c, const struct timespec *timeout, const 
 			continue;
 		}
 		k = poll_kernel(c, true, deadline, sigmask);
-		if (k == 0 && !poll_stale(c))
-			return poll_inproc(c);
+		if (k == 0) {
+			n = poll_inproc(c);
+			if (!poll_stale(c))
+				return n;
+		}
 		if (k < 0) {
 			n = poll_stale(c) ? 0 : poll_inproc(c);
 			return n ? n : k;
 		}
-		for (nfds_t i = 0; i < c->n; i++)
-			if (c->watch[i])
-				plx_store(&c->watch[i]->w.helped, 0);
-		/* Whoever still finds helped set has changed the state before it is looked at. */
-		plx_mb();
 	}
 }
 

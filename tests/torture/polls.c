@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A poll on in-process objects hears of everything that becomes ready after it was called, whatever
+ * step it is at, and whatever its bell has rung for before.
+ */
+#include "torture.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <pollux/posix.h>
+
+#define SIDES 4
+
+static const uint64_t one = 1;
+
+static int new_efd(void)
+{
+	int fd = pollux_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+
+	assert_int_equal(pollux_fd_served(fd), 1);
+	return fd;
+}
+
+static bool put(int fd)
+{
+	return pollux_write(fd, &one, sizeof(one)) == sizeof(one);
+}
+
+static bool get(int fd)
+{
+	uint64_t v = 0;
+
+	return pollux_read(fd, &v, sizeof(v)) == sizeof(v) && v == 1;
+}
+
+struct call {
+	struct thread t;
+	struct gate gate;
+	const char *point;
+	int fd, r;
+	short revents;
+};
+
+static void polls(struct thread *t)
+{
+	struct call *c = t->arg;
+	struct pollfd p = {.fd = c->fd, .events = POLLIN};
+
+	if (c->point)
+		gate_arm(&c->gate, c->point);
+	c->r = pollux_poll(&p, 1, -1);
+	c->revents = p.revents;
+}
+
+/* It stands at the point, with its watch in place. */
+static void call_start(struct call *c, const char *point)
+{
+	torture_begin();
+	points_delay(false);
+	*c = (struct call){.point = point, .fd = new_efd()};
+	thread_start(&c->t, polls, c);
+	assert_true(gate_reached(&c->gate));
+}
+
+static void call_ends(struct call *c)
+{
+	assert_true(await(thread_done(&c->t)));
+	torture_end(&c->t, 1);
+	assert_int_equal(c->r, 1);
+	assert_int_equal(c->revents, POLLIN);
+	pollux_close(c->fd);
+}
+
+static void ready_at(const char *point)
+{
+	struct call c;
+
+	call_start(&c, point);
+	assert_true(put(c.fd));
+	gate_open(&c.gate);
+	call_ends(&c);
+}
+
+static void ready_at_any_step(void **state)
+{
+	(void)state;
+	ready_at("poll_linked_look");
+	ready_at("poll_between_looks");
+	ready_at("poll_before_sleep");
+}
+
+/* What it was rung for has gone when it looks: the next one rings again. */
+static void ready_once_more(const char *point)
+{
+	struct call c;
+
+	call_start(&c, point);
+	assert_true(put(c.fd));
+	assert_true(get(c.fd));
+	gate_open(&c.gate);
+	assert_true(thread_asleep(&c.t));
+	assert_true(put(c.fd));
+	call_ends(&c);
+}
+
+static void ready_after_a_vain_ring(void **state)
+{
+	(void)state;
+	ready_once_more("poll_linked_look");
+	ready_once_more("poll_between_looks");
+	ready_once_more("poll_before_sleep");
+}
+
+/* It leaves for the kernel in the middle of a call that does not wait. */
+static void looks(struct thread *t)
+{
+	struct call *c = t->arg;
+	struct pollfd p = {.fd = c->fd, .events = POLLIN};
+
+	gate_arm(&c->gate, c->point);
+	c->r = pollux_poll(&p, 1, 0);
+	c->revents = p.revents;
+}
+
+static void ready_while_it_leaves(void **state)
+{
+	struct call c = {.point = "poll_look"};
+
+	(void)state;
+	torture_begin();
+	points_delay(false);
+	c.fd = new_efd();
+	assert_true(put(c.fd));
+	thread_start(&c.t, looks, &c);
+	assert_true(gate_reached(&c.gate));
+	pollux_escape(c.fd);
+	gate_open(&c.gate);
+	call_ends(&c);
+}
+
+/* A message goes round, and each side sleeps without end. */
+struct ring {
+	int fd[SIDES];
+	int stop;
+	unsigned long rounds;
+};
+
+struct side {
+	struct ring *ring;
+	int i;
+};
+
+static void passes_on(struct thread *t)
+{
+	struct side *s = t->arg;
+	struct ring *r = s->ring;
+	struct pollfd p = {.fd = r->fd[s->i], .events = POLLIN};
+	bool last;
+
+	for (;;) {
+		if (pollux_poll(&p, 1, -1) != 1 || p.revents != POLLIN || !get(p.fd)) {
+			broken("%d was told of nothing", s->i);
+			return;
+		}
+		/* Looked at before: whom the message reaches then knows it, too. */
+		last = atomic_get(&r->stop);
+		atomic_add(&r->rounds, s->i == 0);
+		if (!put(r->fd[(s->i + 1) % SIDES]))
+			broken("a write failed");
+		if (last)
+			return;
+	}
+}
+
+static void messages(void **state)
+{
+	struct side side[SIDES];
+	struct thread t[SIDES];
+	struct ring r = {0};
+	int64_t start = now_ns();
+
+	(void)state;
+	torture_begin();
+	for (int i = 0; i < SIDES; i++)
+		r.fd[i] = new_efd();
+	for (int i = 0; i < SIDES; i++) {
+		side[i] = (struct side){.ring = &r, .i = i};
+		thread_start(&t[i], passes_on, &side[i]);
+	}
+	assert_true(put(r.fd[0]));
+	while (torture_until(start, atomic_get(&r.rounds) > 100)) {
+		unsigned long at = atomic_get(&r.rounds);
+
+		if (!await(atomic_get(&r.rounds) != at || stopping()))
+			broken("the message is lost after %lu rounds", at);
+		sleep_ms(5);
+	}
+	if (torture_failed)
+		_exit(1);
+	atomic_set(&r.stop, 1);
+	torture_end(t, SIDES);
+	print_message("%lu rounds\n", r.rounds);
+	for (int i = 0; i < SIDES; i++)
+		pollux_close(r.fd[i]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(ready_at_any_step),
+		TEST(ready_after_a_vain_ring),
+		TEST(ready_while_it_leaves),
+		TEST(messages),
+	};
+
+	return RUN(tests);
+}
