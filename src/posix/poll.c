@@ -7,6 +7,25 @@
  * on the in-process files ring. An epoll in the set goes to the kernel first: its
  * readiness is the sum of two sides, one of which only the kernel can tell, and an
  * in-process item that is added later would have nobody to tell.
+ *
+ * The number of the bell. It moves if the program wants it (plx_fd_evict), and a sleep uses it
+ * throughout: the kernel's poll looks its descriptors up when it begins, and again whenever it is
+ * woken. So a call says what number it is about to sleep on, and whoever has moved the bell waits
+ * until nobody sleeps on the old one.
+ *
+ *   bell.fd        the number; written under plx_hidden_lock
+ *   bell.linked    the thread's calls with watches, the innermost first; written by the thread
+ *   call.sleeps_on written by the thread; -1 outside of a sleep
+ *
+ * Argument. A call stores sleeps_on, makes a full barrier, and looks whether fd is still the same.
+ * Who moves the bell stores fd, waits for a grace period, which is a full barrier, and looks at
+ * sleeps_on. So the call takes the new number, or is seen. One that is seen is rung for, by a
+ * number that means the bell as the old one does, until it has left its sleep: it takes the new
+ * number for the next. It needs no lock for that. A handler of the program may keep it from
+ * leaving, or leave it by a jump, so it is not waited for without end: the kernel's poll does not
+ * go on after a handler. Calls of the thread that moves the bell have been interrupted by a
+ * handler. They are either over, or have not begun, and get the new number. The model is
+ * tests/model/bell.pml.
  */
 #include "posix/front.h"
 
@@ -21,10 +40,17 @@
 #include "base/sys.h"
 #include "posix/uaccess.h"
 
-/* The number of the calling thread's bell, hidden; NULL or -1 if it has none yet. */
-static __thread int *poll_bell_owner;
-/* The call of this thread that has watches linked; a handler may make another in it. */
-static __thread struct poll_call *poll_linked;
+struct poll_call;
+
+struct poll_bell {
+	/* Hidden; -1 if there is none yet. */
+	int fd;
+	/* The call of the thread that has watches linked; a handler may make another in it. */
+	struct poll_call *linked;
+};
+
+/* The calling thread's, or NULL. */
+static __thread struct poll_bell *poll_bell;
 static PLX_START_PAGE pthread_key_t bell_key;
 static PLX_START_PAGE pthread_once_t bell_once = PTHREAD_ONCE_INIT;
 
@@ -40,8 +66,8 @@ struct poll_call {
 	struct poll_watch **watch;
 	nfds_t n;
 	int nours;
-	/* Where the number of the thread's bell is: it moves if the program wants it. */
-	int *bell;
+	struct poll_bell *bell;
+	int sleeps_on;
 	/* Its entry among the kernel's: the first of ours, which the kernel does not look at. */
 	nfds_t bell_at;
 	bool linked;
@@ -52,10 +78,12 @@ struct poll_call {
 static void bell_thread_exit(void *p)
 {
 	PLX_INSIDE();
+	struct poll_bell *b = p;
+
 	/* A waker may still be about to ring. */
 	plx_rcu_synchronize();
-	plx_fd_unhide(p);
-	free(p);
+	plx_fd_unhide(&b->fd);
+	free(b);
 }
 
 static void bell_init(void)
@@ -68,44 +96,88 @@ void plx_poll_init(void)
 	pthread_once(&bell_once, bell_init);
 }
 
+/* Neither of these two is to meet what has taken the bell's number since. */
+static void bell_ring(struct poll_bell *b)
+{
+	const uint64_t one = 1;
+
+	plx_rcu_read_lock();
+	plx_sys3(SYS_write, plx_load(&b->fd), &one, sizeof(one));
+	plx_rcu_read_unlock();
+}
+
+static void bell_silence(struct poll_bell *b)
+{
+	uint64_t rings;
+
+	plx_rcu_read_lock();
+	plx_sys3(SYS_read, plx_load(&b->fd), &rings, sizeof(rings));
+	plx_rcu_read_unlock();
+}
+
+/* plx_hidden_lock held, the bell has left the number. Whether a call may still sleep on it. */
+static bool bell_slept_on(int *owner, int number)
+{
+	struct poll_bell *b = plx_container_of(owner, struct poll_bell, fd);
+	bool asleep = false;
+
+	plx_rcu_read_lock();
+	for (struct poll_call *c = plx_load_acq(&b->linked); c; c = c->outer) {
+		if (plx_load_acq(&c->sleeps_on) != number)
+			continue;
+		if (b == poll_bell) {
+			c->kernel[c->bell_at].fd = plx_load(&b->fd);
+			plx_store(&c->sleeps_on, plx_load(&b->fd));
+		} else {
+			asleep = true;
+		}
+	}
+	plx_rcu_read_unlock();
+	if (asleep)
+		bell_ring(b);
+	return asleep;
+}
+
 static int bell_get(void)
 {
-	int *owner = poll_bell_owner;
+	struct poll_bell *b = poll_bell;
 	int fd;
 
-	if (owner && plx_load(owner) >= 0)
-		return plx_load(owner);
+	if (b && plx_load(&b->fd) >= 0)
+		return 0;
 	plx_poll_init();
-	if (!owner) {
-		owner = malloc(sizeof(*owner));
-		if (!owner)
+	if (!b) {
+		b = calloc(1, sizeof(*b));
+		if (!b)
 			return -ENOMEM;
-		*owner = -1;
-		poll_bell_owner = owner;
-		pthread_setspecific(bell_key, owner);
+		b->fd = -1;
+		poll_bell = b;
+		pthread_setspecific(bell_key, b);
 	}
 	plx_hidden_lock();
 	fd = plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC);
-	fd = fd < 0 ? -EMFILE : plx_fd_hide(fd, owner);
+	/* Where another thread forks, the child has neither this thread nor its sleep. */
+	fd = fd < 0 ? -EMFILE : plx_fd_hide_private(fd, &b->fd);
+	if (fd >= 0)
+		plx_fd_on_leave(&b->fd, bell_slept_on);
 	plx_hidden_unlock();
-	return fd;
+	return fd < 0 ? fd : 0;
 }
 
 bool plx_poll_sleeps(void)
 {
-	return poll_linked != NULL;
+	return poll_bell && poll_bell->linked;
 }
 
 PLX_CHILD_CODE void plx_poll_drop_bell(void)
 {
-	if (poll_bell_owner)
-		plx_fd_unhide(poll_bell_owner);
+	if (poll_bell)
+		plx_fd_unhide(&poll_bell->fd);
 }
 
 static bool poll_wake(struct plx_watch *w, uint32_t key)
 {
 	struct poll_watch *p = plx_container_of(w, struct poll_watch, w);
-	uint64_t one = 1;
 
 	if (key && !(key & w->events))
 		return false;
@@ -114,7 +186,7 @@ static bool poll_wake(struct plx_watch *w, uint32_t key)
 		return false;
 	plx_stat(PLX_STAT_RINGS);
 	plx_stat(PLX_STAT_MADE);
-	plx_sys3(SYS_write, plx_load(p->call->bell), &one, sizeof(one));
+	bell_ring(p->call->bell);
 	return false;
 }
 
@@ -134,7 +206,6 @@ static void poll_call_free(void *p)
 static void poll_call_end(void *p)
 {
 	struct poll_call *c = p;
-	uint64_t one = 1;
 
 	for (nfds_t i = 0; c->watch && i < c->n; i++) {
 		struct poll_watch *w = c->watch[i];
@@ -146,10 +217,10 @@ static void poll_call_end(void *p)
 		pollux_file_put(w->file);
 	}
 	if (c->linked) {
-		poll_linked = c->outer;
+		plx_store(&c->bell->linked, c->outer);
 		/* This call may have taken the other's ring, which looks again now. */
 		if (c->outer)
-			plx_sys3(SYS_write, plx_load(c->bell), &one, sizeof(one));
+			bell_ring(c->bell);
 	}
 	plx_retire(c, poll_call_free);
 	plx_retire_flush_if_full();
@@ -196,9 +267,7 @@ static bool poll_stale(struct poll_call *c)
  */
 static void poll_heard(struct poll_call *c)
 {
-	uint64_t value;
-
-	plx_sys3(SYS_read, plx_load(c->bell), &value, sizeof(value));
+	bell_silence(c->bell);
 	for (nfds_t i = 0; i < c->n; i++)
 		if (c->watch[i])
 			plx_store(&c->watch[i]->w.helped, 0);
@@ -238,6 +307,19 @@ static int poll_sleep(struct pollfd *set, nfds_t n, const struct timespec *timeo
 	return r < 0 ? -errno : r;
 }
 
+/* From here to the end of the sleep the number of the bell means nothing else. */
+static void poll_say_where(struct poll_call *c)
+{
+	int fd;
+
+	do {
+		fd = plx_load(&c->bell->fd);
+		plx_store(&c->sleeps_on, fd);
+		c->kernel[c->bell_at].fd = fd;
+		plx_mb();
+	} while (fd != plx_load(&c->bell->fd));
+}
+
 static int poll_kernel(struct poll_call *c, bool block, int64_t deadline, const sigset_t *sigmask)
 {
 	struct timespec ts = {0}, *tp = &ts;
@@ -253,34 +335,35 @@ static int poll_kernel(struct poll_call *c, bool block, int64_t deadline, const 
 		ts.tv_sec = left / PLX_NSEC;
 		ts.tv_nsec = left % PLX_NSEC;
 	}
-	if (c->linked)
-		c->kernel[c->bell_at].fd = plx_load(c->bell);
 	if (!block) {
-		if (c->linked)
+		if (c->linked) {
+			c->kernel[c->bell_at].fd = plx_load(&c->bell->fd);
 			PLX_DELAY(poll_linked_look);
-		r = plx_sys6(SYS_ppoll, (long)c->kernel, c->n, (long)tp, 0, 8, 0);
-		return r;
+		}
+		return plx_sys6(SYS_ppoll, (long)c->kernel, c->n, (long)tp, 0, 8, 0);
 	}
-	return poll_sleep(c->kernel, c->n, tp, sigmask);
+	poll_say_where(c);
+	r = poll_sleep(c->kernel, c->n, tp, sigmask);
+	plx_store_rel(&c->sleeps_on, -1);
+	return r;
 }
 
 static int poll_link(struct poll_call *c)
 {
-	int fd = bell_get();
-	uint64_t value;
+	int r = bell_get();
 
-	if (fd < 0)
-		return fd;
-	c->bell = poll_bell_owner;
-	plx_sys3(SYS_read, plx_load(c->bell), &value, sizeof(value));
-	c->kernel[c->bell_at].fd = fd;
+	if (r < 0)
+		return r;
+	c->bell = poll_bell;
+	c->sleeps_on = -1;
+	bell_silence(c->bell);
 	c->kernel[c->bell_at].events = POLLIN;
 	for (nfds_t i = 0; i < c->n; i++)
 		if (c->watch[i])
 			plx_watch_link(c->watch[i]->file, &c->watch[i]->w);
 	c->linked = true;
-	c->outer = poll_linked;
-	poll_linked = c;
+	c->outer = c->bell->linked;
+	plx_store_rel(&c->bell->linked, c);
 	plx_mb();
 	return 0;
 }

@@ -2124,7 +2124,6 @@ PLX_CHILD_CODE void plx_px_fork_child_clean(void)
 		if (f && f->kind == PLX_KIND_HIDDEN)
 			plx_fd_drop_private(fd);
 	}
-	plx_poll_drop_bell();
 	plx_spare_after_fork_child_clean();
 }
 

@@ -20,6 +20,7 @@ struct hidden {
 	struct pollux_file file;
 	int *owner;
 	plx_moved_t moved;
+	plx_slept_on_t slept_on;
 	/* Where it is now, -1: closed. Numbers that it has left mean it, too, for a while. */
 	int number;
 	uint32_t moves;
@@ -344,13 +345,14 @@ PLX_CHILD_CODE void plx_limit_after_fork_child(void)
  * come meanwhile, and numbers have to be looked for further down, a close that has not looked yet
  * may go by.) (2) A descriptor is moved by evict. The old number keeps its entry, and its place in
  * the kernel, while those who have read it from *owner may use it: for a grace period, and until
- * all who change numbers have left. Neither is waited for under the lock, for who is waited for may
- * want it. So whoever wants the number looks again, under the lock: another may have been quicker
- * with the same number, which was the program's, and perhaps ours again, since. `moves` tells this
- * leaving from an earlier one, and the reference in struct plx_left this file from a later one. (3)
- * The lock is held over a fork, so that the child finds neither half. What others have evicted and
- * not yet replaced it closes. (4) A spill holds plx_table_lock while it waits for those who change
- * numbers, and they may wait for hidden_lock; its holder never waits for either.
+ * all who change numbers have left; some sleep with it, and are made to leave (poll.c). None of
+ * them is waited for under the lock, for who is waited for may want it. So whoever wants the number
+ * looks again, under the lock: another may have been quicker with the same number, which was the
+ * program's, and perhaps ours again, since. `moves` tells this leaving from an earlier one, and the
+ * reference in struct plx_left this file from a later one. (3) The lock is held over a fork, so
+ * that the child finds neither half. What others have evicted and not yet replaced it closes. (4) A
+ * spill holds plx_table_lock while it waits for those who change numbers, and they may wait for
+ * hidden_lock; its holder never waits for either.
  */
 static PLX_FORK_PAGE plx_lock_t hidden_lock;
 int plx_hidden_from = HIDDEN_BASE;
@@ -533,6 +535,11 @@ void plx_fd_on_move(const int *owner, plx_moved_t moved)
 	hidden_at(*owner)->moved = moved;
 }
 
+void plx_fd_on_leave(const int *owner, plx_slept_on_t slept_on)
+{
+	hidden_at(*owner)->slept_on = slept_on;
+}
+
 /*
  * hidden_lock held. The number of what *owner says, which is hidden no more; *f: the reference of
  * the table. -1 if there is none: the program has closed it behind our back, perhaps.
@@ -640,6 +647,24 @@ static int move_away(struct hidden *h)
 	return 0;
 }
 
+/*
+ * Who sleeps with the number in the kernel is made to leave, which takes no longer than to be run;
+ * at most a second, as a handler of the program may be in the way.
+ */
+#define LEAVE_STEPS 10000
+static void await_sleepers(struct hidden *h, int fd)
+{
+	bool slept_on = true;
+
+	for (int tries = 0; slept_on && tries < LEAVE_STEPS; tries++) {
+		if (tries)
+			plx_await_step(tries);
+		plx_hidden_lock();
+		slept_on = h->slept_on && h->number >= 0 && h->slept_on(h->owner, fd);
+		plx_hidden_unlock();
+	}
+}
+
 int plx_fd_evict(int fd, struct plx_left *left)
 {
 	struct hidden *h;
@@ -663,6 +688,7 @@ int plx_fd_evict(int fd, struct plx_left *left)
 	/* Who has read the old number uses it inside an RCU section, or where numbers change. */
 	plx_rcu_synchronize();
 	plx_table_await();
+	await_sleepers(plx_container_of(left->file, struct hidden, file), fd);
 	return 0;
 }
 

@@ -217,6 +217,12 @@ void plx_fd_share(const int *owner);
  */
 typedef void (*plx_moved_t)(int *owner, int from, int to);
 void plx_fd_on_move(const int *owner, plx_moved_t moved);
+/*
+ * Whoever uses a number for longer than an RCU section: plx_hidden_lock held, the file has left
+ * number; whether it is still used by another thread, which is made to stop that.
+ */
+typedef bool (*plx_slept_on_t)(int *owner, int number);
+void plx_fd_on_leave(const int *owner, plx_slept_on_t slept_on);
 
 /* plx_hidden_lock not held. unhide closes it. */
 void plx_fd_unhide(int *owner);

@@ -84,6 +84,12 @@ moving_no_look broken moving -DCLOSE -DBROKEN_NO_LOOK
 moving_no_settle broken moving -DCTL -DBROKEN_NO_SETTLE
 moving_range_goes_on broken moving -DRANGER -DBROKEN_RANGE
 moving_exec_goes_on broken moving -DEXEC -DBROKEN_EXEC
+bell ok bell
+bell_no_await broken bell -DBROKEN_NO_AWAIT
+bell_no_ring broken bell -DBROKEN_NO_RING
+bell_no_barrier broken bell -DBROKEN_NO_BARRIER
+bell_no_recheck broken bell -DBROKEN_NO_RECHECK
+bell_moved_late broken bell -DBROKEN_MOVED_LATE
 twice ok twice
 twice_no_moving broken twice -DBROKEN_NO_MOVING
 twice_no_gen broken twice -DBROKEN_NO_GEN

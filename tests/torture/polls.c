@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A poll on in-process objects hears of everything that becomes ready after it was called, whatever
- * step it is at, and whatever its bell has rung for before.
+ * step it is at, whatever its bell has rung for before, and where the program wants the number of
+ * that.
  */
 #include "torture.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/wait.h>
 
 #include <pollux/posix.h>
+
+#include "posix/table.h"
 
 #define SIDES 4
 
@@ -40,6 +45,8 @@ struct call {
 	const char *point;
 	int fd, r;
 	short revents;
+	/* The number that it sleeps on. */
+	int bell;
 };
 
 static void polls(struct thread *t)
@@ -53,14 +60,25 @@ static void polls(struct thread *t)
 	c->revents = p.revents;
 }
 
+/* Numbers that ours may have. */
+#define NUMBERS 64
+
 /* It stands at the point, with its watch in place. */
 static void call_start(struct call *c, const char *point)
 {
+	bool hidden[NUMBERS];
+
 	torture_begin();
 	points_delay(false);
-	*c = (struct call){.point = point, .fd = new_efd()};
+	*c = (struct call){.point = point, .fd = new_efd(), .bell = -1};
+	for (int i = 0; i < NUMBERS; i++)
+		hidden[i] = plx_fd_hidden(plx_fd_high() + i);
 	thread_start(&c->t, polls, c);
 	assert_true(gate_reached(&c->gate));
+	for (int i = 0; i < NUMBERS; i++)
+		if (!hidden[i] && plx_fd_hidden(plx_fd_high() + i))
+			c->bell = plx_fd_high() + i;
+	assert_true(c->bell >= 0);
 }
 
 static void call_ends(struct call *c)
@@ -139,6 +157,125 @@ static void ready_while_it_leaves(void **state)
 	call_ends(&c);
 }
 
+struct taker {
+	struct thread t;
+	struct gate gate;
+	const char *point;
+	int from, number, r;
+};
+
+static void takes(struct thread *t)
+{
+	struct taker *k = t->arg;
+
+	if (k->point)
+		gate_arm(&k->gate, k->point);
+	k->r = pollux_dup2(k->from, k->number);
+}
+
+/* The program puts something that is never ready at the number that is slept on. */
+static void number_taken_in_a_sleep(void **state)
+{
+	struct taker k = {0};
+	struct call c;
+	int p[2];
+
+	(void)state;
+	assert_int_equal(pipe(p), 0);
+	call_start(&c, "poll_before_sleep");
+	k.number = c.bell;
+	k.from = p[0];
+	gate_open(&c.gate);
+	assert_true(thread_asleep(&c.t));
+	thread_start(&k.t, takes, &k);
+	thread_join(&k.t);
+	assert_int_equal(k.r, k.number);
+	assert_true(put(c.fd));
+	call_ends(&c);
+	pollux_close(k.number);
+	close(p[0]);
+	close(p[1]);
+}
+
+/* The same where the call has read the number, and comes to its sleep when the bell has moved. */
+static void number_taken_before_a_sleep(void **state)
+{
+	struct taker k = {.point = "hidden_left"};
+	struct call c;
+	int p[2];
+
+	(void)state;
+	assert_int_equal(pipe(p), 0);
+	call_start(&c, "poll_before_sleep");
+	k.number = c.bell;
+	k.from = p[0];
+	thread_start(&k.t, takes, &k);
+	assert_true(gate_reached(&k.gate));
+	/* It is told of the move in its sleep, and goes to another one. */
+	gate_open(&k.gate);
+	gate_open(&c.gate);
+	thread_join(&k.t);
+	assert_int_equal(k.r, k.number);
+	assert_true(put(c.fd));
+	call_ends(&c);
+	pollux_close(k.number);
+	close(p[0]);
+	close(p[1]);
+}
+
+static struct taker handled;
+
+static void handler(int sig)
+{
+	(void)sig;
+	handled.r = pollux_dup2(handled.from, handled.number);
+	atomic_set(&handled.point, "done");
+}
+
+/* By a handler that runs in the thread itself, when it has read the number. */
+static void number_taken_by_a_handler(void **state)
+{
+	struct sigaction sa = {.sa_handler = handler};
+	struct call c;
+	int p[2];
+
+	(void)state;
+	assert_int_equal(pipe(p), 0);
+	call_start(&c, "poll_before_sleep");
+	handled = (struct taker){.from = p[0], .number = c.bell};
+	assert_int_equal(sigaction(SIGUSR1, &sa, NULL), 0);
+	assert_int_equal(pthread_kill(c.t.id, SIGUSR1), 0);
+	assert_true(await(atomic_get(&handled.point)));
+	assert_int_equal(handled.r, handled.number);
+	gate_open(&c.gate);
+	assert_true(thread_asleep(&c.t));
+	assert_true(put(c.fd));
+	call_ends(&c);
+	pollux_close(handled.number);
+	close(p[0]);
+	close(p[1]);
+}
+
+/* Its thread is not in the child: nor is its bell. */
+static void bell_in_a_child(void **state)
+{
+	struct call c;
+	int status;
+	pid_t pid;
+
+	(void)state;
+	call_start(&c, "poll_before_sleep");
+	pid = pollux_fork();
+	if (pid == 0)
+		_exit(fcntl(c.bell, F_GETFD) >= 0);
+	assert_true(pid > 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	gate_open(&c.gate);
+	assert_true(put(c.fd));
+	call_ends(&c);
+}
+
 /* A message goes round, and each side sleeps without end. */
 struct ring {
 	int fd[SIDES];
@@ -211,6 +348,10 @@ int main(void)
 		TEST(ready_at_any_step),
 		TEST(ready_after_a_vain_ring),
 		TEST(ready_while_it_leaves),
+		TEST(number_taken_in_a_sleep),
+		TEST(number_taken_before_a_sleep),
+		TEST(number_taken_by_a_handler),
+		TEST(bell_in_a_child),
 		TEST(messages),
 	};
 
