@@ -2211,10 +2211,11 @@ void plx_px_stats_print(int fd, bool nothing_too)
 		return;
 	n = snprintf(buf, sizeof(buf),
 		     "pollux: adopted: %llu epolls, %llu eventfds, %llu pipes; sleeps %llu; "
-		     "spilled %llu\n",
+		     "spilled %llu; process %ld (%.64s)\n",
 		     counted(PLX_COUNT_EPOLLS), counted(PLX_COUNT_EVENTFDS),
 		     counted(PLX_COUNT_PIPES), counted(PLX_COUNT_SLEEPS),
-		     counted(PLX_COUNT_SPILLED));
+		     counted(PLX_COUNT_SPILLED), plx_sys0(SYS_getpid),
+		     program_invocation_short_name);
 	if (descriptors)
 		n = print_traffic(buf, sizeof(buf), n);
 	if (counted(PLX_COUNT_BACK))

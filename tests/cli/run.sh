@@ -114,6 +114,8 @@ call "$pollux" run --stats -- python3 "$scratch/served.py"
 [ "$status" -eq 0 ] && says "$err" "pollux: adopted: 1 epolls, 1 eventfds" &&
 	[ "$(cat "$out")" = "1 1" ]
 report $? "--stats prints to standard error"
+grep -q '^pollux: adopted: 1 epolls.*; process [1-9][0-9]* (python3[^()]*)$' "$err"
+report $? "and says of which process"
 says "$err" "pollux: in process: 0 reads, 1 writes, 1 ctl, 1 waits, 0 polls; left to the kernel: 0 ctl, 0 waits" &&
 	says "$err" "pollux: system calls: 3 saved, as 0 were made for these 3" &&
 	says "$err" "pollux: ready lists: 1 queued, 0 queued already, 1 given out in 1 turns, at most 1" &&
