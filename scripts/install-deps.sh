@@ -42,10 +42,13 @@ redis-server redis-server
 stress-ng stress-ng
 wrk wrk
 '
-# Only when they are named: what builds the libraries whose own tests are run in the long form.
+# Only when they are named: what the long form needs besides. Debian installs some programs' own
+# tests, in a folder of theirs.
 programs_named='
 cmake cmake
+dbus-run-session dbus-daemon
 dpkg-source dpkg-dev
+glib/mainloop libglib2.0-tests
 '
 # Libraries have no command: the file that ends in this name is looked for among the loader's.
 program_libraries='
@@ -77,7 +80,8 @@ esac
 has_command()
 {
 	# Daemons are outside the PATH of ordinary users.
-	PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null 2>&1
+	PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null 2>&1 ||
+		[ -x "/usr/libexec/installed-tests/$1" ]
 }
 
 has_library()
