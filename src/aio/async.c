@@ -371,12 +371,19 @@ static bool close_if_idle(struct root *r, struct plx_async *a)
 	return idle;
 }
 
-/* root.lock held. io_uring_queue_exit closes a number of its own. */
+/*
+ * root.lock held. io_uring_queue_exit closes a number of its own: until it has done so no dup2
+ * puts the program's file there.
+ */
 static void ring_close(struct plx_async *a)
 {
-	a->ring.ring_fd = plx_sys3(SYS_fcntl, plx_load(&ring_fd), F_DUPFD_CLOEXEC, 0);
-	plx_fd_unhide(&ring_fd);
+	plx_hidden_lock();
+	a->ring.ring_fd = plx_sys3(SYS_fcntl, plx_load(&ring_fd), F_DUPFD_CLOEXEC, plx_fd_high());
+	if (a->ring.ring_fd < 0)
+		a->ring.ring_fd = plx_sys3(SYS_fcntl, plx_load(&ring_fd), F_DUPFD_CLOEXEC, 0);
 	io_uring_queue_exit(&a->ring);
+	plx_hidden_unlock();
+	plx_fd_unhide(&ring_fd);
 	plx_fd_unhide(&bell_fd);
 }
 

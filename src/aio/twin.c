@@ -233,14 +233,19 @@ static long ring(unsigned long twin, int fd)
  */
 static long ring_by_another(unsigned long twin)
 {
-	int fd = plx_kernel_eventfd(EFD_CLOEXEC | EFD_NONBLOCK);
-	long r = ring(twin, fd);
+	long r;
+	int fd;
 
+	/* No dup2 puts the program's file at this number meanwhile. */
+	plx_hidden_lock();
+	fd = plx_kernel_eventfd(EFD_CLOEXEC | EFD_NONBLOCK);
+	r = ring(twin, fd);
 	if (r == -EINVAL) {
 		plx_store(&plx_aio_bell.aio_lio_opcode, IOCB_CMD_POLL);
 		r = ring(twin, fd);
 	}
 	plx_sys1(SYS_close, fd);
+	plx_hidden_unlock();
 	return r;
 }
 

@@ -261,8 +261,11 @@ static void marker_change(struct plx_front *fr)
 	plx_store(&fr->marker, ev.data.u64);
 	do {
 		plx_mb();
+		/* Until the end of the section the numbers that are read mean what is meant. */
+		plx_rcu_read_lock();
 		fd = plx_load(&fr->doorbell);
-		plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_MOD, fd, &ev);
+		plx_sys4(SYS_epoll_ctl, plx_load(&fr->kfd), EPOLL_CTL_MOD, fd, &ev);
+		plx_rcu_read_unlock();
 		plx_mb();
 	} while (fd != plx_load(&fr->doorbell));
 	plx_unlock(&fr->lock, PLX_RANK_FRONT);

@@ -309,11 +309,17 @@ static struct lent_pipe *pipe_free(void)
 
 static bool pipe_over(const struct lent_pipe *p)
 {
-	struct pollfd set = {.fd = plx_load(&p->rd), .events = POLLIN};
+	struct pollfd set = {.events = POLLIN};
 	const struct timespec now = {0};
+	long r = 0;
 
-	return set.fd >= 0 && plx_sys6(SYS_ppoll, (long)&set, 1, (long)&now, 0, 8, 0) == 1 &&
-	       (set.revents & POLLHUP);
+	/* The number may move away (plx_fd_evict), but not within an RCU section. */
+	plx_rcu_read_lock();
+	set.fd = plx_load(&p->rd);
+	if (set.fd >= 0)
+		r = plx_sys6(SYS_ppoll, (long)&set, 1, (long)&now, 0, 8, 0);
+	plx_rcu_read_unlock();
+	return r == 1 && (set.revents & POLLHUP);
 }
 
 /* plx_table_lock held: forgets the pipes that are at their end; whether all are. */
