@@ -1047,6 +1047,51 @@ static void EFD_12_the_poll_mask_after_overflow(void **state)
 
 enum sleeper_how { BY_POLL, BY_PPOLL, BY_SELECT, BY_PSELECT, BY_HOWS };
 
+struct partners {
+	int mine, theirs;
+	const char *wrong;
+};
+
+#define ROUNDS 20000
+
+static void play(struct partners *p)
+{
+	for (int i = 0; i < ROUNDS && !p->wrong; i++) {
+		struct pollfd set[2] = {{.fd = p->mine, .events = POLLIN}, {.fd = -1}};
+		int n = poll(set, 2, SOON_MS);
+
+		if (n != 1 || set[0].revents != POLLIN)
+			p->wrong = n == 0 ? "a write that nobody was woken for" : "an answer";
+		else if (efd_take(p->mine) != 1)
+			p->wrong = "a count";
+		else
+			efd_add(p->theirs, 1);
+	}
+}
+
+static void *partner_main(void *arg)
+{
+	play(arg);
+	return NULL;
+}
+
+static void EFD_13_two_who_poll_wake_each_other(void **state)
+{
+	int a = efd_new(0, 0), b = efd_new(0, 0);
+	struct partners here = {.mine = a, .theirs = b}, there = {.mine = b, .theirs = a};
+	struct test_thread t;
+
+	(void)state;
+	thread_start(&t, partner_main, &there);
+	efd_add(b, 1);
+	play(&here);
+	assert_true(thread_join(&t, 2 * SOON_MS));
+	assert_null(here.wrong);
+	assert_null(there.wrong);
+	close(a);
+	close(b);
+}
+
 struct sleeper {
 	struct test_thread t;
 	enum sleeper_how how;
@@ -1683,6 +1728,7 @@ int main(void)
 		cmocka_unit_test(EFD_12_the_poll_mask_at_every_count),
 		cmocka_unit_test(EFD_12_the_poll_mask_after_overflow),
 		cmocka_unit_test(EFD_12_sleeping_polls_follow_the_counter),
+		cmocka_unit_test(EFD_13_two_who_poll_wake_each_other),
 		TEST_ALONE_AND_MIXED(EFD_13_every_write_is_an_IN_edge),
 		TEST_ALONE_AND_MIXED(EFD_13_every_read_is_an_OUT_edge),
 		TEST_ALONE_AND_MIXED(EFD_13_failed_calls_are_no_edge),
