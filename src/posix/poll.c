@@ -40,9 +40,6 @@
 #include "base/sys.h"
 #include "posix/uaccess.h"
 
-/* The largest set that is looked at where it is, if all of it is ours. */
-#define QUICK 8
-
 struct poll_call;
 
 struct poll_bell {
@@ -234,14 +231,6 @@ static uint32_t poll_mask(const struct pollfd *p)
 	return (uint16_t)p->events | POLLERR | POLLHUP;
 }
 
-/* What a file that has not gone is ready for. */
-static short poll_look(struct pollux_file *f, const struct pollfd *p)
-{
-	short ready = (short)(pollux_file_poll(f) & poll_mask(p));
-
-	return PLX_INJECTED(wrong_poll) ? ready ^ POLLIN : ready;
-}
-
 /* Fills in what the in-process files are ready for; how many are. */
 static int poll_inproc(struct poll_call *c)
 {
@@ -255,7 +244,9 @@ static int poll_inproc(struct poll_call *c)
 		c->kernel[i].revents = 0;
 		if (plx_file_gone(w->file))
 			continue;
-		c->user[i].revents = poll_look(w->file, &c->user[i]);
+		c->user[i].revents = pollux_file_poll(w->file) & poll_mask(&c->user[i]);
+		if (PLX_INJECTED(wrong_poll))
+			c->user[i].revents ^= POLLIN;
 		if (c->user[i].revents)
 			ready++;
 	}
@@ -592,52 +583,6 @@ static bool poll_too_many(nfds_t n)
 	return plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &lim) < 0 || n > lim.rlim_cur;
 }
 
-/* Set while the program's own limit of descriptors may be below QUICK (poll(2): EINVAL). */
-static PLX_START_PAGE uint32_t limit_is_low;
-
-void plx_poll_limit(rlim_t soft)
-{
-	if (soft < QUICK)
-		plx_store(&limit_is_low, 1);
-}
-
-/*
- * A few of our files and nothing else, none of which is on its way to the kernel: the answer is
- * theirs alone. How many are ready; -1 if there may be more to it, and nothing has happened.
- */
-static int poll_quick(struct pollfd *fds, nfds_t n)
-{
-	struct pollfd set[QUICK];
-	bool all = true;
-	int ready = 0;
-
-	if (plx_load(&limit_is_low) || plx_copy_in(set, fds, n * sizeof(*set)))
-		return -1;
-	plx_rcu_read_lock();
-	for (nfds_t i = 0; all && i < n; i++) {
-		struct pollux_file *f;
-
-		set[i].revents = 0;
-		if (set[i].fd < 0)
-			continue;
-		f = plx_fd_ours(set[i].fd) ? plx_table_peek(set[i].fd) : NULL;
-		all = f && plx_file_served(f) && !plx_file_gone(f);
-		if (!all)
-			break;
-		set[i].revents = poll_look(f, &set[i]);
-		ready += set[i].revents != 0;
-		/* What it says after it has gone is not looked at. */
-		all = !plx_file_gone(f);
-	}
-	plx_rcu_read_unlock();
-	if (!all)
-		return -1;
-	for (nfds_t i = 0; i < n; i++)
-		if (plx_copy_out(&fds[i].revents, &set[i].revents, sizeof(set[i].revents)))
-			return -1;
-	return ready;
-}
-
 long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 		  const sigset_t *sigmask)
 {
@@ -645,14 +590,6 @@ long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 	struct pollfd *set;
 	long r;
 
-	if (n && n <= QUICK && !sigmask) {
-		int ready = poll_quick(fds, n);
-
-		if (ready > 0 || (ready == 0 && timeout && !timeout->tv_sec && !timeout->tv_nsec)) {
-			plx_stat(PLX_STAT_POLLS);
-			return ready;
-		}
-	}
 	if (!n || !poll_any_ours(fds, n))
 		return PLX_PASS;
 	if (poll_too_many(n))
