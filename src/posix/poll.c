@@ -40,6 +40,11 @@
 #include "base/sys.h"
 #include "posix/uaccess.h"
 
+/* The largest set that is looked at where it is, if all of it is ours. */
+#define QUICK 8
+/* And what select's sets of descriptors may take for it. */
+#define QUICK_WORDS 16
+
 struct poll_call;
 
 struct poll_bell {
@@ -231,6 +236,14 @@ static uint32_t poll_mask(const struct pollfd *p)
 	return (uint16_t)p->events | POLLERR | POLLHUP;
 }
 
+/* What a file that has not gone is ready for. */
+static short poll_look(struct pollux_file *f, const struct pollfd *p)
+{
+	short ready = (short)(pollux_file_poll(f) & poll_mask(p));
+
+	return PLX_INJECTED(wrong_poll) ? ready ^ POLLIN : ready;
+}
+
 /* Fills in what the in-process files are ready for; how many are. */
 static int poll_inproc(struct poll_call *c)
 {
@@ -244,9 +257,7 @@ static int poll_inproc(struct poll_call *c)
 		c->kernel[i].revents = 0;
 		if (plx_file_gone(w->file))
 			continue;
-		c->user[i].revents = pollux_file_poll(w->file) & poll_mask(&c->user[i]);
-		if (PLX_INJECTED(wrong_poll))
-			c->user[i].revents ^= POLLIN;
+		c->user[i].revents = poll_look(w->file, &c->user[i]);
 		if (c->user[i].revents)
 			ready++;
 	}
@@ -583,6 +594,88 @@ static bool poll_too_many(nfds_t n)
 	return plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &lim) < 0 || n > lim.rlim_cur;
 }
 
+/*
+ * Whether the program's limit of descriptors is known not to be below QUICK, for then a poll of
+ * more is an error (poll(2): EINVAL). It is asked for once; that it is lowered is heard of.
+ */
+enum { LIMIT_UNKNOWN, LIMIT_FINE, LIMIT_LOW };
+static PLX_START_PAGE uint32_t limit_state;
+
+void plx_poll_limit(rlim_t soft)
+{
+	if (soft < QUICK)
+		plx_store(&limit_state, LIMIT_LOW);
+}
+
+static __attribute__((noinline)) void poll_limit_learn(void)
+{
+	uint32_t unknown = LIMIT_UNKNOWN;
+
+	(void)plx_cas(&limit_state, &unknown, poll_too_many(QUICK) ? LIMIT_LOW : LIMIT_FINE);
+}
+
+/*
+ * A few of our files and nothing else, none of which is on its way to the kernel: the answer is
+ * theirs alone. How many are ready; -1 if there may be more to it, and nothing has happened.
+ */
+static int quick_look(struct pollfd *set, nfds_t n)
+{
+	bool all = true;
+	int ready = 0;
+
+	/* Who polls nothing of ours is not made a reader of RCU. */
+	for (nfds_t i = 0; i < n; i++)
+		if (set[i].fd >= 0 && !plx_fd_ours(set[i].fd))
+			return -1;
+	plx_rcu_read_lock();
+	for (nfds_t i = 0; all && i < n; i++) {
+		struct pollux_file *f;
+
+		set[i].revents = 0;
+		if (set[i].fd < 0)
+			continue;
+		f = plx_table_peek(set[i].fd);
+		all = f && plx_file_served(f) && !plx_file_gone(f);
+		if (!all)
+			break;
+		set[i].revents = poll_look(f, &set[i]);
+		ready += set[i].revents != 0;
+		/* What it says after it has gone is not looked at. */
+		all = !plx_file_gone(f);
+	}
+	plx_rcu_read_unlock();
+	return all ? ready : -1;
+}
+
+/* Whether so many ready files are an answer at once. */
+static bool quick_answer(int ready, const struct timespec *timeout)
+{
+	return ready > 0 || (ready == 0 && timeout && !timeout->tv_sec && !timeout->tv_nsec);
+}
+
+/* The result of the call, or PLX_PASS if it takes the long way. */
+static long poll_quick(struct pollfd *fds, nfds_t n, const struct timespec *timeout)
+{
+	struct pollfd set[QUICK];
+	int ready;
+
+	if (plx_copy_in(set, fds, n * sizeof(*set)))
+		return PLX_PASS;
+	if (plx_unlikely(plx_load(&limit_state) != LIMIT_FINE)) {
+		poll_limit_learn();
+		if (plx_load(&limit_state) == LIMIT_LOW)
+			return PLX_PASS;
+	}
+	ready = quick_look(set, n);
+	if (!quick_answer(ready, timeout))
+		return PLX_PASS;
+	for (nfds_t i = 0; i < n; i++)
+		if (plx_copy_out(&fds[i].revents, &set[i].revents, sizeof(set[i].revents)))
+			return PLX_PASS;
+	plx_stat(PLX_STAT_POLLS);
+	return ready;
+}
+
 long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 		  const sigset_t *sigmask)
 {
@@ -590,6 +683,11 @@ long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 	struct pollfd *set;
 	long r;
 
+	if (n && n <= QUICK && !sigmask) {
+		r = poll_quick(fds, n, timeout);
+		if (r != PLX_PASS)
+			return r;
+	}
 	if (!n || !poll_any_ours(fds, n))
 		return PLX_PASS;
 	if (poll_too_many(n))
@@ -624,9 +722,39 @@ struct select_sets {
 
 static const short select_events[3] = {SELECT_READ, SELECT_WRITE, SELECT_EXCEPT};
 
-static bool set_has(const unsigned long *set, int fd)
+/* Copies the set k in; what is above the last descriptor is neither looked at nor left set. */
+static long select_fetch(struct select_sets *s, int k, int n)
 {
-	return set && (set[fd / SET_WORD] >> (fd % SET_WORD)) & 1;
+	long r = plx_copy_in(s->in[k], s->user[k], s->bytes);
+
+	if (!r && n % SET_WORD)
+		s->in[k][n / SET_WORD] &= (1ul << (n % SET_WORD)) - 1;
+	return r;
+}
+
+/* The descriptors that are in any of the sets; how many, or -1 if there are more than room. */
+static int select_gather(const struct select_sets *s, struct pollfd *set, int room)
+{
+	int count = 0;
+
+	for (size_t w = 0; w < s->bytes / sizeof(long); w++) {
+		unsigned long any = 0;
+
+		for (int k = 0; k < 3; k++)
+			any |= s->in[k] ? s->in[k][w] : 0;
+		for (; any; any &= any - 1) {
+			int bit = __builtin_ctzl(any);
+
+			if (count == room)
+				return -1;
+			set[count] = (struct pollfd){.fd = (int)(w * SET_WORD) + bit};
+			for (int k = 0; k < 3; k++)
+				if (s->in[k] && (s->in[k][w] >> bit) & 1)
+					set[count].events |= select_events[k];
+			count++;
+		}
+	}
+	return count;
 }
 
 /* Writes the results back; how many bits are set, or -EFAULT. */
@@ -654,28 +782,39 @@ static long select_store(struct select_sets *s, const struct pollfd *set, int n)
 	return bits;
 }
 
+/* As poll_quick. */
+static long select_quick(fd_set *const user[3], int n, size_t bytes, const struct timespec *timeout)
+{
+	unsigned long in[3][QUICK_WORDS];
+	struct select_sets s = {.user = {user[0], user[1], user[2]}, .bytes = bytes};
+	struct pollfd set[QUICK];
+	int count;
+
+	for (int k = 0; k < 3; k++) {
+		s.in[k] = user[k] ? in[k] : NULL;
+		if (user[k] && select_fetch(&s, k, n))
+			return PLX_PASS;
+	}
+	count = select_gather(&s, set, QUICK);
+	if (count <= 0 || !quick_answer(quick_look(set, count), timeout))
+		return PLX_PASS;
+	plx_stat(PLX_STAT_POLLS);
+	return select_store(&s, set, count);
+}
+
 static long select_run(struct select_sets *s, int n, const struct timespec *timeout,
 		       const sigset_t *sigmask)
 {
 	struct pollfd *set = calloc(n, sizeof(*set));
 	bool ours = false;
-	int count = 0;
+	int count;
 	long r;
 
 	if (!set)
 		return -ENOMEM;
-	for (int fd = 0; fd < n; fd++) {
-		short events = 0;
-
-		for (int k = 0; k < 3; k++)
-			if (set_has(s->in[k], fd))
-				events |= select_events[k];
-		if (!events)
-			continue;
-		set[count].fd = fd;
-		set[count++].events = events;
-		ours |= poll_ours(fd);
-	}
+	count = select_gather(s, set, n);
+	for (int i = 0; i < count; i++)
+		ours |= poll_ours(set[i].fd);
 	/* The kernel's select does not mind a limit that has come down since, poll does. */
 	if (ours && poll_too_many(count)) {
 		for (int i = 0; i < count; i++)
@@ -712,6 +851,11 @@ long plx_px_pselect(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct time
 	if (n <= 0)
 		return PLX_PASS;
 	s.bytes = (n + SET_WORD - 1) / SET_WORD * sizeof(long);
+	if (s.bytes <= QUICK_WORDS * sizeof(long) && !sigmask) {
+		r = select_quick(s.user, n, s.bytes, timeout);
+		if (r != PLX_PASS)
+			return r;
+	}
 	pthread_cleanup_push(select_free, &s);
 	for (int k = 0; k < 3 && !fault; k++) {
 		if (!s.user[k])
@@ -719,7 +863,7 @@ long plx_px_pselect(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct time
 		s.in[k] = malloc(s.bytes);
 		if (!s.in[k])
 			r = -ENOMEM;
-		fault = !s.in[k] || plx_copy_in(s.in[k], s.user[k], s.bytes);
+		fault = !s.in[k] || select_fetch(&s, k, n);
 	}
 	if (!fault)
 		r = select_run(&s, n, timeout, sigmask);

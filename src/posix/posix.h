@@ -163,6 +163,8 @@ void plx_px_escape_msg(const struct msghdr *msg);
 long plx_px_escape_iocbs(long n, void *const *iocbs);
 /* The hard limit of descriptors is about to be set. */
 void plx_px_limit_lowered(rlim_t hard);
+/* The program is about to set its soft limit of descriptors: a poll of more is an error. */
+void plx_poll_limit(rlim_t soft);
 /* Whether this ioctl, on a descriptor that is not ours, may carry descriptors of ours. */
 bool plx_px_ioctl_carries_fds(unsigned long req);
 

@@ -18,9 +18,12 @@ void plx_before_limit(int what, pid_t pid, const struct rlimit *user)
 	int saved = errno;
 	struct rlimit lim;
 
-	if (what == RLIMIT_NOFILE && user && plx_any() && (!pid || pid == plx_sys0(SYS_getpid)) &&
-	    plx_copy_in(&lim, user, sizeof(lim)) == 0 && lim.rlim_cur <= lim.rlim_max)
-		plx_px_limit_lowered(lim.rlim_max);
+	if (what == RLIMIT_NOFILE && user && (!pid || pid == plx_sys0(SYS_getpid)) &&
+	    plx_copy_in(&lim, user, sizeof(lim)) == 0 && lim.rlim_cur <= lim.rlim_max) {
+		plx_poll_limit(lim.rlim_cur);
+		if (plx_any())
+			plx_px_limit_lowered(lim.rlim_max);
+	}
 	errno = saved;
 }
 

@@ -1075,6 +1075,86 @@ static void *partner_main(void *arg)
 	return NULL;
 }
 
+/* poll(2): more files than the limit of descriptors allows is an error, whatever they are. */
+static void EFD_13_a_poll_of_more_than_the_limit(void **state)
+{
+	struct rlimit old, low;
+	struct pollfd p[8];
+	int fd = efd_new(1, 0);
+
+	(void)state;
+	for (int i = 0; i < 8; i++)
+		p[i] = (struct pollfd){.fd = fd, .events = POLLIN};
+	assert_ok(getrlimit(RLIMIT_NOFILE, &old));
+	assert_int_equal(poll(p, 8, 0), 8);
+	for (int lim = 9; lim >= 6; lim--) {
+		low = old;
+		low.rlim_cur = lim;
+		assert_ok(setrlimit(RLIMIT_NOFILE, &low));
+		errno = 0;
+		int r = poll(p, 8, 0), e = errno, r6 = poll(p, 6, 0);
+		assert_ok(setrlimit(RLIMIT_NOFILE, &old));
+		assert_int_equal(r, lim < 8 ? -1 : 8);
+		assert_int_equal(e, lim < 8 ? EINVAL : 0);
+		assert_int_equal(r6, 6);
+	}
+	assert_int_equal(poll(p, 8, 0), 8);
+	close(fd);
+}
+
+/* select(2): the first n descriptors are looked at; the word of the last is written as a whole. */
+static void EFD_13_select_looks_below_its_number(void **state)
+{
+	int fd[12];
+	struct timeval now;
+	fd_set r, w;
+
+	(void)state;
+	for (int i = 0; i < 12; i++)
+		fd[i] = efd_new(i % 2, 0);
+	/* Of four and of ten files. */
+	for (int below = 4; below <= 10; below += 6) {
+		for (int both = 0; both < 2; both++) {
+			int n = fd[below - 1] + 1;
+
+			FD_ZERO(&r);
+			FD_ZERO(&w);
+			now = (struct timeval){0};
+			for (int i = 0; i < 12; i++) {
+				FD_SET(fd[i], &r);
+				FD_SET(fd[i], &w);
+			}
+			assert_int_equal(select(n, &r, both ? &w : NULL, NULL, &now),
+					 below / 2 + (both ? below : 0));
+			for (int i = 0; i < 12; i++) {
+				bool same_word = fd[i] / 64 == (n - 1) / 64;
+
+				if (i >= below && !same_word)
+					continue;
+				assert_int_equal(!!FD_ISSET(fd[i], &r), i < below && i % 2);
+				if (both)
+					assert_int_equal(!!FD_ISSET(fd[i], &w), i < below);
+			}
+		}
+	}
+	/* None is ready: all is cleared. One that is not open: an error, and nothing is written. */
+	FD_ZERO(&r);
+	FD_SET(fd[0], &r);
+	FD_SET(fd[2], &r);
+	now = (struct timeval){0};
+	assert_int_equal(select(fd[11] + 1, &r, NULL, NULL, &now), 0);
+	assert_false(FD_ISSET(fd[0], &r) || FD_ISSET(fd[2], &r));
+	close(fd[3]);
+	FD_SET(fd[1], &r);
+	FD_SET(fd[3], &r);
+	now = (struct timeval){0};
+	assert_errno(select(fd[11] + 1, &r, NULL, NULL, &now), EBADF);
+	assert_true(FD_ISSET(fd[1], &r) && FD_ISSET(fd[3], &r));
+	for (int i = 0; i < 12; i++)
+		if (i != 3)
+			close(fd[i]);
+}
+
 static void EFD_13_two_who_poll_wake_each_other(void **state)
 {
 	int a = efd_new(0, 0), b = efd_new(0, 0);
@@ -1728,6 +1808,8 @@ int main(void)
 		cmocka_unit_test(EFD_12_the_poll_mask_at_every_count),
 		cmocka_unit_test(EFD_12_the_poll_mask_after_overflow),
 		cmocka_unit_test(EFD_12_sleeping_polls_follow_the_counter),
+		cmocka_unit_test(EFD_13_a_poll_of_more_than_the_limit),
+		cmocka_unit_test(EFD_13_select_looks_below_its_number),
 		cmocka_unit_test(EFD_13_two_who_poll_wake_each_other),
 		TEST_ALONE_AND_MIXED(EFD_13_every_write_is_an_IN_edge),
 		TEST_ALONE_AND_MIXED(EFD_13_every_read_is_an_OUT_edge),
