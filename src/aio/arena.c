@@ -18,6 +18,7 @@
 
 #include "aio/aio.h"
 #include "base/mem.h"
+#include "base/sanitizer.h"
 #include "base/sys.h"
 
 #define PAGE 4096ul
@@ -54,14 +55,6 @@ static void *map_shared(size_t size)
 	return mapped(p) ? (void *)p : NULL;
 }
 
-#if defined(__SANITIZE_ADDRESS__)
-/* What hangs on a page that no allocator knows is not lost. */
-void __lsan_register_root_region(const void *p, size_t size);
-#define page_known(p) __lsan_register_root_region((p), PAGE)
-#else
-#define page_known(p) ((void)(p))
-#endif
-
 void *plx_aio_wiped_page(void **at)
 {
 	void *p = plx_load_acq(at), *none = NULL;
@@ -74,7 +67,7 @@ void *plx_aio_wiped_page(void **at)
 		return NULL;
 	p = (void *)r;
 	if (plx_sys3(SYS_madvise, p, PAGE, MADV_WIPEONFORK) == 0 && plx_cas(at, &none, p)) {
-		page_known(p);
+		plx_lsan_root(p, PAGE);
 		return p;
 	}
 	plx_sys2(SYS_munmap, p, PAGE);
@@ -124,7 +117,7 @@ static struct plx_aio_ring *pages_get(size_t size)
 	if (v) {
 		p = v->pages;
 		plx_free(v);
-		memset(p, 0, size);
+		plx_clear(p, size);
 	}
 	return p;
 }

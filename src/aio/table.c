@@ -25,6 +25,7 @@
 #include "base/bug.h"
 #include "base/delay.h"
 #include "base/mem.h"
+#include "base/sanitizer.h"
 #include "base/rcu.h"
 #include "posix/uaccess.h"
 
@@ -121,7 +122,7 @@ static int grow(struct root *r)
 		return -ENOMEM;
 	t->nr = nr;
 	if (old)
-		memcpy(t->slot, old->slot, old->nr * sizeof(t->slot[0]));
+		plx_copy(t->slot, old->slot, old->nr * sizeof(t->slot[0]));
 	PLX_DELAY(aio_grow_publish);
 	plx_store_rel(&r->table, t);
 	if (old)

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "base/lock.h"
+#include "base/sanitizer.h"
 #include "base/sys.h"
 
 #if defined(__SANITIZE_ADDRESS__) || PLX_TSAN || PLX_FAULTS
@@ -109,6 +110,7 @@ static void *map_blocks(size_t length)
 		plx_sys2(SYS_munmap, p, start - (uintptr_t)p);
 	if (end != (uintptr_t)p + length + BLOCK)
 		plx_sys2(SYS_munmap, end, (uintptr_t)p + length + BLOCK - end);
+	plx_lsan_root((void *)start, length);
 	return (void *)start;
 }
 
@@ -204,7 +206,7 @@ void *plx_mem_get_zero(size_t size)
 	void *p = mem_get(size, &used);
 
 	/* A page that is not written need not be copied by a fork. */
-	return p && used ? memset(p, 0, size) : p;
+	return p && used ? plx_clear(p, size) : p;
 }
 
 void plx_mem_put(void *p)
@@ -215,6 +217,7 @@ void plx_mem_put(void *p)
 	if (!p)
 		return;
 	if (b->class == CLASSES) {
+		plx_lsan_root_gone(b, b->length);
 		plx_sys2(SYS_munmap, b, b->length);
 		return;
 	}

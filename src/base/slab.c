@@ -9,6 +9,7 @@
 #include "base/lock.h"
 #include "base/atomic.h"
 #include "base/mem.h"
+#include "base/sanitizer.h"
 #include "base/sys.h"
 
 #if defined(__SANITIZE_ADDRESS__) || PLX_TSAN || PLX_FAULTS
@@ -175,6 +176,8 @@ static void fresh_chunk(void)
 		size = CHUNK;
 		fresh = map_pages(size);
 	}
+	if (fresh)
+		plx_lsan_root(fresh, size);
 	fresh_end = fresh ? fresh + size : NULL;
 	taken += fresh ? size : 0;
 }
@@ -265,7 +268,7 @@ void *plx_slab_alloc(void)
 	} else {
 		f = cache_refill();
 	}
-	return f ? memset(f, 0, PLX_SLAB_OBJECT) : NULL;
+	return f ? plx_clear(f, PLX_SLAB_OBJECT) : NULL;
 }
 
 void plx_slab_free(void *p)

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/inside.h"
+#include "base/sanitizer.h"
 #include "base/sys.h"
 #include "posix/uaccess.h"
 #include "source/eventfd.h"
@@ -393,6 +394,7 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 	} else if (ef && ef->kind == PLX_KIND_EPOLL) {
 		struct plx_front *fr = plx_file_front(ef);
 
+		plx_tsan_before(fr);
 		if (!f && plx_table_moving()) {
 			plx_table_settle();
 			f = plx_table_get(fd);

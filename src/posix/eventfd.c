@@ -12,6 +12,7 @@
 #include <sys/eventfd.h>
 
 #include "base/inside.h"
+#include "base/lock.h"
 #include "base/sys.h"
 #include "posix/quick.h"
 #include "posix/uaccess.h"
@@ -294,6 +295,9 @@ static long counted(enum plx_stat what, long r)
 		plx_stat(what);
 	return r;
 }
+
+/* Never written once threads run. */
+PLX_START_PAGE uint32_t plx_write_watched;
 
 long plx_px_read(int fd, void *buf, size_t n)
 {

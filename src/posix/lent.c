@@ -65,6 +65,7 @@
 #include <sys/mman.h>
 
 #include "base/inside.h"
+#include "base/sanitizer.h"
 #include "base/stats.h"
 #include "base/sys.h"
 #include "posix/uaccess.h"
@@ -384,7 +385,7 @@ static void give_up(void)
 	for (int i = 0; i < PIPES; i++)
 		if (pipes[i].used)
 			plx_fd_unhide_locked(&pipes[i].rd);
-	memset(pipes, 0, sizeof(pipes));
+	plx_clear(pipes, sizeof(pipes));
 	plx_store(&plx_lent.on, 0);
 }
 
@@ -505,7 +506,7 @@ static void *more(void *p, int n, int *room, size_t size)
 	if (!q)
 		return NULL;
 	if (p)
-		memcpy(q, p, *room * size);
+		plx_copy(q, p, *room * size);
 	plx_mem_put(p);
 	*room = *room * 2 + 16;
 	return q;

@@ -13,6 +13,9 @@
 
 typedef ssize_t (*plx_write_t)(int fd, const void *buf, size_t n);
 
+/* Somebody wants to hear of each write: statistics, or the run-time of a sanitizer. */
+extern uint32_t plx_write_watched;
+
 /*
  * The ends of a write of eight bytes. Within the RCU section: it is done, but somebody has to be
  * told; it is not done yet. After it: it is done, and a signal waits.
@@ -38,7 +41,7 @@ static inline __attribute__((always_inline)) ssize_t plx_px_write_quick(int fd, 
 	uint32_t depth;
 	uint64_t value;
 
-	if (plx_unlikely(plx_load(&plx_stats_wanted)))
+	if (plx_unlikely(plx_load(&plx_write_watched)))
 		return other(fd, buf, n);
 	depth = plx_inside_begin();
 	if (plx_unlikely(!plx_rcu_known())) {

@@ -50,6 +50,7 @@
 #include <sys/stat.h>
 
 #include "base/inside.h"
+#include "base/sanitizer.h"
 #include "base/stats.h"
 #include "base/sys.h"
 #include "posix/uaccess.h"
@@ -209,7 +210,7 @@ static void *grow(void *p, int n, int *room, size_t size)
 		more *= 2;
 	q = scratch(more * size);
 	if (p)
-		memcpy(q, p, *room * size);
+		plx_copy(q, p, *room * size);
 	plx_mem_put(p);
 	*room = more;
 	return q;

@@ -22,6 +22,7 @@
 
 #include "base/clock.h"
 #include "base/inside.h"
+#include "base/sanitizer.h"
 #include "base/spin.h"
 #include "base/sys.h"
 #include "posix/uaccess.h"
@@ -899,6 +900,8 @@ long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct t
 	else
 		r = wait_kernel(&w, timeout, poll_only);
 	pthread_cleanup_pop(1);
+	if (r > 0)
+		plx_tsan_after(w.fr);
 	if (r > 0 && PLX_INJECTED(wrong_data))
 		ev[0].data.u64 ^= 1;
 	return r > 0 && PLX_INJECTED(wrong_errno) ? -EBADF : r;

@@ -25,9 +25,11 @@
 
 #include "aio/aio.h"
 #include "base/lock.h"
+#include "base/sanitizer.h"
 #include "base/stats.h"
 #include "base/sys.h"
 #include "epoll/engine.h"
+#include "posix/quick.h"
 
 PLX_START_PAGE uint32_t plx_active;
 PLX_START_PAGE uint32_t plx_used;
@@ -134,6 +136,8 @@ __attribute__((constructor(101))) static void preload_start(void)
 	plx_real_learn();
 	plx_fork_register();
 	plx_start();
+	if (plx_stats_wanted || plx_tsan_here())
+		plx_write_watched = 1;
 	if (plx_stats_wanted)
 		plx_guard_statistics();
 }

@@ -166,6 +166,9 @@
 	X(int, prlimit, (pid_t pid, int what, const struct rlimit *l, struct rlimit *old),         \
 	  (pid, what, l, old))                                                                     \
 	X(void, _exit, (int status), (status))                                                     \
+	X(int, pthread_create,                                                                     \
+	  (pthread_t * t, const pthread_attr_t *a, void *(*fn)(void *), void *arg),                \
+	  (t, a, fn, arg))                                                                         \
 	X(int, pthread_cancel, (pthread_t t), (t))                                                 \
 	X(int, prctl, (int op, long a, long b, long c, long d), (op, a, b, c, d))                  \
 	X(long, syscall, (long nr, long a, long b, long c, long d, long e, long f),                \

@@ -21,6 +21,7 @@
 #include <signal.h>
 
 #include "base/inside.h"
+#include "base/sanitizer.h"
 #include "base/spin.h"
 
 #define EFD_MAX (UINT64_MAX - 1)
@@ -319,6 +320,8 @@ int pollux_efd_read(struct pollux_eventfd *e, uint64_t *value, int block)
 
 	if (r == -EAGAIN && block)
 		r = efd_sleep(e, EPOLLIN | EPOLLHUP | EPOLLERR, efd_try_read, value);
+	if (!r)
+		plx_tsan_after(e);
 	return r;
 }
 
@@ -328,6 +331,7 @@ int pollux_efd_write(struct pollux_eventfd *e, uint64_t value, int block)
 
 	if (plx_unlikely(value == UINT64_MAX))
 		return -EINVAL;
+	plx_tsan_before(e);
 	r = efd_try_write(e, value);
 	if (r == -EAGAIN && block)
 		r = efd_sleep(e, EPOLLOUT | EPOLLHUP | EPOLLERR, try_write_at, &value);

@@ -52,10 +52,11 @@
 
 #include "base/inject.h"
 #include "base/inside.h"
+#include "base/sanitizer.h"
 #include "base/spin.h"
 #include "base/sys.h"
 
-/* ThreadSanitizer runs handlers where it likes. */
+/* ThreadSanitizer runs handlers where it likes. (A build for it.) */
 #if PLX_TSAN
 #define PLX_SIGNALS_RUN_ANYWHERE 1
 #else
@@ -189,24 +190,15 @@ static uint32_t chunk_make(struct pollux_pipe *p)
 
 /* --- copies -------------------------------------------------------------------------- */
 
-#if PLX_TSAN
 /* A copy of a chunk that has been given out again is no mistake; see the top. */
-__attribute__((no_sanitize("thread"))) static int copy_plain(void *dst, const void *src, size_t n)
-{
-	volatile char *d = dst;
-	const volatile char *s = src;
-
-	while (n--)
-		*d++ = *s++;
-	return 0;
-}
-#else
 static int copy_plain(void *dst, const void *src, size_t n)
 {
-	memcpy(dst, src, n);
+	if (PLX_SIGNALS_RUN_ANYWHERE)
+		plx_copy_unseen(dst, src, n);
+	else
+		plx_copy(dst, src, n);
 	return 0;
 }
-#endif
 
 /* Moves n bytes between mem and the caller's memory, from byte `at` of it on. */
 static int io_copy(const struct plx_pipe_io *io, size_t at, char *mem, size_t n, bool in)
@@ -849,7 +841,11 @@ long plx_pipe_try_read(struct pollux_pipe *p, struct plx_pipe_io *io)
 {
 	long r = read_fast(p, io);
 
-	return r == GO_SLOW ? read_slow(p, io) : r;
+	if (r == GO_SLOW)
+		r = read_slow(p, io);
+	if (r >= 0)
+		plx_tsan_after(p);
+	return r;
 }
 
 static long write_pass(struct pollux_pipe *p, struct plx_pipe_io *io)
@@ -863,8 +859,10 @@ static long write_pass(struct pollux_pipe *p, struct plx_pipe_io *io)
 
 long plx_pipe_try_write(struct pollux_pipe *p, struct plx_pipe_io *io, bool more)
 {
-	long r = write_pass(p, io);
+	long r;
 
+	plx_tsan_before(p);
+	r = write_pass(p, io);
 	/* Also after a failure (PIPE-17). */
 	if (r != -EAGAIN || !more)
 		pipe_tell_readers(p);

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Programs that are built with a sanitizer: its run-time finds nothing under the drop-in that it
+ * does not find on the kernel. The programs of this folder that are listed for it in meson.build
+ * are built so as well, and run with a drop-in that is not.
+ */
+#include "waiting.h"
+
+#include <spawn.h>
+
+#define DEPTH 24
+
+static char self[4096];
+
+/* ---- the run-time starts ---- */
+
+static void ESCAPE_a_sanitized_program_starts_without_options(void **state)
+{
+	char *argv[] = {self, "--nothing", NULL};
+	char *env[64], *const *from = environ;
+	int n = 0, status;
+	pid_t pid;
+
+	(void)state;
+	for (; *from && n < 63; from++)
+		if (!strstr(*from, "SAN_OPTIONS="))
+			env[n++] = *from;
+	env[n] = NULL;
+	assert_null(*from);
+	assert_int_equal(posix_spawn(&pid, self, NULL, NULL, argv, env), 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
+/* ---- threads that are cancelled, with much of their stack marked ---- */
+
+struct victim {
+	struct test_thread t;
+	int fd;
+	int ep;
+	int how;
+};
+
+enum { IN_PAUSE, IN_SLEEP, IN_POLL, IN_EPOLL, IN_READ, VICTIMS };
+
+static void victim_sleep(struct victim *v)
+{
+	struct pollfd p = {.fd = v->fd, .events = POLLIN};
+	struct epoll_event ev;
+	uint64_t n;
+
+	switch (v->how) {
+	case IN_PAUSE:
+		pause();
+		break;
+	case IN_SLEEP:
+		sleep(1000);
+		break;
+	case IN_POLL:
+		poll(&p, 1, -1);
+		break;
+	case IN_EPOLL:
+		epoll_wait(v->ep, &ev, 1, -1);
+		break;
+	default:
+		if (read(v->fd, &n, sizeof(n)) < 0)
+			return;
+	}
+}
+
+/* The room around small variables is marked, so there is little that is not. */
+static __attribute__((noinline)) int victim_deep(struct victim *v, int depth)
+{
+	volatile char a[8], b[8], c[8], d[8];
+
+	a[depth % 8] = b[depth % 8] = c[depth % 8] = d[depth % 8] = 1;
+	if (depth)
+		return victim_deep(v, depth - 1) + a[0] + b[0] + c[0] + d[0];
+	victim_sleep(v);
+	return a[0];
+}
+
+static void *victim_main(void *arg)
+{
+	struct victim *v = arg;
+
+	/* It has used what is served. */
+	efd_add(v->fd, 1);
+	efd_take(v->fd);
+	victim_deep(v, DEPTH);
+	return NULL;
+}
+
+static void ESCAPE_cancelled_threads_end_whatever_they_sleep_in(void **state)
+{
+	(void)state;
+	for (int how = 0; how < VICTIMS; how++) {
+		struct victim *v = calloc(1, sizeof(*v));
+
+		v->how = how;
+		v->fd = efd_new(0, 0);
+		v->ep = ep_new();
+		assert_ok(ep_ctl(v->ep, EPOLL_CTL_ADD, v->fd, EPOLLIN, 5));
+		thread_start(&v->t, victim_main, v);
+		assert_true(thread_asleep(&v->t));
+		assert_int_equal(pthread_cancel(v->t.id), 0);
+		assert_true(thread_join(&v->t, SOON_MS));
+		assert_false(thread_done(&v->t));
+		efd_add(v->fd, 3);
+		assert_true(ep_one(v->ep, EPOLLIN, 5));
+		assert_int_equal(efd_take(v->fd), 3);
+		close(v->fd);
+		close(v->ep);
+		free(v);
+	}
+}
+
+static void *ends_main(void *arg)
+{
+	struct victim *v = arg;
+
+	efd_add(v->fd, 1);
+	if (v->how)
+		pthread_exit(v);
+	return v;
+}
+
+static void ESCAPE_threads_give_back_what_they_return(void **state)
+{
+	struct victim v = {.fd = efd_new(0, 0)};
+	pthread_attr_t attr;
+	pthread_t id;
+	void *r;
+
+	(void)state;
+	for (v.how = 0; v.how < 2; v.how++) {
+		assert_int_equal(pthread_create(&id, NULL, ends_main, &v), 0);
+		assert_int_equal(pthread_join(id, &r), 0);
+		assert_ptr_equal(r, &v);
+	}
+	assert_int_equal(efd_take(v.fd), 2);
+	/* What it refuses, it refuses. */
+	assert_int_equal(pthread_attr_init(&attr), 0);
+	assert_int_equal(pthread_attr_setstacksize(&attr, (size_t)1 << 46), 0);
+	assert_int_not_equal(pthread_create(&id, &attr, ends_main, &v), 0);
+	pthread_attr_destroy(&attr);
+	close(v.fd);
+}
+
+/* ---- what is ordered by a call ---- */
+
+enum { BY_READ, BY_WAIT_AND_READ, BY_READV, BY_PIPE, BY_WATCHED_PIPE, BY_CTL, WAYS };
+
+struct passing {
+	struct test_thread t;
+	int how;
+	int wr;
+	int rd;
+	int ep;
+	/* Plain, and written by one thread before the call that the other's call follows. */
+	int value;
+	int got;
+};
+
+static void *passing_main(void *arg)
+{
+	struct passing *p = arg;
+	uint64_t n = 1;
+	struct iovec v = {.iov_base = &n, .iov_len = sizeof(n)};
+	struct epoll_event ev;
+
+	if (p->how == BY_WAIT_AND_READ || p->how == BY_WATCHED_PIPE || p->how == BY_CTL)
+		assert_int_equal(epoll_wait(p->ep, &ev, 1, -1), 1);
+	if (p->how == BY_READV)
+		assert_int_equal(readv(p->rd, &v, 1), sizeof(n));
+	else if (p->how != BY_CTL)
+		assert_int_equal(read(p->rd, &n, sizeof(n)), sizeof(n));
+	p->got = p->value;
+	p->value = 0;
+	return NULL;
+}
+
+static void ESCAPE_what_is_written_before_is_seen_after(void **state)
+{
+	(void)state;
+	for (int how = 0; how < WAYS; how++) {
+		struct passing *p = calloc(1, sizeof(*p));
+		uint64_t n = 1;
+		int fds[2];
+
+		p->how = how;
+		p->ep = ep_new();
+		if (how == BY_PIPE || how == BY_WATCHED_PIPE) {
+			assert_ok(pipe(fds));
+			p->rd = fds[0];
+			p->wr = fds[1];
+		} else {
+			p->rd = p->wr = efd_new(how == BY_CTL, 0);
+		}
+		if (how != BY_CTL)
+			assert_ok(ep_ctl(p->ep, EPOLL_CTL_ADD, p->rd, EPOLLIN, 5));
+		thread_start(&p->t, passing_main, p);
+		assert_true(thread_asleep(&p->t));
+		p->value = 7;
+		if (how == BY_CTL)
+			assert_ok(ep_ctl(p->ep, EPOLL_CTL_ADD, p->rd, EPOLLIN, 5));
+		else
+			assert_int_equal(write(p->wr, &n, sizeof(n)), sizeof(n));
+		assert_true(thread_join(&p->t, SOON_MS));
+		assert_int_equal(p->got, 7);
+		close(p->ep);
+		close(p->rd);
+		if (p->wr != p->rd)
+			close(p->wr);
+		free(p);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest sanitized[] = {
+		cmocka_unit_test(ESCAPE_a_sanitized_program_starts_without_options),
+		cmocka_unit_test(ESCAPE_cancelled_threads_end_whatever_they_sleep_in),
+		cmocka_unit_test(ESCAPE_threads_give_back_what_they_return),
+		cmocka_unit_test(ESCAPE_what_is_written_before_is_seen_after),
+	};
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	if (argc > 1 && strcmp(argv[1], "--nothing") == 0)
+		return getenv("POLLUX_EXPECT") && !under_pollux();
+	if (n <= 0)
+		return 1;
+	self[n] = '\0';
+	return run_group(sanitized);
+}
