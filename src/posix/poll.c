@@ -399,6 +399,7 @@ static long poll_give_up(struct poll_call *c)
 static long poll_run(struct poll_call *c, const struct timespec *timeout, const sigset_t *sigmask)
 {
 	bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
+	uint32_t handlers = plx_inside.handlers;
 	int64_t deadline = -1;
 	int n, k, r;
 
@@ -425,6 +426,9 @@ static long poll_run(struct poll_call *c, const struct timespec *timeout, const 
 			return PLX_PASS;
 		if (n || poll_only)
 			return n;
+		/* A signal came with a ring for what is over. */
+		if (plx_unlikely(handlers != plx_inside.handlers))
+			return -EINTR;
 		if (!c->linked) {
 			/* Looked at once more with the watches in place. */
 			r = poll_link(c);

@@ -607,7 +607,7 @@ static void waiter_done(void *p)
 
 static long wait_mixed(struct waiter *w, bool poll_only)
 {
-	bool over = poll_only, slept = false;
+	bool over = poll_only, slept = false, hit = false;
 
 	for (;;) {
 		uint32_t gen = plx_load_acq(&w->fr->gen), handlers;
@@ -632,7 +632,7 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 		if (gen != plx_load_acq(&w->fr->gen))
 			continue;
 		if (over)
-			return 0;
+			return hit ? -EINTR : 0;
 		if (!at_once && plx_ep_spin(w->fr->ep))
 			continue;
 		w->announced = true;
@@ -660,12 +660,22 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 			plx_spin_brought(&w->fr->ep->yields, n);
 			return n;
 		}
-		/* A signal that came with it ends the wait. */
-		if (plx_unlikely(w->swallowed) && handlers != plx_inside.handlers)
+		/* A signal that came with it ends the wait; if it was a ring, events go before. */
+		hit = plx_unlikely(handlers != plx_inside.handlers);
+		if (plx_unlikely(w->swallowed) && hit)
 			return -EINTR;
+		over = hit;
 		if (w->deadline >= 0 && plx_now_ns() >= w->deadline)
-			over = true;
+			over = true, hit = false;
 	}
+}
+
+/* The same where a signal has come with what was not the program's. */
+static __attribute__((noinline)) long wait_hit(struct waiter *w)
+{
+	long r = wait_mixed(w, true);
+
+	return r || (w->deadline >= 0 && plx_now_ns() >= w->deadline) ? r : -EINTR;
 }
 
 /*
@@ -709,8 +719,8 @@ static __attribute__((noinline)) long wait_timers(struct waiter *w, const struct
 		/* The first in-process item may have come while this thread slept. */
 		if (!w->swallowed && !plx_load_acq(&w->fr->inproc))
 			return 0;
-		if (w->swallowed && handlers != plx_inside.handlers)
-			return -EINTR;
+		if (handlers != plx_inside.handlers)
+			return w->swallowed ? -EINTR : wait_hit(w);
 		if (w->deadline >= 0 && plx_now_ns() >= w->deadline)
 			poll_only = true;
 	}
@@ -770,7 +780,8 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 		if (!n && !plx_load_acq(&w->fr->inproc))
 			return wait_timers(w, NULL, false);
 		if (!n)
-			return wait_mixed(w, false);
+			return handlers != plx_inside.handlers ? wait_hit(w)
+							       : wait_mixed(w, false);
 	}
 	if (!plx_load_acq(&w->fr->inproc))
 		return n;
@@ -803,6 +814,7 @@ static __attribute__((noinline)) long wait_lent(struct waiter *w, const struct t
 
 	for (;;) {
 		uint64_t clock = plx_lent_clock();
+		uint32_t handlers;
 		long got;
 		int n, fd;
 
@@ -830,6 +842,7 @@ static __attribute__((noinline)) long wait_lent(struct waiter *w, const struct t
 				continue;
 			}
 			fd = wait_fd(w);
+			handlers = plx_inside.handlers;
 			got = kernel_wait(w, fd, w->ev, w->max, timeout);
 			if (got < 0 && wait_fd_lost(w, fd, (int)got))
 				got = 0, fd = -1;
@@ -843,6 +856,10 @@ static __attribute__((noinline)) long wait_lent(struct waiter *w, const struct t
 				    : (int)got;
 			/* It was the doorbell, or the number has moved. */
 			if ((got > 0 && !n) || fd < 0) {
+				if (handlers != plx_inside.handlers) {
+					got = wait_lent(w, NULL, true);
+					return got ? got : -EINTR;
+				}
 				timeout = time_left(w, &left);
 				poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
 				continue;

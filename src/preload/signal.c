@@ -353,6 +353,8 @@ static void run_handler(int sig, struct guard *g, const struct sigaction *act, s
 		errno = saved;
 	}
 	plx_inside.handlers++;
+	if (!(act->sa_flags & SA_RESTART))
+		plx_inside.breaks++;
 	act->sa_sigaction(sig, info, context);
 }
 

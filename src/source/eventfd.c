@@ -217,7 +217,8 @@ static int efd_try_write(struct pollux_eventfd *e, uint64_t value)
  * A blocked reader or writer stands at the end of the file's list and is called
  * with everybody (EFD-16); who comes first gets the count, the others sleep again.
  * The semaphore is libc's, because its wait is a cancellation point and restarts
- * after a handler exactly as a blocked read does. The sleeper is retired, not
+ * after a handler exactly as a blocked read does; a handler that came with a wake, which had
+ * nothing for this one, is told by its count. The sleeper is retired, not
  * freed: a waker may still stand on it when the thread is up already.
  */
 struct efd_sleeper {
@@ -273,6 +274,7 @@ static bool efd_readable(void *arg)
 static int efd_sleep(struct pollux_eventfd *e, uint32_t events,
 		     int (*try)(struct pollux_eventfd *, uint64_t *), uint64_t *value)
 {
+	uint32_t breaks = plx_inside.breaks;
 	struct efd_sleeper *s;
 	int r;
 
@@ -300,7 +302,7 @@ static int efd_sleep(struct pollux_eventfd *e, uint32_t events,
 		plx_spin_brought(&plx_read_yields, r == 0);
 		if (r != -EAGAIN)
 			break;
-		if (sleeper_wait(s) != 0) {
+		if (breaks != plx_inside.breaks || sleeper_wait(s) != 0) {
 			r = -EINTR;
 			break;
 		}

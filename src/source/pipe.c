@@ -968,7 +968,9 @@ static void sleeper_cancelled(void *arg)
 /* Sleeps until woken. interrupts: any handler ends it, SA_RESTART or not. 0 or -EINTR. */
 static int sleeper_sleep(struct sleeper *s, bool interrupts)
 {
+	const uint32_t *count = interrupts ? &plx_inside.handlers : &plx_inside.breaks;
 	struct timespec far = {.tv_sec = LONG_MAX / 2000000000l};
+	uint32_t before = *count;
 	int r = -1;
 
 	pthread_cleanup_push(sleeper_cancelled, s);
@@ -981,7 +983,7 @@ static int sleeper_sleep(struct sleeper *s, bool interrupts)
 			r = sem_timedwait(&s->sem, &far);
 	}
 	pthread_cleanup_pop(0);
-	return r ? -EINTR : 0;
+	return r || before != *count ? -EINTR : 0;
 }
 
 long plx_pipe_sleep_read(struct pollux_pipe *p, struct plx_pipe_io *io)

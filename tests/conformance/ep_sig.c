@@ -214,6 +214,34 @@ static void EP_SIG_02_handler_ends_the_sleep_on_an_empty_epoll(void **state)
 }
 
 /* Only the thread that took the signal is disturbed. */
+/* Something came and went before: it has woken the thread, perhaps, and does not keep it asleep. */
+static void EP_SIG_02_handler_ends_the_sleep_when_all_is_over(void **state)
+{
+	struct sigaction old = handle(SIGUSR1, count_run, SA_RESTART);
+	cpu_set_t cpus;
+
+	on_one_cpu(&cpus);
+	for (int round = 0; round < 2 * ENTRIES; round++) {
+		struct wset w = wset_open(WSET_OF(state), round & 1 ? EPOLLET : 0);
+		struct subject *s = &w.sub[round % w.nsub];
+		struct waiter t;
+
+		waiter_sleep(&t, round % ENTRIES, w.ep, -1, NULL);
+		subject_fill(s);
+		subject_drain(s);
+		pthread_kill(t.t.id, SIGUSR1);
+		waiter_join(&t);
+		/* Unless it was quicker. */
+		if (t.n != 1) {
+			assert_int_equal(t.n, -1);
+			assert_int_equal(t.err, EINTR);
+		}
+		wset_close(&w);
+	}
+	on_any_cpu(&cpus);
+	restore(SIGUSR1, &old);
+}
+
 static void EP_SIG_02_other_sleepers_sleep_on(void **state)
 {
 	struct sigaction old = handle(SIGUSR1, count_run, SA_RESTART);
@@ -745,6 +773,7 @@ int main(void)
 		EACH_WSET(EP_SIG_01_ready_set_never_gives_eintr),
 		EACH_WSET(EP_SIG_02_handler_ends_the_sleep),
 		cmocka_unit_test(EP_SIG_02_handler_ends_the_sleep_on_an_empty_epoll),
+		EACH_WSET(EP_SIG_02_handler_ends_the_sleep_when_all_is_over),
 		EACH_WSET(EP_SIG_02_other_sleepers_sleep_on),
 		EACH_WSET(EP_SIG_02_handler_may_jump_out_of_the_wait),
 		EACH_WSET(EP_SIG_03_ignored_signals_do_not_interrupt),

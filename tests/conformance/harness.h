@@ -17,6 +17,7 @@
 #endif
 #include <stdarg.h>
 #include <stddef.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <stdbool.h>
@@ -123,5 +124,27 @@ bool fd_served(int fd);
 /* Runs a group: checks POLLUX_EXPECT, arms a watchdog (60 s a test), runs it. */
 #define run_group(tests) harness_run(#tests, tests, sizeof(tests) / sizeof((tests)[0]))
 int harness_run(const char *name, const struct CMUnitTest *tests, size_t n);
+
+/* Threads of this one do not go before it when they are woken. */
+static inline void on_one_cpu(cpu_set_t *old)
+{
+	struct sched_param none = {0};
+	cpu_set_t one;
+	int cpu = sched_getcpu();
+
+	assert_ok(sched_getaffinity(0, sizeof(*old), old));
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	assert_ok(sched_setaffinity(0, sizeof(one), &one));
+	assert_ok(sched_setscheduler(0, SCHED_BATCH, &none));
+}
+
+static inline void on_any_cpu(const cpu_set_t *old)
+{
+	struct sched_param none = {0};
+
+	assert_ok(sched_setaffinity(0, sizeof(*old), old));
+	assert_ok(sched_setscheduler(0, SCHED_OTHER, &none));
+}
 
 #endif

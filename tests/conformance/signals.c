@@ -779,6 +779,106 @@ static void SIGNAL_a_fault_has_the_mask_of_its_handler(void **state)
 	close(ep);
 }
 
+/* ---- a signal that comes with a wake for nothing ---- */
+
+enum sleep_in { IN_POLL, IN_SELECT, IN_READ, IN_WRITE, IN_PIPE, SLEEPS };
+
+static struct {
+	enum sleep_in how;
+	int fd, r, err;
+} sleeping;
+
+static void *sleep_main(void *p)
+{
+	struct pollfd set = {.fd = sleeping.fd, .events = POLLIN};
+	uint64_t one = 1;
+	fd_set fds;
+
+	(void)p;
+	FD_ZERO(&fds);
+	FD_SET(sleeping.fd, &fds);
+	switch (sleeping.how) {
+	case IN_POLL:
+		sleeping.r = poll(&set, 1, -1);
+		break;
+	case IN_SELECT:
+		sleeping.r = select(sleeping.fd + 1, &fds, NULL, NULL, NULL);
+		break;
+	case IN_WRITE:
+		sleeping.r = (int)write(sleeping.fd, &one, sizeof(one));
+		break;
+	default:
+		sleeping.r = (int)read(sleeping.fd, &one, sizeof(one));
+	}
+	sleeping.err = errno;
+	return NULL;
+}
+
+static void on_nothing(int sig)
+{
+	(void)sig;
+}
+
+/* Something comes and is over before the sleeper has looked, mostly; then the signal. */
+static void SIGNAL_ends_a_sleep_that_was_woken_for_nothing(void **state)
+{
+	cpu_set_t cpus;
+
+	(void)state;
+	on_one_cpu(&cpus);
+	for (int round = 0; round < 8 * SLEEPS; round++) {
+		struct sigaction sa = {.sa_handler = on_nothing}, old;
+		enum sleep_in how = (enum sleep_in)(round % SLEEPS);
+		bool restart = round / SLEEPS % 2, again = restart && how > IN_SELECT;
+		const uint64_t full = UINT64_MAX - 1;
+		struct test_thread t = {.fn = NULL};
+		int fd[2] = {-1, -1};
+
+		sa.sa_flags = restart ? SA_RESTART : 0;
+		assert_ok(sigaction(SIGUSR1, &sa, &old));
+		if (how == IN_PIPE)
+			assert_ok(pipe(fd));
+		else
+			fd[0] = fd[1] = efd_new(0, 0);
+		if (how == IN_WRITE)
+			assert_int_equal(write(fd[1], &full, 8), 8);
+		sleeping.how = how;
+		sleeping.fd = fd[0];
+		thread_start(&t, sleep_main, NULL);
+		assert_true(thread_asleep(&t));
+		if (how == IN_WRITE) {
+			efd_take(fd[0]);
+			assert_int_equal(write(fd[1], &full, 8), 8);
+		} else {
+			uint64_t one = 1;
+
+			assert_int_equal(write(fd[1], &one, 8), 8);
+			assert_int_equal(read(fd[0], &one, 8), 8);
+		}
+		pthread_kill(t.id, SIGUSR1);
+		if (again) {
+			sleep_ms(2);
+			assert_true(thread_done(&t) || thread_asleep(&t));
+			if (how == IN_WRITE)
+				efd_take(fd[0]);
+			else
+				assert_int_equal(write(fd[1], &full, 8), 8);
+		}
+		assert_true(thread_join(&t, SOON_MS));
+		if (again || sleeping.r >= 0) {
+			assert_true(sleeping.r > 0);
+		} else {
+			assert_int_equal(sleeping.r, -1);
+			assert_int_equal(sleeping.err, EINTR);
+		}
+		close(fd[0]);
+		if (fd[1] != fd[0])
+			close(fd[1]);
+		assert_ok(sigaction(SIGUSR1, &old, NULL));
+	}
+	on_any_cpu(&cpus);
+}
+
 int main(void)
 {
 #ifdef __SANITIZE_THREAD__
@@ -798,6 +898,7 @@ int main(void)
 		cmocka_unit_test(SIGNAL_handler_has_interrupted_malloc),
 		cmocka_unit_test(SIGNAL_children_that_end_interrupt_nobody),
 		cmocka_unit_test(SIGNAL_a_poll_in_a_handler_takes_no_wake),
+		cmocka_unit_test(SIGNAL_ends_a_sleep_that_was_woken_for_nothing),
 		cmocka_unit_test(SIGNAL_bad_pointers_under_fire),
 		cmocka_unit_test(SIGNAL_a_fault_has_the_mask_of_its_handler),
 	};
