@@ -251,6 +251,22 @@ bool plx_front_keep(struct plx_front *fr, int epfd)
 	return plx_load(&fr->kfd) >= 0;
 }
 
+bool plx_front_hush(struct plx_front *fr)
+{
+	uint64_t rings;
+	bool rung;
+
+	if (!plx_load_acq(&fr->inproc))
+		return false;
+	/* Until the end of the section the number means what is meant. */
+	plx_rcu_read_lock();
+	rung = plx_sys3(SYS_read, plx_load(&fr->doorbell), &rings, sizeof(rings)) == sizeof(rings);
+	plx_rcu_read_unlock();
+	if (rung)
+		plx_bell_collect(fr->ep);
+	return rung;
+}
+
 /* The program has chosen the doorbell's marker as its own data: take another one. */
 static void marker_change(struct plx_front *fr)
 {

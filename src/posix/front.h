@@ -162,6 +162,11 @@ long plx_timer_ctl(struct pollux_file *f, struct plx_front *fr, int epfd, int op
 bool plx_timer_escape(int fd);
 /* The number of a timer, f, is about to be closed. */
 void plx_timer_close(struct pollux_file *f);
+/*
+ * epoll.c: takes what rings have been made out of the doorbell, as if its event had been
+ * collected: false if there were none. It is no more on the kernel's ready list.
+ */
+bool plx_front_hush(struct plx_front *fr);
 /* epoll.c: a duplicate of the epoll for as long as it lives; false if there is none. */
 bool plx_front_keep(struct plx_front *fr, int epfd);
 

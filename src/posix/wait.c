@@ -12,7 +12,8 @@
  * Events of the kernel pass through a buffer of our own, because the doorbell's
  * must be taken out and nothing beyond the result may be written (EP-ARG-05). The
  * program's buffer is probed before, so that a bad one is noticed before events have
- * left the kernel (EP-ARG-03).
+ * left the kernel (EP-ARG-03). Where the kernel has the program's buffer it may stumble over an
+ * event that is not the program's: then it is asked again, with care (EP-ARG-02).
  */
 #include "posix/front.h"
 
@@ -340,35 +341,32 @@ static bool wait_fd_lost(const struct waiter *w, int fd, int r)
 	return (r == -EINVAL || r == -EBADF) && fd != wait_fd(w);
 }
 
-/* The kernel has stored what it could of a buffer that is not wholly writable. */
-static int filter_bad_buffer(struct waiter *w, struct epoll_event *ev, int n)
+/* How many events of the n at ev can be stored before the first that cannot. */
+static __attribute__((noinline)) int writable_events(struct epoll_event *ev, int n)
 {
-	int kept = 0;
+	int good = 0;
 
-	for (int i = 0; i < n; i++) {
-		struct epoll_event one;
-
-		if (plx_copy_in(&one, ev + i, sizeof(one)) || !filter_events(w, &one, 1, false))
-			continue;
-		if (kept != i && plx_copy_out(ev + kept, &one, sizeof(one)))
-			break;
-		kept++;
-	}
-	if (kept < n)
-		pass_ring_on(w);
-	return kept;
+	while (good < n && plx_probe_write(ev + good, sizeof(*ev)) == 0)
+		good++;
+	return good;
 }
 
 /*
  * Collects from the kernel into the program's buffer from index n on. block: may
  * sleep. Returns the number of events stored, or a negative errno.
+ *
+ * Where the buffer is not writable to its end, the kernel's wait is one for as many events as can
+ * be stored: after a fault, too, the kernel leaves its list as if it had been asked for no more. If
+ * not even one can, the kernel gets the buffer itself, and says by EFAULT that there is an event.
+ * It must be the program's: so the front has no lazy timers from now on, and what may be the
+ * doorbell's is taken back, and the kernel asked again.
  */
 static int collect_kernel(struct waiter *w, int n, bool block)
 {
 	struct epoll_event stack[BOUNCE_STACK];
 	struct timespec left;
 	int room = w->max - n;
-	struct epoll_event *buf;
+	struct epoll_event *buf, *user = w->ev + n;
 	bool taken = false;
 	int fd, got, kept;
 
@@ -376,29 +374,37 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 	if (!plx_load(&w->fr->nkernel) && room > BOUNCE_STACK)
 		room = BOUNCE_STACK;
 	if (plx_load(&w->fr->nkernel) &&
-	    plx_probe_write(w->ev + n, (room < PROBED ? room : PROBED) * sizeof(*w->ev)))
-		buf = w->ev + n;
-	else
+	    plx_unlikely(plx_probe_write(user, (room < PROBED ? room : PROBED) * sizeof(*user)))) {
+		room = writable_events(user, room < PROBED ? room : PROBED);
+		plx_timers_leave(w->fr);
+	}
+	if (plx_likely(room))
 		buf = bounce_get(stack, &room);
+	else
+		buf = user;
 	for (;;) {
 		plx_stat(PLX_STAT_MADE);
 		fd = wait_fd(w);
 		PLX_DELAY(wait_before_kernel);
 		if (block)
-			got = kernel_wait(w, fd, buf, room,
+			got = kernel_wait(w, fd, buf, room ? room : 1,
 					  w->timeout ? w->timeout : time_left(w, &left));
 		else
-			got = kernel_look(w, fd, buf, room, n > 0);
+			got = kernel_look(w, fd, buf, room ? room : 1, n > 0);
 		if (plx_unlikely(got < 0) && wait_fd_lost(w, fd, got))
 			continue;
+		if (plx_unlikely(got == -EFAULT) && plx_front_hush(w->fr)) {
+			if (block)
+				return 0;
+			taken = true;
+			continue;
+		}
 		if (got <= 0) {
 			/* In an earlier turn. */
 			if (taken)
 				pass_ring_on(w);
 			return got;
 		}
-		if (buf == w->ev + n)
-			return filter_bad_buffer(w, buf, got);
 		kept = filter_events(w, buf, got, got < room);
 		taken |= kept < got;
 		if (kept || block || got < room)
@@ -406,8 +412,8 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 	}
 	if (taken && !block)
 		pass_ring_on(w);
-	for (int i = 0; i < kept; i++)
-		if (plx_copy_out(w->ev + n + i, &buf[i], sizeof(*buf)))
+	for (int i = 0; i < kept && buf != user; i++)
+		if (plx_copy_out(user + i, &buf[i], sizeof(*buf)))
 			return i ? i : -EFAULT;
 	return kept;
 }
@@ -738,9 +744,11 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 		PLX_DELAY(wait_look);
 		n = kernel_look(w, w->epfd, w->ev, w->max, false);
 		/* The first in-process item, or lazy timer, may have come in between. */
-		if (n <= 0 ||
+		if ((n <= 0 && n != -EFAULT) ||
 		    plx_likely(!plx_load_acq(&w->fr->inproc) && !plx_load(&w->fr->timer_mark)))
 			return n;
+		if (n == -EFAULT)
+			n = 0;
 		more = filter_events(w, w->ev, n, n < w->max);
 		if (more < n)
 			pass_ring_on(w);
@@ -763,6 +771,13 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 	n = kernel_wait(w, w->epfd, w->ev, w->max, timeout);
 	if (n < 0) {
 		waiter_leave(w);
+		if (n == -EFAULT &&
+		    (plx_load_acq(&w->fr->inproc) || plx_load(&w->fr->timer_mark))) {
+			if (handlers != plx_inside.handlers)
+				return wait_hit(w);
+			return plx_load_acq(&w->fr->inproc) ? wait_mixed(w, false)
+							    : wait_timers(w, NULL, false);
+		}
 		return n;
 	}
 	/* From a sleeper that was there before the mark: its event may be that of a lazy timer. */
@@ -780,8 +795,7 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 		if (!n && !plx_load_acq(&w->fr->inproc))
 			return wait_timers(w, NULL, false);
 		if (!n)
-			return handlers != plx_inside.handlers ? wait_hit(w)
-							       : wait_mixed(w, false);
+			return handlers != plx_inside.handlers ? wait_hit(w) : wait_mixed(w, false);
 	}
 	if (!plx_load_acq(&w->fr->inproc))
 		return n;
@@ -844,7 +858,9 @@ static __attribute__((noinline)) long wait_lent(struct waiter *w, const struct t
 			fd = wait_fd(w);
 			handlers = plx_inside.handlers;
 			got = kernel_wait(w, fd, w->ev, w->max, timeout);
-			if (got < 0 && wait_fd_lost(w, fd, (int)got))
+			/* So it does if it could not store the doorbell's event. */
+			if (got < 0 && (wait_fd_lost(w, fd, (int)got) ||
+					(got == -EFAULT && plx_front_live(w->fr))))
 				got = 0, fd = -1;
 			if (got < 0) {
 				waiter_leave(w);

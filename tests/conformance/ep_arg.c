@@ -3,6 +3,7 @@
 #include "waiting.h"
 
 #include <sys/mman.h>
+#include <sys/time.h>
 
 #define MAX_EVENTS ((int)(INT_MAX / sizeof(struct epoll_event)))
 
@@ -200,6 +201,117 @@ static void EP_ARG_02_bad_buffer_noticed_after_the_sleep(void **state)
 		}
 		wset_close(&w);
 	}
+}
+
+static struct subject *handled;
+
+static void on_signal_come_and_go(int sig)
+{
+	int saved = errno;
+
+	(void)sig;
+	subject_fill(handled);
+	subject_drain(handled);
+	errno = saved;
+}
+
+/* What a handler makes during the sleep, and takes back, is nothing to the next wait. */
+static void EP_ARG_02_what_a_handler_took_back_is_no_event(void **state)
+{
+	struct sigaction sa = {.sa_handler = on_signal_come_and_go}, old;
+
+	assert_ok(sigaction(SIGALRM, &sa, &old));
+	for (int e = 0; e < ENTRIES; e++) {
+		void *bad[] = {NULL, hole, readonly, room_for(0, 4)};
+		struct wset w = wset_open(WSET_OF(state), e & 1 ? EPOLLET : 0);
+
+		for (int j = 0; j < w.nsub; j++) {
+			for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+				const struct itimerval once = {.it_value.tv_usec = 20000};
+
+				handled = &w.sub[j];
+				assert_ok(setitimer(ITIMER_REAL, &once, NULL));
+				assert_errno(wait_by(e, w.ep, buffer, 4, SOON_MS, NULL), EINTR);
+				assert_int_equal(wait_by(e, w.ep, bad[i], 4, i & 1, NULL), 0);
+			}
+			subject_fill(&w.sub[j]);
+			assert_errno(wait_now(e, w.ep, hole, 4), EFAULT);
+			assert_true(ep_one(w.ep, EPOLLIN, w.data[j]));
+			subject_drain(&w.sub[j]);
+			if (w.inner >= 0)
+				ep_count(w.inner);
+		}
+		wset_close(&w);
+	}
+	assert_ok(sigaction(SIGALRM, &old, NULL));
+}
+
+/* Nor is what came while a sleeper left with another event, and is over now. */
+static void EP_ARG_02_what_a_sleeper_left_is_no_event(void **state)
+{
+	bool slot = *(int *)*state;
+	cpu_set_t cpus;
+
+	/* So that both have come before the sleeper looks, mostly. */
+	on_one_cpu(&cpus);
+	for (int round = 0; round < 40; round++) {
+		struct subject s[3] = {subject_new(KIND_EVENTFD), subject_new(KIND_PIPE),
+				       subject_new(KIND_PIPE)};
+		struct waiter w = {.how = round % ENTRIES, .ep = ep_new(), .max = 1, .ms = -1};
+		struct epoll_event ev[2];
+
+		for (int i = 0; i < 3; i++)
+			ep_add(w.ep, s[i].fd, EPOLLIN, (uint64_t)i);
+		thread_start(&w.t, waiter_main, &w);
+		assert_true(thread_asleep(&w.t));
+		subject_fill(&s[1]);
+		subject_fill(&s[0]);
+		waiter_join(&w);
+		assert_int_equal(w.n, 1);
+		subject_drain(&s[0]);
+		if (slot) {
+			subject_fill(&s[2]);
+			assert_int_equal(epoll_wait(w.ep, ev, 2, 0), 2);
+		} else {
+			subject_drain(&s[1]);
+			assert_int_equal(wait_now(round % ENTRIES, w.ep, hole, 4), 0);
+		}
+		for (int i = 0; i < 3; i++)
+			subject_close(&s[i]);
+		close(w.ep);
+	}
+	on_any_cpu(&cpus);
+}
+
+/* What is over before a sleeper has looked lets it sleep on: mostly, it may have been quicker. */
+static void EP_ARG_02_a_sleeper_sleeps_on_if_it_is_over(void **state)
+{
+	struct wset w = wset_open(WSET_OF(state), 0);
+	int slept[3] = {0};
+	cpu_set_t cpus;
+
+	on_one_cpu(&cpus);
+	for (int round = 0; round < 60; round++) {
+		struct subject *s = &w.sub[round % w.nsub];
+		struct bad_wait b = {.ep = w.ep, .buf = round & 1 ? (void *)readonly : NULL};
+
+		thread_start(&b.t, bad_wait_main, &b);
+		assert_true(thread_asleep(&b.t));
+		subject_fill(s);
+		subject_drain(s);
+		sleep_ms(2);
+		slept[round % w.nsub] += !thread_done(&b.t);
+		subject_fill(s);
+		assert_true(thread_join(&b.t, SOON_MS));
+		assert_int_equal(b.ret, -1);
+		assert_int_equal(b.err, EFAULT);
+		subject_drain(s);
+		assert_int_equal(ep_count(w.ep), 0);
+	}
+	on_any_cpu(&cpus);
+	for (int i = 0; i < w.nsub; i++)
+		assert_true(slept[i] > 0);
+	wset_close(&w);
 }
 
 /*
@@ -541,6 +653,7 @@ static void EP_ARG_08_libc_passes_the_size(void **state)
 
 int main(void)
 {
+	static int no = 0;
 	static const struct CMUnitTest ep_arg[] = {
 		cmocka_unit_test(EP_ARG_01_epfd_that_is_not_open),
 		cmocka_unit_test(EP_ARG_01_epfd_that_is_not_an_epoll),
@@ -549,6 +662,9 @@ int main(void)
 		EACH_KIND(EP_ARG_01_order_of_checks),
 		EACH_WSET(EP_ARG_02_bad_buffer_is_harmless_without_events),
 		EACH_WSET(EP_ARG_02_bad_buffer_noticed_after_the_sleep),
+		EACH_WSET(EP_ARG_02_what_a_handler_took_back_is_no_event),
+		EACH_WSET(EP_ARG_02_a_sleeper_sleeps_on_if_it_is_over),
+		cmocka_unit_test_prestate(EP_ARG_02_what_a_sleeper_left_is_no_event, &no),
 		EACH_FLAT_WSET(EP_ARG_03_nothing_stored_gives_efault),
 		EACH_FLAT_WSET(EP_ARG_03_part_stored_is_returned),
 		cmocka_unit_test(EP_ARG_03_long_array_ends_in_a_hole),

@@ -10,6 +10,7 @@
 #include "waiting.h"
 
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/select.h>
 #include <sys/time.h>
 #include <sys/timerfd.h>
@@ -771,6 +772,184 @@ static void TFD_14_others_come_without_it(void **state)
 	}
 }
 
+struct waiting {
+	int ep, n, ms, err;
+	uint64_t data;
+};
+
+/* ---- buffers that cannot be written ---- */
+
+/* Where a page ends that can be written, and one begins that cannot. */
+static struct epoll_event *edge(void)
+{
+	static unsigned char *p;
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+	if (!p) {
+		p = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			 0);
+		assert_true(p != MAP_FAILED);
+		assert_ok(mprotect(p + page, page, PROT_READ));
+	}
+	return (struct epoll_event *)(void *)(p + page);
+}
+
+/* The kernel's expiry, before it or during it, is nothing to a wait. */
+static void EP_ARG_02_an_expiry_before_the_time_is_no_event(void **state)
+{
+	struct epoll_event *bad[] = {NULL, edge(), edge() + 1};
+
+	(void)state;
+	/* Beside nothing, an eventfd, a pipe; a poll, a short wait, one that lasts over it. */
+	for (int beside = 0; beside < 3; beside++) {
+		for (int how = 0; how < 3; how++) {
+			for (int both = 0; both < 2; both++) {
+				enum entry e =
+					(enum entry)((beside + 2 * how + 3 * both) % ENTRIES);
+				struct subject s =
+					subject_new(beside > 1 ? KIND_PIPE : KIND_EVENTFD);
+				struct timed t = timed_new(0);
+				int64_t due;
+
+				if (beside)
+					ep_add(t.ep, s.fd, EPOLLIN, 1);
+				/* Waits have been here, or not. */
+				if (both)
+					assert_int_equal(ep_count(t.ep), 0);
+				if (how == 2)
+					put_off(t.fd, HOUR_MS);
+				else
+					put_off_past(t.fd, HOUR_MS);
+				assert_int_equal(wait_by(e, t.ep, bad[(how + beside) % 3],
+							 1 + both * 7,
+							 how == 0   ? 0
+							 : how == 1 ? 3
+								    : PASSED_MS,
+							 NULL),
+						 0);
+				assert_silent(t.ep, t.fd);
+				due = put_off_from(t.fd, HOUR_MS, 30);
+				assert_errno(
+					wait_by(e, t.ep, bad[how], 1 + both * 7, SOON_MS, NULL),
+					EFAULT);
+				assert_true(now_ns() >= due);
+				assert_true(comes(t.ep, 7));
+				subject_close(&s);
+				timed_close(&t);
+			}
+		}
+	}
+}
+
+static void EP_ARG_02_nor_is_it_one_in_an_inner_epoll(void **state)
+{
+	(void)state;
+	for (int how = 0; how < 4; how++) {
+		struct timed t = timed_new(0);
+		int outer = ep_new();
+
+		if (how & 1)
+			ep_add(outer, t.ep, EPOLLIN, 1);
+		put_off_past(t.fd, HOUR_MS);
+		if (!(how & 1))
+			ep_add(outer, t.ep, EPOLLIN, 1);
+		for (int again = 0; again < 2; again++) {
+			if ((how >> 1) ^ again)
+				assert_int_equal(epoll_wait(outer, edge(), 4, again), 0);
+			else
+				assert_int_equal(epoll_wait(t.ep, edge(), 4, again), 0);
+		}
+		set(t.fd, 1);
+		assert_errno(epoll_wait(outer, edge(), 4, SOON_MS), EFAULT);
+		assert_errno(epoll_wait(t.ep, edge(), 4, SOON_MS), EFAULT);
+		assert_true(comes(t.ep, 7));
+		close(outer);
+		timed_close(&t);
+	}
+}
+
+/* Others that became ready after it: as many as fit, and the next one keeps its event. */
+static void EP_ARG_03_nor_does_it_take_the_place_of_others(void **state)
+{
+	(void)state;
+	for (size_t m = 0; m < MODES; m++) {
+		for (int fit = 0; fit < 4; fit++) {
+			struct timed t = timed_new(0);
+			struct epoll_event *ev = edge() - fit, rest[8];
+			struct subject s[3];
+			bool stays = modes[m] == 0 || modes[m] == EPOLLEXCLUSIVE;
+			int n;
+
+			for (int i = 0; i < 3; i++) {
+				s[i] = subject_new(KIND_PIPE);
+				ep_add(t.ep, s[i].fd, EPOLLIN | modes[m], (uint64_t)i + 1);
+			}
+			put_off_past(t.fd, HOUR_MS);
+			for (int i = 0; i < 3; i++)
+				subject_fill(&s[i]);
+			n = epoll_wait(t.ep, ev, 4, 0);
+			if (fit)
+				assert_int_equal(n, fit);
+			else
+				assert_int_equal(n, -1);
+			for (int i = 0; i < n; i++)
+				assert_int_equal(ev[i].data.u64, i + 1);
+			n = epoll_wait(t.ep, rest, 8, 0);
+			assert_int_equal(n, stays ? 3 : 3 - fit);
+			for (int i = 0; i < n; i++)
+				assert_int_equal(rest[i].data.u64, (fit + i) % 3 + 1);
+			for (int i = 0; i < 3; i++)
+				subject_close(&s[i]);
+			timed_close(&t);
+		}
+	}
+}
+
+static void *wait_bad(void *p)
+{
+	struct waiting *w = p;
+
+	w->n = epoll_wait(w->ep, edge(), 4, w->ms);
+	w->err = errno;
+	return NULL;
+}
+
+/* One that sleeps since before the timer was put off for the first time sleeps on. */
+static void EP_ARG_02_nor_to_who_has_slept_since_before(void **state)
+{
+	(void)edge();
+	(void)state;
+	for (int how = 0; how < 6; how++) {
+		struct timed t = timed_new(0);
+		struct subject s = subject_new(how / 2 > 1 ? KIND_PIPE : KIND_EVENTFD);
+		struct waiting w = {.ep = t.ep, .ms = how & 1 ? 3 * PASSED_MS : SOON_MS};
+		struct test_thread th = {.fn = NULL};
+		int64_t due = 0;
+
+		if (how / 2)
+			ep_add(t.ep, s.fd, EPOLLIN, 1);
+		thread_start(&th, wait_bad, &w);
+		assert_true(thread_asleep(&th));
+		put_off_past(t.fd, HOUR_MS);
+		if (!(how & 1)) {
+			assert_false(thread_done(&th));
+			due = now_ns() + 20000000;
+			set(t.fd, 20);
+		}
+		assert_true(thread_join(&th, SOON_MS));
+		assert_int_equal(w.n, how & 1 ? 0 : -1);
+		if (!(how & 1)) {
+			assert_int_equal(w.err, EFAULT);
+			assert_true(now_ns() >= due);
+			assert_true(comes(t.ep, 7));
+		} else {
+			assert_silent(t.ep, t.fd);
+		}
+		subject_close(&s);
+		timed_close(&t);
+	}
+}
+
 /* What was ready before it expired comes before it. */
 static void EP_ORD_01_a_timer_comes_after_what_was_ready_before(void **state)
 {
@@ -800,11 +979,6 @@ static void EP_ORD_01_a_timer_comes_after_what_was_ready_before(void **state)
 		timed_close(&t);
 	}
 }
-
-struct waiting {
-	int ep, n, ms;
-	uint64_t data;
-};
 
 static void *wait_once(void *p)
 {
@@ -1173,6 +1347,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(TFD_23_SCM_RIGHTS),
 		cmocka_unit_test(TFD_21_ioctl_and_fcntl),
 		cmocka_unit_test(TFD_14_others_come_without_it),
+		cmocka_unit_test(EP_ARG_02_an_expiry_before_the_time_is_no_event),
+		cmocka_unit_test(EP_ARG_02_nor_is_it_one_in_an_inner_epoll),
+		cmocka_unit_test(EP_ARG_03_nor_does_it_take_the_place_of_others),
+		cmocka_unit_test(EP_ARG_02_nor_to_who_has_slept_since_before),
 		cmocka_unit_test(EP_ORD_01_a_timer_comes_after_what_was_ready_before),
 		cmocka_unit_test(TFD_14_several_wait),
 		cmocka_unit_test(TFD_07_set_while_somebody_waits),
