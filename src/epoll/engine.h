@@ -284,6 +284,8 @@ static inline uint32_t *plx_bell_word(struct pollux_ep *ep)
 }
 /* A ring has arrived, or its sleeper is up anyway; a harvest must follow. */
 void plx_bell_collect(struct pollux_ep *ep);
+/* Whether somebody has rung since. */
+bool plx_bell_rung(struct pollux_ep *ep);
 
 /*
  * Around a spin of a waiter while others sleep: it counts as woken. came: it has found

@@ -344,6 +344,11 @@ void plx_bell_collect(struct pollux_ep *ep)
 		plx_store(&ep->collected_at, ep->host->now(ep->host_arg));
 }
 
+bool plx_bell_rung(struct pollux_ep *ep)
+{
+	return plx_load(&ep->bell) & BELL_COUNTS;
+}
+
 void plx_ep_stand_in(struct pollux_ep *ep)
 {
 	plx_xadd(&ep->sleepers, 1);

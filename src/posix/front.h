@@ -151,7 +151,7 @@ bool plx_timer_fired(struct plx_front *fr, struct epoll_event *ev);
 void plx_timers_true(struct plx_front *fr);
 void plx_timers_true_all(void);
 void plx_timers_leave(struct plx_front *fr);
-/* A wait is over: those that are about to expire in the kernel become true. */
+/* A wait begins, or is over: those that expire in the kernel by about now become true. */
 void plx_timers_soon(struct plx_front *fr);
 /* f is a timer, found under RCU, which is left. */
 long plx_timer_read(struct pollux_file *f, int fd, void *buf, size_t n);

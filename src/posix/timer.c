@@ -39,7 +39,8 @@
  * is that of its expiry, if some thread has come by between the kernel's expiry and the wanted one.
  * Otherwise it is at the end of what is ready, as if the interrupt of the timer had come late, and
  * nobody has looked at the timer before. What is about to expire in the kernel is made true when a
- * wait returns, so that this takes a program that does not look at its epoll for NEAR.
+ * wait returns, so that this takes a program that does not look at its epoll for NEAR. (4) Its
+ * kernel's expiry takes no slot of a wait that began later: that begins by making it true.
  */
 #include "posix/front.h"
 

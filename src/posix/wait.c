@@ -527,6 +527,17 @@ static void waiter_retract(struct waiter *w)
 	plx_ep_retract(w->fr->ep);
 }
 
+/*
+ * A sleep that was left by a signal, or had no room for more, may leave the doorbell's event on the
+ * kernel's list: there it would take the slot of another in a wait with room for few. Who else
+ * sleeps takes it. To be followed by pass_ring_on, as if the event had been collected.
+ */
+static __attribute__((noinline)) void take_ring_along(struct waiter *w)
+{
+	if (plx_load(&w->fr->ep->sleepers) <= 1 && plx_bell_rung(w->fr->ep))
+		plx_front_hush(w->fr);
+}
+
 /* Leaves without a harvest: a ring that was meant for this thread goes on to another. */
 static void waiter_leave(struct waiter *w)
 {
@@ -559,6 +570,8 @@ static __attribute__((noinline)) bool timers_enter(struct waiter *w)
 	PLX_DELAY(wait_counted);
 	if (others || plx_load(&w->fr->ep->sleepers) > w->announced)
 		plx_timers_leave(w->fr);
+	else if (plx_load(&w->fr->nlazy))
+		plx_timers_soon(w->fr);
 	return true;
 }
 
@@ -569,8 +582,10 @@ static void note_drop(void)
 	/* It may have had the event of one in its hand: before others think that nobody has. */
 	plx_timers_true(left.fr);
 	PLX_DELAY(wait_dropped);
-	if (note.announced)
+	if (note.announced) {
+		take_ring_along(&left);
 		waiter_leave(&left);
+	}
 	if (note.counted)
 		plx_xadd(&left.fr->twaiters, (uint32_t)-1);
 	plx_ghost_gone(left.fr);
@@ -654,6 +669,8 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 		 * The kernel looks for events before it looks for signals, so with
 		 * EINTR there was nothing; what the handler made stays (EP-SIG-08).
 		 */
+		if (plx_unlikely(n == w->max || n == -EINTR))
+			take_ring_along(w);
 		if (n < 0) {
 			waiter_leave(w);
 			return n;

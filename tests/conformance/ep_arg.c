@@ -653,7 +653,7 @@ static void EP_ARG_08_libc_passes_the_size(void **state)
 
 int main(void)
 {
-	static int no = 0;
+	static int no = 0, yes = 1;
 	static const struct CMUnitTest ep_arg[] = {
 		cmocka_unit_test(EP_ARG_01_epfd_that_is_not_open),
 		cmocka_unit_test(EP_ARG_01_epfd_that_is_not_an_epoll),
@@ -665,6 +665,8 @@ int main(void)
 		EACH_WSET(EP_ARG_02_what_a_handler_took_back_is_no_event),
 		EACH_WSET(EP_ARG_02_a_sleeper_sleeps_on_if_it_is_over),
 		cmocka_unit_test_prestate(EP_ARG_02_what_a_sleeper_left_is_no_event, &no),
+		{"EP_ORD_06_what_a_sleeper_left_takes_no_slot",
+		 EP_ARG_02_what_a_sleeper_left_is_no_event, NULL, NULL, &yes},
 		EACH_FLAT_WSET(EP_ARG_03_nothing_stored_gives_efault),
 		EACH_FLAT_WSET(EP_ARG_03_part_stored_is_returned),
 		cmocka_unit_test(EP_ARG_03_long_array_ends_in_a_hole),

@@ -766,6 +766,61 @@ static void EP_SIG_08_event_made_by_the_handler_stays_queued(void **state)
 	restore(SIGUSR1, &old);
 }
 
+static sigjmp_buf away;
+static bool jumps;
+
+static void come_and_go(int sig)
+{
+	int saved = errno;
+
+	(void)sig;
+	subject_fill(&handler_sub);
+	subject_drain(&handler_sub);
+	errno = saved;
+	if (jumps)
+		siglongjmp(away, 1);
+}
+
+/* What the handler has made and taken back takes no slot of the next wait. */
+static void EP_ORD_06_what_a_handler_took_back_takes_no_slot(void **state)
+{
+	struct sigaction old = handle(SIGALRM, come_and_go, SA_RESTART);
+
+	(void)state;
+	for (volatile int how = 0; how < 2 * ENTRIES; how++) {
+		const struct itimerval once = {.it_value.tv_usec = 20000};
+		volatile int ep = ep_new();
+		struct subject s[3];
+		struct epoll_event ev[4];
+
+		handler_sub = subject_new(how & 1 ? KIND_EVENTFD : KIND_PIPE);
+		/* ThreadSanitizer runs handlers where it likes, also where none may jump. */
+		jumps = (how & 2) && !(SANITIZED == 2 && under_pollux());
+		ep_add(ep, handler_sub.fd, EPOLLIN, 9);
+		for (int i = 0; i < 3; i++) {
+			s[i] = subject_new(KIND_PIPE);
+			ep_add(ep, s[i].fd, EPOLLIN, (uint64_t)i + 1);
+		}
+		if (sigsetjmp(away, 1) == 0) {
+			assert_ok(setitimer(ITIMER_REAL, &once, NULL));
+			assert_errno(wait_by(how % ENTRIES, ep, ev, 4, SOON_MS, NULL), EINTR);
+		}
+		for (int i = 0; i < 3; i++)
+			subject_fill(&s[i]);
+		assert_int_equal(epoll_wait(ep, ev, 2, 0), 2);
+		assert_int_equal(ev[0].data.u64, 1);
+		assert_int_equal(ev[1].data.u64, 2);
+		assert_int_equal(epoll_wait(ep, ev, 4, 0), 3);
+		for (int i = 0; i < 3; i++) {
+			assert_int_equal(ev[i].data.u64, (2 + i) % 3 + 1);
+			subject_close(&s[i]);
+		}
+		subject_close(&handler_sub);
+		close(ep);
+	}
+	restore(SIGALRM, &old);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest ep_sig[] = {
@@ -789,6 +844,7 @@ int main(void)
 		EACH_WSET(EP_SIG_07_fatal_signal_ends_a_busy_thread),
 		EACH_WSET(EP_SIG_08_event_survives_eintr),
 		EACH_WSET(EP_SIG_08_event_made_by_the_handler_stays_queued),
+		cmocka_unit_test(EP_ORD_06_what_a_handler_took_back_takes_no_slot),
 	};
 
 	return run_group(ep_sig);

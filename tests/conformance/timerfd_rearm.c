@@ -905,6 +905,39 @@ static void EP_ARG_03_nor_does_it_take_the_place_of_others(void **state)
 	}
 }
 
+static void EP_ORD_06_nor_does_it_take_a_slot(void **state)
+{
+	(void)state;
+	for (int beside = 0; beside < 2; beside++) {
+		for (int room = 1; room < 4; room++) {
+			struct timed t = timed_new(0);
+			struct epoll_event ev[8];
+			struct subject s[3];
+			int efd = efd_new(0, 0);
+
+			if (beside)
+				ep_add(t.ep, efd, EPOLLIN, 9);
+			for (int i = 0; i < 3; i++) {
+				s[i] = subject_new(KIND_PIPE);
+				ep_add(t.ep, s[i].fd, EPOLLIN, (uint64_t)i + 1);
+			}
+			put_off_past(t.fd, HOUR_MS);
+			for (int i = 0; i < 3; i++)
+				subject_fill(&s[i]);
+			assert_int_equal(epoll_wait(t.ep, ev, room, 0), room);
+			for (int i = 0; i < room; i++)
+				assert_int_equal(ev[i].data.u64, i + 1);
+			assert_int_equal(epoll_wait(t.ep, ev, 8, 0), 3);
+			for (int i = 0; i < 3; i++)
+				assert_int_equal(ev[i].data.u64, (room + i) % 3 + 1);
+			for (int i = 0; i < 3; i++)
+				subject_close(&s[i]);
+			close(efd);
+			timed_close(&t);
+		}
+	}
+}
+
 static void *wait_bad(void *p)
 {
 	struct waiting *w = p;
@@ -1350,6 +1383,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(EP_ARG_02_an_expiry_before_the_time_is_no_event),
 		cmocka_unit_test(EP_ARG_02_nor_is_it_one_in_an_inner_epoll),
 		cmocka_unit_test(EP_ARG_03_nor_does_it_take_the_place_of_others),
+		cmocka_unit_test(EP_ORD_06_nor_does_it_take_a_slot),
 		cmocka_unit_test(EP_ARG_02_nor_to_who_has_slept_since_before),
 		cmocka_unit_test(EP_ORD_01_a_timer_comes_after_what_was_ready_before),
 		cmocka_unit_test(TFD_14_several_wait),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is about to expire in the kernel is set to what is wanted when a wait returns: no lazy timer
- * is forgotten by the time that says when to look.
+ * What is about to expire in the kernel is set to what is wanted when a wait begins or returns: no
+ * lazy timer is forgotten by the time that says when to look.
  *
  * Mirrors: src/posix/timer.c become_lazy, unmark, time_before, plx_timers_soon, each_lazy. Two
  * timers become lazy, and may again; two waits end.
