@@ -9,11 +9,13 @@
 
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <pthread.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/single_threaded.h>
 
 #include "base/inside.h"
+#include "base/sanitizer.h"
 #include "base/sys.h"
 #include "posix/uaccess.h"
 
@@ -32,6 +34,23 @@ static void number_gone(struct pollux_file *f)
 	if (f && f->kind == PLX_KIND_EPOLL && plx_load(&plx_file_front(f)->lent) &&
 	    plx_load(&f->refs) > 1)
 		plx_lent_lost();
+}
+
+/*
+ * ThreadSanitizer knows who has used a number; that it means something else from now on it learns
+ * by the close.
+ */
+static long close_seen(int fd)
+{
+	int state;
+	long r;
+
+	if (plx_likely(!plx_tsan_here()))
+		return plx_sys1(SYS_close, fd);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	r = plx_libc.close(fd) < 0 ? -errno : 0;
+	pthread_setcancelstate(state, NULL);
+	return r;
 }
 
 /* What the number meant comes back in *f, with its reference. */
@@ -58,7 +77,7 @@ static long close_number(int fd, struct pollux_file **f)
 	}
 	*f = plx_table_set(fd, NULL);
 	number_gone(*f);
-	r = plx_sys1(SYS_close, fd);
+	r = close_seen(fd);
 	plx_table_leave(locked);
 	return r;
 }

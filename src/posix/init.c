@@ -24,6 +24,7 @@ PLX_START_PAGE struct plx_libc plx_libc = {
 	.epoll_pwait2 = epoll_pwait2,
 	.ppoll = ppoll,
 	.pselect = pselect,
+	.close = close,
 };
 
 static const struct {

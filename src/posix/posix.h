@@ -44,6 +44,8 @@ struct plx_libc {
 	int (*ppoll)(struct pollfd *, nfds_t, const struct timespec *, const sigset_t *);
 	int (*pselect)(int, fd_set *, fd_set *, fd_set *, const struct timespec *,
 		       const sigset_t *);
+	/* Not a call that blocks, but one that the run-time of a sanitizer is to see. */
+	int (*close)(int);
 };
 extern struct plx_libc plx_libc;
 

@@ -61,6 +61,7 @@ static void take_libc(void)
 	plx_libc.epoll_pwait2 = plx_real.epoll_pwait2;
 	plx_libc.ppoll = plx_real.ppoll;
 	plx_libc.pselect = plx_real.pselect;
+	plx_libc.close = plx_real.close;
 }
 
 void plx_start(void)

@@ -6,7 +6,12 @@
  */
 #include "waiting.h"
 
+#include <sched.h>
 #include <spawn.h>
+
+#ifndef PLAIN_DROP_IN
+#define PLAIN_DROP_IN 0
+#endif
 
 #define DEPTH 24
 
@@ -216,6 +221,65 @@ static void ESCAPE_what_is_written_before_is_seen_after(void **state)
 	}
 }
 
+/* ---- numbers that are used again ---- */
+
+struct number {
+	int ep;
+	/* Neither orders anything. */
+	int closed, taken;
+};
+
+static void *number_wait(void *arg)
+{
+	struct number *n = arg;
+	struct epoll_event ev;
+
+	assert_int_equal(epoll_wait(n->ep, &ev, 1, -1), 1);
+	return NULL;
+}
+
+static void *number_main(void *arg)
+{
+	struct number *n = arg;
+	struct test_thread t;
+	int fds[2];
+
+	/* The kernel's, so that the kernel's wait is made on the very number. */
+	assert_ok(pipe(fds));
+	n->ep = ep_new();
+	assert_ok(ep_ctl(n->ep, EPOLL_CTL_ADD, fds[0], EPOLLIN, 5));
+	thread_start(&t, number_wait, n);
+	assert_true(thread_asleep(&t));
+	assert_int_equal(write(fds[1], "", 1), 1);
+	assert_true(thread_join(&t, SOON_MS));
+	close(n->ep);
+	__atomic_store_n(&n->closed, n->ep, __ATOMIC_RELAXED);
+	while (!__atomic_load_n(&n->taken, __ATOMIC_RELAXED))
+		sched_yield();
+	close(fds[0]);
+	close(fds[1]);
+	return NULL;
+}
+
+static void ESCAPE_a_number_means_something_new_after_its_close(void **state)
+{
+	struct number n = {.ep = -1};
+	pthread_t id;
+	int fd, number;
+
+	(void)state;
+	if (SANITIZED == 2 && !PLAIN_DROP_IN)
+		SKIP("a drop-in built for ThreadSanitizer closes numbers unseen");
+	assert_int_equal(pthread_create(&id, NULL, number_main, &n), 0);
+	while (!(number = __atomic_load_n(&n.closed, __ATOMIC_RELAXED)))
+		sched_yield();
+	fd = dup(STDERR_FILENO);
+	assert_int_equal(fd, number);
+	__atomic_store_n(&n.taken, 1, __ATOMIC_RELAXED);
+	assert_int_equal(pthread_join(id, NULL), 0);
+	close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest sanitized[] = {
@@ -223,6 +287,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(ESCAPE_cancelled_threads_end_whatever_they_sleep_in),
 		cmocka_unit_test(ESCAPE_threads_give_back_what_they_return),
 		cmocka_unit_test(ESCAPE_what_is_written_before_is_seen_after),
+		cmocka_unit_test(ESCAPE_a_number_means_something_new_after_its_close),
 	};
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
