@@ -760,8 +760,11 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 	if (poll_only) {
 		PLX_DELAY(wait_look);
 		n = kernel_look(w, w->epfd, w->ev, w->max, false);
-		/* The first in-process item, or lazy timer, may have come in between. */
-		if ((n <= 0 && n != -EFAULT) ||
+		/*
+		 * The first in-process item, or lazy timer, may have come in between. In a front
+		 * that is the kernel's an event that cannot be stored is the program's.
+		 */
+		if ((n <= 0 && (n != -EFAULT || plx_load_acq(&w->fr->spilled))) ||
 		    plx_likely(!plx_load_acq(&w->fr->inproc) && !plx_load(&w->fr->timer_mark)))
 			return n;
 		if (n == -EFAULT)

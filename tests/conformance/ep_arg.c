@@ -651,6 +651,45 @@ static void EP_ARG_08_libc_passes_the_size(void **state)
 	wset_close(&w);
 }
 
+struct forked {
+	int ep, go;
+};
+
+static int wait_in_the_child(void *arg)
+{
+	struct forked *f = arg;
+	struct pollfd p = {.fd = f->go, .events = POLLIN};
+
+	if (poll(&p, 1, SOON_MS) != 1)
+		return 1;
+	for (int i = 0; i < 2; i++) {
+		errno = 0;
+		if (epoll_wait(f->ep, (void *)hole, 64, 0) != -1 || errno != EFAULT)
+			return 2;
+	}
+	return ep_one(f->ep, EPOLLIN, 6) ? 0 : 3;
+}
+
+/* What the parent adds after a fork the child waits for, too (EP-KEY-09). */
+static void EP_ARG_02_what_was_added_after_a_fork(void **state)
+{
+	struct forked f = {.ep = ep_new(), .go = efd_new(0, 0)};
+	int fd = efd_new(0, 0), ready = efd_new(1, 0);
+	pid_t pid;
+
+	(void)state;
+	assert_ok(ep_ctl(f.ep, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLET, 5));
+	assert_ok(ep_ctl(f.ep, EPOLL_CTL_DEL, fd, 0, 0));
+	pid = child_start(wait_in_the_child, &f);
+	assert_ok(ep_ctl(f.ep, EPOLL_CTL_ADD, ready, EPOLLIN | EPOLLET, 6));
+	efd_add(f.go, 1);
+	assert_int_equal(child_end(pid), 0);
+	close(f.ep);
+	close(f.go);
+	close(fd);
+	close(ready);
+}
+
 int main(void)
 {
 	static int no = 0, yes = 1;
@@ -667,6 +706,7 @@ int main(void)
 		cmocka_unit_test_prestate(EP_ARG_02_what_a_sleeper_left_is_no_event, &no),
 		{"EP_ORD_06_what_a_sleeper_left_takes_no_slot",
 		 EP_ARG_02_what_a_sleeper_left_is_no_event, NULL, NULL, &yes},
+		cmocka_unit_test(EP_ARG_02_what_was_added_after_a_fork),
 		EACH_FLAT_WSET(EP_ARG_03_nothing_stored_gives_efault),
 		EACH_FLAT_WSET(EP_ARG_03_part_stored_is_returned),
 		cmocka_unit_test(EP_ARG_03_long_array_ends_in_a_hole),
