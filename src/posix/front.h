@@ -27,6 +27,8 @@
  *   soon      atomic; none of them expires in the kernel before this time
  *   timer_mark  the upper bits of the data by which the kernel knows them; 0: none so far
  *   timers    set once: all waits know the mark, or will be seen as sleepers
+ *   unseen    atomic; counts the timers that may be left on the kernel's ready list (timer.c)
+ *   seen      atomic; what unseen was before the kernel looked through the whole list
  *   doorbell, kfd  hidden descriptors; kfd is a duplicate of the epoll itself, so
  *             that a wait outlives the program's close of its number (EP-WAIT-05)
  */
@@ -62,6 +64,8 @@ struct plx_front {
 	int64_t soon;
 	uint64_t timer_mark;
 	uint32_t timers;
+	uint64_t unseen;
+	uint64_t seen;
 	uint64_t scanned;
 };
 
@@ -140,6 +144,12 @@ static inline bool plx_timer_marked(struct plx_front *fr, uint64_t data)
 	uint64_t mark = plx_load(&fr->timer_mark);
 
 	return mark && (data ^ mark) < PLX_TIMER_FDS;
+}
+
+/* Some timer is to know whether the kernel's ready list has been looked through. */
+static inline bool plx_timers_unseen(struct plx_front *fr)
+{
+	return plx_load(&fr->unseen) != plx_load(&fr->seen);
 }
 
 /*

@@ -19,8 +19,10 @@
  *   fr        atomic: the front that it is lazy in, or NULL
  *   gone      atomic, set once: the kernel's alone, or closed
  *   armed     when the kernel's timer expires: while lazy, and while `known`
- *   disarmed  the last setting was to never
+ *   disarmed  the last setting was to never, or there was none
  *   unkept    it would be lazy if its front had a descriptor of its own
+ *   stale     it may be on the kernel's ready list since an expiry that is over, though not ready
+ *   asked     front.unseen when that was said there; 0: it has not been
  *   want, interval   what the program has set, while lazy; before that the same as the kernel
  *
  * Argument. (1) Never too early: an event of a lazy timer is never given out as it is, and a read
@@ -40,7 +42,13 @@
  * Otherwise it is at the end of what is ready, as if the interrupt of the timer had come late, and
  * nobody has looked at the timer before. What is about to expire in the kernel is made true when a
  * wait returns, so that this takes a program that does not look at its epoll for NEAR. (4) Its
- * kernel's expiry takes no slot of a wait that began later: that begins by making it true.
+ * kernel's expiry takes no slot of a wait that began later: that begins by making it true. (5) A
+ * timer that was ready once and is not any more stays on the kernel's ready list until the kernel
+ * comes by, and an expiry before that leaves it at its old place. So no timer becomes lazy before
+ * it is known to be off the list: after it was set it adds to `unseen`; a wait reads that before
+ * the kernel looks, and if the kernel has had room for more, so that it has looked through the
+ * whole list, the wait stores what it has read to `seen`. The model is
+ * tests/model/timer_place.pml.
  */
 #include "posix/front.h"
 
@@ -75,6 +83,8 @@ struct plx_timer {
 	bool known;
 	bool disarmed;
 	bool unkept;
+	bool stale;
+	uint64_t asked;
 	int64_t want, interval, armed;
 	/* The registration, if there is one: in the front of this id. */
 	uint64_t epid;
@@ -126,6 +136,7 @@ long plx_px_timerfd_create(int clock, int flags)
 	pollux_file_init(&t->file, &timer_ops);
 	t->file.kind = PLX_KIND_TIMER;
 	t->nonblock = flags & TFD_NONBLOCK;
+	t->disarmed = true;
 	t->row_needed = ROW_FIRST;
 	locked = plx_table_enter();
 	fd = plx_sys2(SYS_timerfd_create, clock, flags);
@@ -297,7 +308,32 @@ static __attribute__((noinline)) void keep_front(int epfd, uint64_t epid)
 		pollux_file_put(ef);
 }
 
-/* What the kernel's timer is set to is known, and not soon. */
+/* It may have been ready until now. */
+static void gets_stale(struct plx_timer *t)
+{
+	t->stale = true;
+	t->asked = 0;
+}
+
+/* After the kernel has made it unready: the next looks are to say that they have come by. */
+static void ask(struct plx_timer *t, struct plx_front *fr)
+{
+	if (plx_likely(!t->stale) || t->asked)
+		return;
+	PLX_DELAY(timer_before_ask);
+	/* Partners: collect_kernel, of which one that reads this looks after the setting. */
+	t->asked = plx_xadd(&fr->unseen, 1) + 1;
+}
+
+/* Whether it is on the list only if it is ready. */
+static bool not_stale(struct plx_timer *t, struct plx_front *fr)
+{
+	if (plx_unlikely(t->stale) && t->asked && plx_load_acq(&fr->seen) >= t->asked)
+		t->stale = false;
+	return !t->stale;
+}
+
+/* What the kernel's timer is set to is known, and not soon; it is not on the ready list. */
 static bool become_lazy(struct plx_timer *t, struct plx_front *fr)
 {
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
@@ -415,6 +451,7 @@ static long set_lazy(struct plx_timer *t, int flags, const struct itimerspec *sp
 	/* Expired, though nobody has seen it: the kernel is to tell what was left. */
 	if (!running) {
 		make_true(t, false);
+		gets_stale(t);
 		return kernel_told(t, false, flags, spec, old);
 	}
 	r = kernel_told(t, t->saved >= WORTH, flags, spec, NULL);
@@ -426,10 +463,11 @@ static long set_true(struct plx_timer *t, int flags, const struct itimerspec *sp
 		     struct itimerspec *old)
 {
 	struct plx_front *fr = t->row >= t->row_needed ? front_of(t) : NULL;
+	int64_t armed = t->known ? t->armed : 0;
 	bool was_disarmed = t->disarmed;
 	long r;
 
-	if (fr && t->known) {
+	if (fr && t->known && not_stale(t, fr)) {
 		struct setting s = setting_of(flags, spec);
 		int64_t now = plx_now_ns();
 
@@ -442,11 +480,17 @@ static long set_true(struct plx_timer *t, int flags, const struct itimerspec *sp
 	r = kernel_told(t, fr, flags, spec, old);
 	if (r == 0 && (old->it_value.tv_sec || old->it_value.tv_nsec)) {
 		t->row++;
+		/* With an interval it may have expired all the same. */
+		if ((old->it_interval.tv_sec || old->it_interval.tv_nsec) && plx_now_ns() >= armed)
+			gets_stale(t);
 	} else if (r < 0 || !was_disarmed) {
 		/* It had expired. */
 		t->row = 0;
 		t->known = false;
+		gets_stale(t);
 	}
+	if (fr)
+		ask(t, fr);
 	return r;
 }
 
@@ -573,6 +617,7 @@ long plx_timer_ctl(struct pollux_file *f, struct plx_front *fr, int epfd, int op
 		if (r == 0 && op == EPOLL_CTL_ADD) {
 			t->epid = fr->id;
 			t->epfd = epfd;
+			t->stale = false;
 		} else if (r == 0 && op == EPOLL_CTL_DEL && t->epid == fr->id) {
 			t->epid = 0;
 		}

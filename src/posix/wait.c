@@ -368,6 +368,7 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 	int room = w->max - n;
 	struct epoll_event *buf, *user = w->ev + n;
 	bool taken = false;
+	uint64_t unseen;
 	int fd, got, kept;
 
 	/* Nothing but the doorbell is there: one slot is enough to be woken. */
@@ -384,6 +385,8 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 		buf = user;
 	for (;;) {
 		plx_stat(PLX_STAT_MADE);
+		/* Partner: ask in timer.c. With n events before, it may not have been asked. */
+		unseen = plx_load_acq(&w->fr->unseen);
 		fd = wait_fd(w);
 		PLX_DELAY(wait_before_kernel);
 		if (block)
@@ -399,6 +402,9 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 			taken = true;
 			continue;
 		}
+		if (plx_unlikely(unseen != plx_load(&w->fr->seen)) && got < (room ? room : 1) &&
+		    (got > 0 || (!got && !n)))
+			plx_store_rel(&w->fr->seen, unseen);
 		if (got <= 0) {
 			/* In an earlier turn. */
 			if (taken)
@@ -470,7 +476,7 @@ static bool sleeps_at_once(struct waiter *w)
 	uint32_t direct = plx_load(&w->fr->direct);
 	enum plx_spin_how how;
 
-	if (!plx_load(&w->fr->nkernel) || !plx_ready_empty(ep))
+	if (!plx_load(&w->fr->nkernel) || !plx_ready_empty(ep) || plx_timers_unseen(w->fr))
 		return false;
 	if (__libc_single_threaded)
 		return true;
@@ -703,7 +709,9 @@ static __attribute__((noinline)) long wait_hit(struct waiter *w)
 
 /*
  * The same where there are no in-process items, but timers that may be lazy. Their events pass
- * through a buffer of our own, too; one sleep follows another while nothing else comes.
+ * through a buffer of our own, too; one sleep follows another while nothing else comes. If a timer
+ * is to know that the list has been looked through, a look comes first: it says so if there is
+ * nothing, and a sleep with room for few that is ended by an event does not.
  */
 static __attribute__((noinline)) long wait_timers(struct waiter *w, const struct timespec *timeout,
 						  bool poll_only)
@@ -711,11 +719,12 @@ static __attribute__((noinline)) long wait_timers(struct waiter *w, const struct
 	w->timeout = timeout;
 	timers_enter(w);
 	for (;;) {
+		bool sleeps = !poll_only && !plx_timers_unseen(w->fr);
 		uint32_t handlers = plx_inside.handlers;
 		int n;
 
 		w->swallowed = false;
-		if (!poll_only) {
+		if (sleeps) {
 			w->announced = true;
 			plx_xadd(&w->fr->ep->sleepers, 1);
 			plx_mb_after_rmw();
@@ -726,8 +735,9 @@ static __attribute__((noinline)) long wait_timers(struct waiter *w, const struct
 			w->timeout = NULL;
 			return wait_mixed(w, poll_only);
 		}
-		n = collect_kernel(w, 0, !poll_only);
-		w->timeout = NULL;
+		n = collect_kernel(w, 0, sleeps);
+		if (sleeps)
+			w->timeout = NULL;
 		if (w->announced && n < 0)
 			waiter_leave(w);
 		else if (w->announced)
@@ -739,6 +749,8 @@ static __attribute__((noinline)) long wait_timers(struct waiter *w, const struct
 		}
 		if (n)
 			return n;
+		if (!sleeps && !poll_only)
+			continue;
 		/* The first in-process item may have come while this thread slept. */
 		if (!w->swallowed && !plx_load_acq(&w->fr->inproc))
 			return 0;

@@ -1013,6 +1013,46 @@ static void EP_ORD_01_a_timer_comes_after_what_was_ready_before(void **state)
 	}
 }
 
+/*
+ * An item that is on the ready list and not ready any more keeps its place until somebody comes by:
+ * nobody does (0), a wait looks through the whole list (1), or through what is before it (2).
+ */
+static void EP_ORD_02_a_timer_that_is_set_again_keeps_its_place(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 6; i++) {
+		struct timed t = timed_new(0);
+		struct subject s = subject_new(KIND_PIPE);
+		struct pollfd p = {.fd = t.fd, .events = POLLIN};
+		int efd = efd_new(0, 0), how = i / 2;
+		struct epoll_event ev[8];
+
+		if (i & 1)
+			ep_add(t.ep, efd, EPOLLIN, 9);
+		ep_add(t.ep, s.fd, EPOLLIN, 1);
+		set(t.fd, 1);
+		assert_int_equal(epoll_wait(t.ep, ev, 8, SOON_MS), 1);
+		subject_fill(&s);
+		if (how == 2) {
+			assert_int_equal(epoll_wait(t.ep, ev, 1, 0), 1);
+			assert_int_equal(ev[0].data.u64, 7);
+		}
+		put_off_from(t.fd, HOUR_MS, HOUR_MS);
+		if (how) {
+			assert_int_equal(epoll_wait(t.ep, ev, how == 1 ? 8 : 1, 0), 1);
+			assert_int_equal(ev[0].data.u64, 1);
+		}
+		put_off_past(t.fd, FIRST_MS + 20);
+		assert_int_equal(poll(&p, 1, SOON_MS), 1);
+		assert_int_equal(epoll_wait(t.ep, ev, 8, 0), 2);
+		assert_int_equal(ev[0].data.u64, how == 1 ? 1 : 7);
+		assert_int_equal(ev[1].data.u64, how == 1 ? 7 : 1);
+		subject_close(&s);
+		close(efd);
+		timed_close(&t);
+	}
+}
+
 static void *wait_once(void *p)
 {
 	struct waiting *w = p;
@@ -1386,6 +1426,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(EP_ORD_06_nor_does_it_take_a_slot),
 		cmocka_unit_test(EP_ARG_02_nor_to_who_has_slept_since_before),
 		cmocka_unit_test(EP_ORD_01_a_timer_comes_after_what_was_ready_before),
+		cmocka_unit_test(EP_ORD_02_a_timer_that_is_set_again_keeps_its_place),
 		cmocka_unit_test(TFD_14_several_wait),
 		cmocka_unit_test(TFD_07_set_while_somebody_waits),
 		cmocka_unit_test(TFD_07_moved_while_others_wait),

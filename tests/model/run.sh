@@ -136,6 +136,13 @@ timer_soon_no_barrier broken timer_soon -DBROKEN_NO_SOON_BARRIER
 timer_soon_no_locked broken timer_soon -DBROKEN_NO_LOCKED
 timer_soon_no_put_back broken timer_soon -DBROKEN_NO_PUT_BACK
 timer_soon_back_late broken timer_soon -DBROKEN_BACK_LATE
+timer_place ok timer_place
+timer_place_ask_first broken timer_place -DBROKEN_ASK_FIRST
+timer_place_read_late broken timer_place -DBROKEN_READ_LATE
+timer_place_few broken timer_place -DBROKEN_FEW
+timer_place_not_looked broken timer_place -DBROKEN_NOT_LOOKED
+timer_place_no_renew broken timer_place -DBROKEN_NO_RENEW
+timer_place_not_asked broken timer_place -DBROKEN_NOT_ASKED
 lent ok lent
 lent_no_return_barrier broken lent -DBROKEN_NO_RETURN_BARRIER
 lent_no_never_barrier broken lent -DBROKEN_NO_NEVER_BARRIER
