@@ -158,9 +158,6 @@ static int ctl_add(struct pollux_ep *ep, struct pollux_file *f, int key, uint32_
 	bool full = is_ep;
 	int r = 0;
 
-	/* The table answers without the list, but the new item will be in front of it. */
-	if (plx_unlikely(plx_load(&f->index)))
-		__builtin_prefetch(plx_load(&f->watches), 1);
 	if (!full) {
 		plx_lock(&ep->mtx, PLX_RANK_EP);
 		full = plx_load(&ep->file.watches) ||

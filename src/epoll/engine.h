@@ -15,7 +15,7 @@
  *   pollux_file.flags      set under file.lock, cleared by the remover of the primary item
  *   pollux_file.index      file.lock; anybody may ask whether there is one
  *   plx_watch.next         changed under file.lock, read under RCU
- *   plx_watch.pprev        file.lock
+ *   plx_watch.pprev        file.lock; of an item void while the index has the order (index.c)
  *   plx_watch.events       changed under ep.mtx, read by wakers without it
  *   plx_epitem.mark        set as the item is linked, constant
  *   plx_epitem.pops        written under ep.mtx, read by wakers
@@ -205,6 +205,9 @@ void plx_item_link(struct pollux_file *f, struct plx_epitem *item);
 void plx_watch_unlink(struct pollux_file *f, struct plx_watch *w);
 /* Takes an item off; producers have to be told by a change of EPOCH in its mark. */
 void plx_item_unlink(struct plx_epitem *item);
+/* file.lock held, or the last reference has gone: the list of a file that has no row (index.c). */
+void plx_list_link(struct pollux_file *f, struct plx_watch *w);
+void plx_list_unlink(struct plx_watch *w);
 /* Invalidates what producers may have concluded about f: EPOCH moves, QUIET goes. */
 void plx_file_bump(struct pollux_file *f);
 /* pollux_file_wake after a read-modify-write, which orders what follows on x86. */
@@ -222,7 +225,7 @@ static inline bool plx_file_dying(struct pollux_file *f)
 	return plx_load(&f->refs) == 0;
 }
 
-/* --- index.c: a table beside the list of a file with many watches --------------------- */
+/* --- index.c: beside the list of a file with many watches ------------------------------- */
 
 /*
  * A lookup that walked past so many makes an index. In a large epoll, whose items are in
@@ -234,9 +237,9 @@ static inline bool plx_file_dying(struct pollux_file *f)
 
 /* Makes it, if there is memory. */
 void plx_index_make(struct pollux_file *f);
-/* file.lock held, f has an index: the item has been linked, or unlinked. */
-void plx_index_add(struct pollux_file *f, struct plx_epitem *item);
-void plx_index_remove(struct pollux_file *f, const struct plx_epitem *item);
+/* file.lock held, f has an index: the same as plx_list_link and plx_list_unlink, of an item. */
+void plx_index_link(struct pollux_file *f, struct plx_watch *w);
+void plx_index_unlink(struct pollux_file *f, struct plx_epitem *item);
 /* file.lock held, or the last reference has gone. */
 void plx_index_drop(struct pollux_file *f);
 /* ep.mtx held: false if there is no index; else *found is the item, or NULL. */

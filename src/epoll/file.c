@@ -97,26 +97,10 @@ static void ep_unquiet(struct pollux_ep *ep)
 	plx_unlock(&ep->mtx, PLX_RANK_EP);
 }
 
-/*
- * Nothing that a producer has concluded is made wrong by the first watch of a list: where it
- * has seen no watch it sets neither QUEUED nor QUIET, and a former first one moved EPOCH
- * when it left.
- */
-static void watch_link(struct pollux_file *f, struct plx_watch *w, struct plx_epitem *item)
+void plx_list_link(struct pollux_file *f, struct plx_watch *w)
 {
 	struct plx_watch **at = &f->watches;
-	bool alone;
 
-	plx_lock(&f->lock, PLX_RANK_FILE);
-	alone = !*at;
-	if (item) {
-		/* Acquired: the former primary item has given the mark back. */
-		item->mark = &item->own_mark;
-		if (!(plx_load_acq(&f->flags) & PLX_FILE_HAS_PRIMARY)) {
-			plx_store(&f->flags, PLX_FILE_HAS_PRIMARY);
-			item->mark = &f->word;
-		}
-	}
 	if (w->place == PLX_WATCH_EXCLUSIVE || w->place == PLX_WATCH_TAIL)
 		while (*at)
 			at = &(*at)->next;
@@ -125,8 +109,39 @@ static void watch_link(struct pollux_file *f, struct plx_watch *w, struct plx_ep
 	if (w->next)
 		w->next->pprev = &w->next;
 	plx_store_rel(at, w);
-	if (item && plx_unlikely(f->index))
-		plx_index_add(f, item);
+}
+
+void plx_list_unlink(struct plx_watch *w)
+{
+	/* w->next stays: a waker that stands on w walks on from it. */
+	plx_store_rel(w->pprev, w->next);
+	if (w->next)
+		w->next->pprev = w->pprev;
+}
+
+/*
+ * Nothing that a producer has concluded is made wrong by the first watch of a list: where it
+ * has seen no watch it sets neither QUEUED nor QUIET, and a former first one moved EPOCH
+ * when it left.
+ */
+static void watch_link(struct pollux_file *f, struct plx_watch *w, struct plx_epitem *item)
+{
+	bool alone;
+
+	plx_lock(&f->lock, PLX_RANK_FILE);
+	alone = !f->watches;
+	if (item) {
+		/* Acquired: the former primary item has given the mark back. */
+		item->mark = &item->own_mark;
+		if (!(plx_load_acq(&f->flags) & PLX_FILE_HAS_PRIMARY)) {
+			plx_store(&f->flags, PLX_FILE_HAS_PRIMARY);
+			item->mark = &f->word;
+		}
+	}
+	if (plx_unlikely(f->index))
+		plx_index_link(f, w);
+	else
+		plx_list_link(f, w);
 	plx_unlock(&f->lock, PLX_RANK_FILE);
 	if (!alone)
 		plx_file_bump(f);
@@ -144,19 +159,10 @@ void plx_item_link(struct pollux_file *f, struct plx_epitem *item)
 	watch_link(f, &item->w, item);
 }
 
-static void watch_take(struct plx_watch *w)
-{
-	/* w->next stays: a waker that stands on w walks on from it. */
-	plx_store_rel(w->pprev, w->next);
-	if (w->next)
-		w->next->pprev = w->pprev;
-	w->pprev = NULL;
-}
-
 void plx_watch_unlink(struct pollux_file *f, struct plx_watch *w)
 {
 	plx_lock(&f->lock, PLX_RANK_FILE);
-	watch_take(w);
+	plx_list_unlink(w);
 	plx_unlock(&f->lock, PLX_RANK_FILE);
 	plx_file_bump(f);
 }
@@ -167,13 +173,14 @@ void plx_item_unlink(struct plx_epitem *item)
 
 	/* Nobody else changes the list of a dying file: that takes a reference. */
 	if (plx_file_dying(f)) {
-		watch_take(&item->w);
+		plx_list_unlink(&item->w);
 		return;
 	}
 	plx_lock(&f->lock, PLX_RANK_FILE);
-	watch_take(&item->w);
 	if (plx_unlikely(f->index))
-		plx_index_remove(f, item);
+		plx_index_unlink(f, item);
+	else
+		plx_list_unlink(&item->w);
 	plx_unlock(&f->lock, PLX_RANK_FILE);
 }
 

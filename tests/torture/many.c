@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * One file in the epolls of many threads: what each of them adds, finds and deletes is its own,
- * while the table beside the file's list is made, grows and goes under all of them.
+ * while the index beside the file's list is made, grows and goes under all of them.
  */
 #include "torture.h"
 
@@ -91,10 +91,115 @@ static void each_thread_finds_its_own(void **state)
 	obj_put(file);
 }
 
+#define FEW_THREADS 4
+#define FEW_KEYS 3
+
+static unsigned long told, rows;
+
+/* A wake of its own finds all that this thread has there, whatever the others change. */
+static void few_told(struct pollux_ep *ep, const bool *there)
+{
+	struct epoll_event ev[4 * FEW_KEYS];
+	bool got[FEW_KEYS] = {false};
+	int n;
+
+	pollux_file_wake(&file->file, EPOLLIN);
+	n = pollux_ep_wait(ep, ev, 4 * FEW_KEYS, 0);
+	check(n >= 0);
+	for (int i = 0; i < n; i++)
+		got[ev[i].data.u64] = true;
+	check(!memcmp(got, there, sizeof(got)));
+	atomic_add(&told, 1);
+}
+
+static void few_changer(struct thread *t)
+{
+	struct pollux_ep *ep = ep_new();
+	struct obj *rest = obj_new(0);
+	bool there[FEW_KEYS] = {false};
+	uint32_t seed = (uint32_t)(uintptr_t)t->arg;
+
+	for (int k = 0; k < PLX_INDEX_LARGE; k++)
+		ep_add(ep, &rest->file, k, EPOLLIN, 0);
+	while (!stopping()) {
+		uint32_t r = rnd(&seed);
+		int k = (int)(r % FEW_KEYS);
+
+		if (r & 64) {
+			check(ep_ctl(ep, EPOLL_CTL_ADD, &file->file, k,
+				     EPOLLIN | (r & 128 ? EPOLLEXCLUSIVE : EPOLLET),
+				     (uint64_t)k) == (there[k] ? -EEXIST : 0));
+			there[k] = true;
+		} else {
+			check(ep_del(ep, &file->file, k) == (there[k] ? 0 : -ENOENT));
+			there[k] = false;
+		}
+		atomic_add(&changes, 1);
+		if (r & 256)
+			few_told(ep, there);
+	}
+	for (int k = 0; k < FEW_KEYS; k++)
+		check(ep_del(ep, &file->file, k) == (there[k] ? 0 : -ENOENT));
+	ep_put(ep);
+	obj_put(rest);
+}
+
+static bool nobody(struct plx_watch *w, uint32_t key)
+{
+	(void)w;
+	(void)key;
+	return false;
+}
+
+/* Those who sleep on the file are in the list, too, and in no row. */
+static void few_sleeper(struct thread *t)
+{
+	(void)t;
+	while (!stopping()) {
+		for (int tail = 0; tail < 2; tail++) {
+			struct plx_watch w = {.call = nobody};
+
+			w.place = tail ? PLX_WATCH_TAIL : PLX_WATCH_POLLER;
+			plx_watch_link(&file->file, &w);
+			sched_yield();
+			plx_watch_unlink(&file->file, &w);
+			plx_rcu_synchronize();
+		}
+		for (int i = 0; i < 50 && !stopping(); i++) {
+			atomic_add(&rows, (unsigned long)has_table());
+			sched_yield();
+		}
+	}
+}
+
+/* In large epolls a few watches have an index, which comes, grows and goes all the time. */
+static void each_thread_is_told_of_its_own(void **state)
+{
+	struct thread t[FEW_THREADS + 1];
+	int64_t start = now_ns();
+
+	(void)state;
+	torture_begin();
+	file = obj_new(EPOLLIN);
+	changes = 0;
+	for (uintptr_t i = 0; i < FEW_THREADS; i++)
+		thread_start(&t[i], few_changer, (void *)(i + 1));
+	thread_start(&t[FEW_THREADS], few_sleeper, NULL);
+	while (torture_until(start, atomic_get(&told) > 100 && atomic_get(&rows)))
+		sched_yield();
+	torture_end(t, FEW_THREADS + 1);
+	print_message("%lu changes, %lu times told, %lu times an index\n", changes, told, rows);
+	assert_true(told > 0 && rows > 0);
+	assert_int_equal(pollux_ep_watches(), 0);
+	assert_false(has_table());
+	obj_put(file);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(each_thread_finds_its_own),
+		TEST(each_thread_is_told_of_its_own),
 	};
 
 	return RUN(tests);
