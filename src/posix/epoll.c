@@ -323,6 +323,8 @@ static long ctl_inproc(struct plx_front *fr, int epfd, int op, struct pollux_fil
 		return plx_px_epoll_ctl(epfd, op, fd, ev);
 	}
 	r = pollux_ep_ctl(fr->ep, op, f, fd, &copy);
+	if (op == EPOLL_CTL_ADD)
+		plx_table_hint(fd, plx_load(&f->index));
 	plx_mb();
 	if (plx_likely(!plx_file_gone(f) && !plx_load_acq(&fr->spilled)))
 		return r;
@@ -360,6 +362,7 @@ static bool ctl_files(int epfd, int op, int fd, struct pollux_file **ef, struct 
 	struct pollux_file *raw;
 	bool ours = true;
 
+	plx_table_prefetch(fd);
 	plx_rcu_read_lock();
 	*ef = plx_table_peek(epfd);
 	raw = plx_table_raw(fd);

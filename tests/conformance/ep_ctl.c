@@ -508,6 +508,54 @@ static void EP_CTL_09_reused_number_is_not_registered(enum kind kind)
 }
 KIND_TESTS(EP_CTL_09_reused_number_is_not_registered)
 
+/* A number that is watched by many epolls, and high enough for a table of its own. */
+static void EP_CTL_09_a_high_number_in_many_epolls(void **state)
+{
+	enum { HIGH = 1100, EPS = 24 };
+	struct rlimit lim, old;
+	int ep[EPS], other;
+
+	(void)state;
+	assert_ok(getrlimit(RLIMIT_NOFILE, &old));
+	if (old.rlim_max <= HIGH)
+		skip();
+	lim = old;
+	lim.rlim_cur = old.rlim_cur <= HIGH ? HIGH + 1 : old.rlim_cur;
+	assert_ok(setrlimit(RLIMIT_NOFILE, &lim));
+	for (int e = 0; e < EPS; e++)
+		ep[e] = ep_new();
+	for (int round = 0; round < 2; round++) {
+		int fd = efd_new(1, EFD_NONBLOCK | EFD_CLOEXEC);
+
+		assert_ok(dup3(fd, HIGH, O_CLOEXEC));
+		close(fd);
+		for (int e = 0; e < EPS; e++) {
+			ep_add(ep[e], HIGH, EPOLLIN, (uint64_t)e);
+			assert_errno(ep_ctl(ep[e], EPOLL_CTL_ADD, HIGH, EPOLLIN, 0), EEXIST);
+			assert_true(ep_one(ep[e], EPOLLIN, (uint64_t)e));
+		}
+		for (int e = 0; e < EPS; e += 2) {
+			assert_ok(epoll_ctl(ep[e], EPOLL_CTL_DEL, HIGH, NULL));
+			assert_errno(epoll_ctl(ep[e], EPOLL_CTL_DEL, HIGH, NULL), ENOENT);
+			ep_add(ep[e], HIGH, EPOLLIN, 99);
+			assert_true(ep_one(ep[e], EPOLLIN, 99));
+		}
+		/* Another file gets the number, with no watch, then with one. */
+		other = efd_new(1, EFD_NONBLOCK | EFD_CLOEXEC);
+		assert_ok(dup3(other, HIGH, O_CLOEXEC));
+		for (int e = 0; e < EPS; e++)
+			assert_errno(epoll_ctl(ep[e], EPOLL_CTL_DEL, HIGH, NULL), ENOENT);
+		ep_add(ep[0], HIGH, EPOLLIN, 7);
+		assert_true(ep_one(ep[0], EPOLLIN, 7));
+		close(other);
+		close(HIGH);
+		assert_errno(epoll_ctl(ep[0], EPOLL_CTL_DEL, HIGH, NULL), EBADF);
+	}
+	for (int e = 0; e < EPS; e++)
+		close(ep[e]);
+	assert_ok(setrlimit(RLIMIT_NOFILE, &old));
+}
+
 static void EP_CTL_09_mod_of_exclusive_item_is_einval(enum kind kind)
 {
 	struct subject s = subject_new(kind);
@@ -846,6 +894,7 @@ int main(void)
 		kind_unit_tests(EP_CTL_09_eexist_leaves_the_item),
 		kind_unit_tests(EP_CTL_09_enoent),
 		kind_unit_tests(EP_CTL_09_reused_number_is_not_registered),
+		cmocka_unit_test(EP_CTL_09_a_high_number_in_many_epolls),
 		kind_unit_tests(EP_CTL_09_mod_of_exclusive_item_is_einval),
 		kind_unit_tests(EP_CTL_09_unknown_op_is_einval),
 		kind_unit_tests(EP_CTL_10_path_limit_leaves_nothing_behind),
