@@ -325,7 +325,8 @@ static long ctl_inproc(struct plx_front *fr, int epfd, int op, struct pollux_fil
 	r = pollux_ep_ctl(fr->ep, op, f, fd, &copy);
 	if (op == EPOLL_CTL_ADD)
 		plx_table_hint(fd, plx_load(&f->index));
-	plx_mb();
+	/* The release of ep.mtx was a read-modify-write; without it nothing has changed. */
+	plx_mb_after_rmw();
 	if (plx_likely(!plx_file_gone(f) && !plx_load_acq(&fr->spilled)))
 		return r;
 	/*
