@@ -136,6 +136,10 @@ timer_soon_no_barrier broken timer_soon -DBROKEN_NO_SOON_BARRIER
 timer_soon_no_locked broken timer_soon -DBROKEN_NO_LOCKED
 timer_soon_no_put_back broken timer_soon -DBROKEN_NO_PUT_BACK
 timer_soon_back_late broken timer_soon -DBROKEN_BACK_LATE
+timer_soon_begin ok timer_soon -DBEGIN
+timer_soon_no_begin broken timer_soon -DBEGIN -DBROKEN_NO_BEGIN
+timer_soon_count_ends broken timer_soon -DBEGIN -DBROKEN_COUNT_ENDS
+timer_soon_begin_no_put_back broken timer_soon -DBEGIN -DBROKEN_NO_PUT_BACK
 timer_place ok timer_place
 timer_place_ask_first broken timer_place -DBROKEN_ASK_FIRST
 timer_place_read_late broken timer_place -DBROKEN_READ_LATE

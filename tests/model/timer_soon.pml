@@ -4,10 +4,13 @@
  * lazy timer is forgotten by the time that says when to look.
  *
  * Mirrors: src/posix/timer.c become_lazy, unmark, time_before, plx_timers_soon, each_lazy. Two
- * timers become lazy, and may again; two waits end.
+ * timers become lazy, and may again; two waits end. With -DBEGIN two waits begin and end that are
+ * counted (timers_enter and waiter_done in src/posix/wait.c), of which one is there at a time: else
+ * there are no lazy timers any more.
  *
  * Checked: when nobody is on the way, the front's `soon` is not later than the kernel's time of any
- * timer that is lazy.
+ * timer that is lazy. With -DBEGIN: when a wait has begun, no timer is lazy that was so before and
+ * has expired in the kernel by then; its event would take a slot.
  *
  * Weak memory: the store that says that a timer is lazy, and the one that takes `soon` back, wait in
  * store buffers; full barriers, and locked steps where the order counts (the change of soon by a
@@ -15,7 +18,8 @@
  *
  * Broken variants: NO_SOON_BARRIER (none after soon was taken back), NO_LOCKED (soon is changed before
  * the timer is seen to be lazy), NO_PUT_BACK (a timer that is found and is not due is left out),
- * BACK_LATE (soon is taken back after the look).
+ * BACK_LATE (soon is taken back after the look); with -DBEGIN: NO_BEGIN (nothing is done when a wait
+ * begins), COUNT_ENDS (a wait is not counted any more when it looks at its end), and NO_PUT_BACK.
  */
 #define TIMERS 2
 #define MAX 9
@@ -27,6 +31,12 @@ byte armed[TIMERS];
 byte soon = MAX;
 bit back_b[2];
 byte busy;
+#ifdef BEGIN
+bit counted;
+/* Ghosts: it has become lazy, and all of that is over; how often. */
+bit settled[TIMERS];
+byte times[TIMERS];
+#endif
 
 active proctype memory()
 {
@@ -64,7 +74,11 @@ proctype setter(bit i)
 			:: armed[i] = 1
 			:: armed[i] = 3
 			fi;
+#ifdef BEGIN
+			d_step { is[i] = 1; times[i]++ };
+#else
 			is[i] = 1;
+#endif
 			lazy_b[i] = 1;
 #ifndef BROKEN_NO_LOCKED
 			!lazy_b[i];
@@ -75,6 +89,9 @@ proctype setter(bit i)
 			:: true		/* some word of the others speaks against it */
 				-> lazy[i] = 0; is[i] = 0
 			:: true
+#ifdef BEGIN
+				-> settled[i] = 1
+#endif
 			fi
 		:: else
 		fi;
@@ -89,7 +106,12 @@ inline look(i)
 	:: lazy[i] ->
 		atomic { !lock[i] -> lock[i] = 1 };
 		if
-		:: is[i] && armed[i] <= until -> lazy[i] = 0; is[i] = 0
+		:: is[i] && armed[i] <= until ->
+			lazy[i] = 0;
+			is[i] = 0;
+#ifdef BEGIN
+			settled[i] = 0
+#endif
 #ifndef BROKEN_NO_PUT_BACK
 		:: is[i] && armed[i] > until -> before(armed[i])
 #endif
@@ -100,15 +122,8 @@ inline look(i)
 	fi
 }
 
-/* A wait ends. */
-proctype ender(bit me)
+inline soon_look()
 {
-	byte until;
-
-	if
-	:: until = 0
-	:: until = 2
-	fi;
 	if
 	:: until < soon
 	:: else ->
@@ -123,17 +138,69 @@ proctype ender(bit me)
 #ifdef BROKEN_BACK_LATE
 		soon = MAX
 #endif
+	fi
+}
+
+/* A wait ends. */
+proctype ender(bit me)
+{
+	byte until;
+
+	if
+	:: until = 0
+	:: until = 2
 	fi;
+	soon_look();
 	busy--
 }
+
+#ifdef BEGIN
+#define is_due(i) (settled[i] && armed[i] <= until)
+
+/* A wait, from its beginning to its end. */
+proctype counted_wait(bit me)
+{
+	byte until, were[TIMERS];
+
+	atomic { !counted -> counted = 1 };
+	d_step {
+		until = 1;
+		were[0] = (is_due(0) -> times[0] : 0);
+		were[1] = (is_due(1) -> times[1] : 0)
+	};
+#ifndef BROKEN_NO_BEGIN
+	soon_look();
+#endif
+	d_step {
+		assert(!(is[0] && were[0] && were[0] == times[0]));
+		assert(!(is[1] && were[1] && were[1] == times[1]));
+		were[0] = 0;
+		were[1] = 0
+	};
+#ifdef BROKEN_COUNT_ENDS
+	counted = 0;
+#endif
+	until = 2;
+	soon_look();
+#ifndef BROKEN_COUNT_ENDS
+	counted = 0;
+#endif
+	busy--
+}
+#endif
 
 init {
 	atomic {
 		busy = 4;
 		run setter(0);
 		run setter(1);
+#ifdef BEGIN
+		run counted_wait(0);
+		run counted_wait(1)
+#else
 		run ender(0);
 		run ender(1)
+#endif
 	};
 	busy == 0 && !back_b[0] && !back_b[1];
 	assert((!is[0] || soon <= armed[0]) && (!is[1] || soon <= armed[1]))
