@@ -536,7 +536,8 @@ static void waiter_retract(struct waiter *w)
 /*
  * A sleep that was left by a signal, or had no room for more, may leave the doorbell's event on the
  * kernel's list: there it would take the slot of another in a wait with room for few. Who else
- * sleeps takes it. To be followed by pass_ring_on, as if the event had been collected.
+ * sleeps takes it. To be followed by pass_ring_on, as if the event had been collected. The model is
+ * tests/model/hush.pml.
  */
 static __attribute__((noinline)) void take_ring_along(struct waiter *w)
 {

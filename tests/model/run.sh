@@ -90,6 +90,17 @@ bell_no_ring broken bell -DBROKEN_NO_RING
 bell_no_barrier broken bell -DBROKEN_NO_BARRIER
 bell_no_recheck broken bell -DBROKEN_NO_RECHECK
 bell_moved_late broken bell -DBROKEN_MOVED_LATE
+hush_signal ok hush -DSIGNALS=1
+hush_fault ok hush -DFAULTS=1
+hush_full ok hush -DOTHER -DNO_STOP
+hush_one ok hush -DONE -DOTHER -DSIGNALS=1 -DFAULTS=1 -DWAITS=2
+hush_no_collect broken hush -DFAULTS=1 -DBROKEN_NO_COLLECT
+hush_collect_first broken hush -DFAULTS=1 -DBROKEN_COLLECT_FIRST
+hush_late broken hush -DFAULTS=1 -DSIGNALS=1 -DNO_STOP -DBROKEN_HUSH_LATE
+hush_no_leave broken hush -DSIGNALS=1 -DBROKEN_NO_LEAVE
+hush_full_no_pass broken hush -DOTHER -DBROKEN_FULL_NO_PASS
+hush_no_again broken hush -DFAULTS=1 -DBROKEN_NO_AGAIN
+hush_no_along broken hush -DONE -DSIGNALS=1 -DBROKEN_NO_ALONG
 twice ok twice
 twice_no_moving broken twice -DBROKEN_NO_MOVING
 twice_no_gen broken twice -DBROKEN_NO_GEN
