@@ -3,8 +3,9 @@
  * The engine's mutex: four bytes, sleeping, not recursive.
  *
  * Every lock has a rank. A thread takes locks in rising rank only (equal ranks
- * are allowed for PLX_RANK_EP alone: the mutexes of nested epolls are taken
- * from the outside in, and the loop check keeps that order free of cycles).
+ * are allowed for PLX_RANK_EP, where the mutexes of nested epolls are taken from
+ * the outside in, and the loop check keeps that order free of cycles; and for
+ * PLX_RANK_NUMBER, in the order of the addresses).
  * Builds with PLX_LOCKDEP check this at every acquisition.
  *
  *   rank               lock                      protects
@@ -24,6 +25,7 @@
  *   PLX_RANK_GHOST     plx_front.ghost_lock      events that a spill made itself
  *   PLX_RANK_GRACE     gp_lock                   the numbers of grace periods; held over one
  *   PLX_RANK_HIDDEN    hidden_lock               which numbers are of descriptors of our own
+ *   PLX_RANK_NUMBER    number_locks              what a number means, while it is changed
  *   PLX_RANK_LIMIT     soft limit of descriptors, while it is raised
  *   PLX_RANK_RETIRE    orphaned retire batches   batches left behind by threads that ended
  *   PLX_RANK_SLAB      depot of the slab         free objects that no thread keeps
@@ -54,6 +56,7 @@ enum plx_rank {
 	PLX_RANK_GHOST,
 	PLX_RANK_GRACE,
 	PLX_RANK_HIDDEN,
+	PLX_RANK_NUMBER,
 	PLX_RANK_LIMIT,
 	PLX_RANK_RETIRE,
 	PLX_RANK_SLAB,

@@ -75,9 +75,12 @@ static long close_number(int fd, struct pollux_file **f)
 		plx_table_leave(locked);
 		return hidden ? -EBADF : PLX_PASS;
 	}
+	plx_numbers_lock(fd, fd);
 	*f = plx_table_set(fd, NULL);
 	number_gone(*f);
+	PLX_DELAY(close_no_entry);
 	r = close_seen(fd);
+	plx_numbers_unlock(fd, fd);
 	plx_table_leave(locked);
 	return r;
 }
@@ -219,17 +222,21 @@ static long dup_any(int fd, int cmd, long from)
 	for (;;) {
 		plx_lent_used(fd);
 		locked = plx_table_enter();
+		plx_numbers_lock(fd, fd);
 		f = plx_table_get(fd);
 		if (!f || !plx_file_lent(f))
 			break;
+		plx_numbers_unlock(fd, fd);
 		plx_table_leave(locked);
 		pollux_file_put(f);
 	}
 	if (!f) {
+		plx_numbers_unlock(fd, fd);
 		plx_table_leave(locked);
 		return plx_fd_hidden(fd) ? -EBADF : PLX_PASS;
 	}
 	pipe = plx_file_is_pipe(f);
+	PLX_DELAY(dup_found);
 	n = plx_sys3(SYS_fcntl, fd, PLX_INJECTED(wrong_flag) ? F_DUPFD_CLOEXEC : cmd, from);
 	if (n >= 0 && plx_table_reserve(n) < 0) {
 		/* A number without an entry would show the doorbell, or the prototype. */
@@ -238,6 +245,7 @@ static long dup_any(int fd, int cmd, long from)
 	}
 	if (n >= 0)
 		old = plx_table_set(n, f);
+	plx_numbers_unlock(fd, fd);
 	plx_table_leave(locked);
 	if (n < 0)
 		pollux_file_put(f);
@@ -299,7 +307,7 @@ static void replaced_epoll(int number)
 long plx_px_dup3(int oldfd, int newfd, int flags)
 {
 	PLX_INSIDE();
-	struct pollux_file *f, *old = NULL;
+	struct pollux_file *f, *old = NULL, *was = NULL;
 	struct plx_left left = {0};
 	struct pollux_file **slot;
 	enum plx_want want;
@@ -328,9 +336,11 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		plx_lent_used(oldfd);
 		if (!want_number(newfd, &left, &want, &locked))
 			return -EMFILE;
+		plx_numbers_lock(oldfd, newfd);
 		f = plx_table_get(oldfd);
 		if (!f || !plx_file_lent(f))
 			break;
+		plx_numbers_unlock(oldfd, newfd);
 		plx_hidden_unlock();
 		plx_table_leave(locked);
 		pollux_file_put(f);
@@ -340,6 +350,7 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		/* It cannot become ours, and to end what it is may take long. */
 		plx_hidden_unlock();
 		if (!f && !plx_fd_ours(newfd)) {
+			plx_numbers_unlock(oldfd, newfd);
 			plx_table_leave(locked);
 			return PLX_PASS;
 		}
@@ -353,10 +364,15 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		/* One more, so that its address means nothing else meanwhile. */
 		pollux_file_get(f);
 		old = plx_table_set(newfd, f);
+	} else if (slot) {
+		was = plx_table_raw(newfd);
 	}
+	PLX_DELAY(dup_before_kernel);
 	r = plx_sys3(SYS_dup3, oldfd, newfd, flags == -1 ? 0 : flags);
-	if (r >= 0 && !f && slot)
-		old = plx_table_set(newfd, NULL);
+	PLX_DELAY(dup_after_kernel);
+	/* Where nothing of ours was there may be by now: it has been closed, and is another's. */
+	if (r >= 0 && was && plx_cas(slot, &was, NULL) && !plx_is_token(was))
+		old = was;
 	if (r < 0 && f) {
 		struct pollux_file *mine = f;
 
@@ -368,6 +384,7 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		number_gone(old);
 	if (r < 0 && want == PLX_WANT_LEFT)
 		plx_fd_left_close(newfd, &left);
+	plx_numbers_unlock(oldfd, newfd);
 	if (want != PLX_WANT_TAKEN)
 		plx_hidden_unlock();
 	plx_table_leave(locked);

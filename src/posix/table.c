@@ -143,6 +143,46 @@ void plx_table_await(void)
 }
 
 /*
+ * Two that change the same number. Each makes a system call and a store into the table; if they
+ * came in one order to the kernel and in the other to the table, the number would be a duplicate of
+ * the prototype that no object knows, or that of one file by the table and of another by the
+ * kernel. So they take the lock of the number: close of what is ours, dup2 and dup3 that take
+ * something of ours away or put it there, and those and dup and F_DUPFD for the number that is
+ * duplicated.
+ *
+ *   number_locks   held over the system call and the store; within enter and leave, so that there
+ *                  is none left to wait for when numbers change hands under plx_table_lock
+ *
+ * Not who makes an object: its number is nobody's before. And not a close of what is the kernel's,
+ * which goes by the table without a look at this.
+ */
+#define NUMBER_LOCKS 64
+static plx_lock_t number_locks[NUMBER_LOCKS];
+
+static plx_lock_t *number_lock(int fd)
+{
+	return &number_locks[(unsigned int)fd % NUMBER_LOCKS];
+}
+
+void plx_numbers_lock(int fd, int other)
+{
+	plx_lock_t *a = number_lock(fd), *b = number_lock(other);
+
+	if (a != b)
+		plx_lock(a < b ? a : b, PLX_RANK_NUMBER);
+	plx_lock(a < b ? b : a, PLX_RANK_NUMBER);
+}
+
+void plx_numbers_unlock(int fd, int other)
+{
+	plx_lock_t *a = number_lock(fd), *b = number_lock(other);
+
+	plx_unlock(a, PLX_RANK_NUMBER);
+	if (a != b)
+		plx_unlock(b, PLX_RANK_NUMBER);
+}
+
+/*
  * Objects on their way. A spill gives up fronts (front.spilled), freezes objects, puts the kernel's
  * in their place under all numbers, empties the slots, and then only registers the items with the
  * kernel, under the numbers that they were added by. In between a number that the table does not
@@ -196,6 +236,8 @@ void plx_table_after_fork_child(void)
 	for (struct plx_changer *c = plx_load_acq(&changers); c; c = c->next)
 		if (plx_load(&c->inside))
 			plx_store(&c->inside, 0);
+	for (int i = 0; i < NUMBER_LOCKS; i++)
+		plx_lock_reset(&number_locks[i]);
 }
 
 struct pollux_file *plx_table_get(int fd)

@@ -164,6 +164,13 @@ static inline void plx_table_leave(bool locked)
 }
 
 /*
+ * Inside of enter and leave: nobody else closes or replaces what is ours at one of these numbers,
+ * or puts something of ours there. The argument is in table.c.
+ */
+void plx_numbers_lock(int fd, int other);
+void plx_numbers_unlock(int fd, int other);
+
+/*
  * Objects are being turned into kernel objects. A number that means nothing of ours may be one
  * whose object is on its way: it is the kernel's already, its items are not there yet, and they
  * will be registered under that number. To be looked at after the table. The argument is in

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One number, two threads: one puts another file there (dup2) or duplicates what is there (dup),
+ * the other closes it or puts something else there. What the number means then is what one order of
+ * the two calls makes of it, to the table and to the kernel.
+ */
+#include "torture.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+
+#include <pollux/posix.h>
+
+/* The number that both change. */
+#define SHARED 300
+
+static int shared_efd, null_fd;
+
+enum what {
+	CLOSED,
+	NULL_FILE,
+	SHARED_EFD,
+	OTHER_EFD,
+	BROKEN,
+};
+
+/* What it is to the kernel, and what it does; an eventfd is an anonymous file. */
+static enum what meaning(int fd)
+{
+	uint64_t v = 7;
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return pollux_read(fd, &v, sizeof(v)) < 0 && errno == EBADF ? CLOSED : BROKEN;
+	if (S_ISCHR(st.st_mode))
+		return pollux_write(fd, "abc", 3) == 3 ? NULL_FILE : BROKEN;
+	if ((st.st_mode & S_IFMT) || pollux_write(fd, &v, sizeof(v)) != sizeof(v))
+		return BROKEN;
+	v = 0;
+	if (pollux_read(shared_efd, &v, sizeof(v)) == sizeof(v))
+		return v == 7 ? SHARED_EFD : BROKEN;
+	return pollux_read(fd, &v, sizeof(v)) == sizeof(v) && v == 7 ? OTHER_EFD : BROKEN;
+}
+
+static void over(int fd, int number)
+{
+	if (pollux_dup2(fd, number) != number)
+		broken("dup2: %s", strerror(errno));
+}
+
+static void efd_over(int number)
+{
+	over(shared_efd, number);
+}
+
+static void null_over(int number)
+{
+	over(null_fd, number);
+}
+
+static void closes(int number)
+{
+	check(pollux_close(number) == 0);
+}
+
+/* The number is nobody's for a moment, and the next object has it. */
+static void makes_anew(int number)
+{
+	closes(number);
+	if (pollux_fcntl(pollux_eventfd(0, EFD_NONBLOCK), F_DUPFD, number) != number)
+		broken("the number that was closed is not free");
+}
+
+struct step {
+	struct gate gate;
+	const char *point;
+	int number, done;
+	void (*act)(int);
+};
+
+static void held_up(struct thread *t)
+{
+	struct step *s = t->arg;
+
+	gate_arm(&s->gate, s->point);
+	s->act(s->number);
+	atomic_set(&s->done, 1);
+}
+
+static void acts(struct thread *t)
+{
+	struct step *s = t->arg;
+
+	s->act(s->number);
+	atomic_set(&s->done, 1);
+}
+
+static void begin(void)
+{
+	torture_begin();
+	points_delay(false);
+	shared_efd = pollux_eventfd(0, EFD_NONBLOCK);
+	null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	assert_true(pollux_fd_served(shared_efd));
+}
+
+static void end(void)
+{
+	pollux_close(SHARED);
+	pollux_close(shared_efd);
+	close(null_fd);
+}
+
+/* first stops at the point until second has begun, or is done if it need not wait. */
+static enum what one_beside(void (*first)(int), const char *point, void (*second)(int), bool waits)
+{
+	struct step a = {.point = point, .number = SHARED, .act = first};
+	struct step b = {.number = SHARED, .act = second};
+	struct thread t[2];
+
+	thread_start(&t[0], held_up, &a);
+	assert_true(gate_reached(&a.gate));
+	thread_start(&t[1], acts, &b);
+	if (waits)
+		sleep_ms(50);
+	else
+		assert_true(await(atomic_get(&b.done)));
+	gate_open(&a.gate);
+	torture_end(t, 2);
+	return meaning(SHARED);
+}
+
+static void closed_before_the_kernel_replaces_it(void **state)
+{
+	(void)state;
+	begin();
+	over(pollux_eventfd(0, EFD_NONBLOCK), SHARED);
+	assert_int_equal(one_beside(efd_over, "dup_before_kernel", closes, true), CLOSED);
+	end();
+}
+
+static void replaced_before_the_kernel_closes_it(void **state)
+{
+	(void)state;
+	begin();
+	over(pollux_eventfd(0, EFD_NONBLOCK), SHARED);
+	assert_int_equal(one_beside(closes, "close_no_entry", efd_over, true), SHARED_EFD);
+	end();
+}
+
+static void both_replace_it(void **state)
+{
+	(void)state;
+	begin();
+	over(pollux_eventfd(0, EFD_NONBLOCK), SHARED);
+	assert_int_equal(one_beside(efd_over, "dup_before_kernel", null_over, true), NULL_FILE);
+	over(shared_efd, SHARED);
+	assert_int_equal(one_beside(null_over, "dup_before_kernel", efd_over, true), SHARED_EFD);
+	end();
+}
+
+/* It is the kernel's, so nobody waits; the object that comes after it stays. */
+static void made_anew_after_a_file_of_the_kernel(void **state)
+{
+	(void)state;
+	begin();
+	assert_int_equal(fcntl(SHARED, F_GETFD), -1);
+	assert_int_equal(one_beside(null_over, "dup_after_kernel", makes_anew, false), OTHER_EFD);
+	end();
+}
+
+static int duplicate;
+
+static void duplicates(int number)
+{
+	duplicate = pollux_dup(number);
+}
+
+static void replaced_while_it_is_duplicated(void **state)
+{
+	(void)state;
+	begin();
+	over(shared_efd, SHARED);
+	assert_int_equal(one_beside(duplicates, "dup_found", null_over, true), NULL_FILE);
+	assert_int_equal(meaning(duplicate), SHARED_EFD);
+	pollux_close(duplicate);
+	end();
+}
+
+#define WAYS 4
+static void (*const ways[WAYS])(int) = {efd_over, null_over, closes, duplicates};
+
+struct race {
+	struct meet meet;
+	unsigned int how;
+	unsigned long rounds;
+};
+
+static void second(struct thread *t)
+{
+	struct race *r = t->arg;
+
+	while (meet(&r->meet)) {
+		ways[r->how / WAYS](SHARED);
+		if (!meet(&r->meet))
+			return;
+	}
+}
+
+/* Of all pairs, as often as the time allows. */
+static void any_two(void **state)
+{
+	struct race r = {.meet.n = 2};
+	int64_t start = now_ns();
+	uint32_t seed = 1;
+	struct thread t;
+
+	(void)state;
+	begin();
+	points_delay(true);
+	thread_start(&t, second, &r);
+	while (torture_until(start, r.rounds > 1000)) {
+		enum what got;
+
+		efd_over(SHARED);
+		duplicate = -1;
+		do {
+			r.how = rnd(&seed) % (WAYS * WAYS);
+		} while (r.how / WAYS == r.how % WAYS);
+		if (!meet(&r.meet))
+			break;
+		ways[r.how % WAYS](SHARED);
+		if (!meet(&r.meet))
+			break;
+		got = meaning(SHARED);
+		if (got == BROKEN || got == OTHER_EFD)
+			broken("%u and %u: the number means neither", r.how % WAYS, r.how / WAYS);
+		if (duplicate >= 0) {
+			got = meaning(duplicate);
+			if (got == BROKEN || got == OTHER_EFD || got == CLOSED)
+				broken("%u and %u: the duplicate means neither", r.how % WAYS,
+				       r.how / WAYS);
+			pollux_close(duplicate);
+		}
+		r.rounds++;
+	}
+	torture_end(&t, 1);
+	print_message("%lu rounds\n", r.rounds);
+	end();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(closed_before_the_kernel_replaces_it),
+		TEST(replaced_before_the_kernel_closes_it),
+		TEST(both_replace_it),
+		TEST(made_anew_after_a_file_of_the_kernel),
+		TEST(replaced_while_it_is_duplicated),
+		TEST(any_two),
+	};
+
+	return RUN(tests);
+}
