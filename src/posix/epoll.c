@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <sys/eventfd.h>
+#include <sys/single_threaded.h>
 
 #include "base/clock.h"
 #include "base/inside.h"
@@ -306,6 +307,22 @@ static long ctl_kernel(struct plx_front *fr, int op, struct epoll_event *ev)
 	return PLX_PASS;
 }
 
+/*
+ * What is the kernel's, in a front with items of ours. A spill of these may empty the kernel's
+ * ready list, and puts back what it has found by the registrations that it has read before
+ * (seance_begin in spill.c): none of them changes meanwhile.
+ */
+static long ctl_beside(int epfd, int op, int fd, struct epoll_event *ev)
+{
+	bool locked = plx_table_enter();
+	long r;
+
+	PLX_DELAY(ctl_beside);
+	r = plx_sys4(SYS_epoll_ctl, epfd, op, fd, ev);
+	plx_table_leave(locked);
+	return r;
+}
+
 /* epfd is a front that may hold in-process items, f an in-process file. */
 static long ctl_inproc(struct plx_front *fr, int epfd, int op, struct pollux_file *f, int fd,
 		       struct epoll_event *ev)
@@ -389,6 +406,7 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 	PLX_INSIDE();
 	struct pollux_file *ef, *f;
 	long r = PLX_PASS;
+	bool mixed;
 
 	if (PLX_INJECTED(wrong_errno))
 		return -ENOSPC;
@@ -444,11 +462,13 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 		else
 			plx_px_escape(fd, PLX_OUT_FOREIGN_EPOLL);
 	}
+	mixed = r == PLX_PASS && ef && !__libc_single_threaded && ef->kind == PLX_KIND_EPOLL &&
+		plx_front_live(plx_file_front(ef));
 	if (ef) {
 		plx_stat(r == PLX_PASS ? PLX_STAT_KERNEL_CTLS : PLX_STAT_CTLS);
 		pollux_file_put(ef);
 	}
 	if (f)
 		pollux_file_put(f);
-	return r;
+	return mixed ? ctl_beside(epfd, op, fd, ev) : r;
 }

@@ -876,7 +876,9 @@ static int find_source(const struct seance *c, const struct plx_registration *re
 /*
  * Before the first ghost appears: what is on the list now is none. An edge whose file is
  * open in other processes or in flight only could never be put back. Rather than lose it,
- * collected edges are reported again.
+ * collected edges are reported again. From here to seance_end nobody changes a registration
+ * (ctl_beside in epoll.c), and nobody takes the list for empty who has not found it so before or
+ * after (wait_mixed).
  */
 static void seance_begin(struct seance *c, struct plx_front *fr)
 {
@@ -892,8 +894,10 @@ static void seance_begin(struct seance *c, struct plx_front *fr)
 			c->refused = reg->source < 0;
 		}
 	}
+	PLX_DELAY(spill_registrations);
 	if (!c->refused)
 		collect_all(c, c->nreg + 1);
+	PLX_DELAY(spill_collected);
 }
 
 /* Puts a collected event back, if collecting has changed anything. */

@@ -602,9 +602,12 @@ long plx_timer_ctl(struct pollux_file *f, struct plx_front *fr, int epfd, int op
 	bool ours = fr && !plx_load_acq(&fr->spilled), leaves = false;
 	struct plx_timer *t;
 	long r = PLX_PASS;
+	bool locked;
 
 	if (op != EPOLL_CTL_DEL && plx_copy_in(&copy, ev, sizeof(copy)))
 		return -EFAULT;
+	/* As ctl_beside in epoll.c. */
+	locked = plx_table_enter();
 	plx_rcu_read_lock();
 	t = timer_lock(file_timer(f));
 	if (t) {
@@ -626,6 +629,7 @@ long plx_timer_ctl(struct pollux_file *f, struct plx_front *fr, int epfd, int op
 		timer_unlock(t);
 	}
 	plx_rcu_read_unlock();
+	plx_table_leave(locked);
 	if (leaves && plx_timer_escape(fd))
 		plx_px_spilled(ours ? PLX_OUT_TIMER_WATCHED : PLX_OUT_FOREIGN_EPOLL, 1);
 	return r;

@@ -656,9 +656,14 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 		if (slept)
 			plx_stat(PLX_STAT_IDLE);
 		slept = false;
-		/* Items on their way to the kernel: they are there now. */
-		if (gen != plx_load_acq(&w->fr->gen))
+		/*
+		 * Items on their way to the kernel: they are there then, and so is what was on its
+		 * list before (seance_begin in spill.c).
+		 */
+		if (plx_unlikely(items_left(w))) {
+			plx_table_settle();
 			continue;
+		}
 		if (over)
 			return hit ? -EINTR : 0;
 		if (!at_once && plx_ep_spin(w->fr->ep))
