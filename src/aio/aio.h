@@ -255,8 +255,12 @@ void plx_aio_wait_init(void);
 bool plx_aio_post(struct plx_kioctx *k, const struct io_event *ev, uint32_t slots);
 /* A regular file of a file system that we know, or a block device. */
 bool plx_aio_known_file(int fd);
-/* The in-process eventfd that a completion is to be told to, with a reference, or NULL. */
+/*
+ * The in-process eventfd that a completion is to be told to, with a reference and pinned, or NULL.
+ * The number may be another file's by the time that it is told.
+ */
 struct pollux_eventfd *plx_aio_resfd_get(const struct iocb *cb);
+void plx_aio_resfd_put(struct pollux_eventfd *e);
 /* Where an iocb of the program has its key, which may be an odd address. */
 static inline void *plx_aio_key(struct iocb *user)
 {

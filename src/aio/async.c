@@ -85,6 +85,8 @@ struct request {
 	struct plx_kioctx *k;
 	struct io_event ev;
 	struct pollux_eventfd *resfd;
+	/* Its number. */
+	int resfd_at;
 	/* A copy, or NULL. */
 	struct iovec *iov;
 	uint64_t buf;
@@ -265,6 +267,7 @@ static void finish(struct plx_async *a, struct request *r, long res)
 	struct pollux_eventfd *e = r->resfd;
 	struct plx_kioctx *k = r->k;
 	struct io_event ev = r->ev;
+	int at = r->resfd_at;
 	bool due;
 
 	ev.res = res;
@@ -280,9 +283,8 @@ static void finish(struct plx_async *a, struct request *r, long res)
 	due = plx_aio_post(k, &ev, 1);
 	PLX_DELAY(aio_async_posted);
 	if (e) {
-		plx_eventfd_tell(e);
-		plx_eventfd_unpin(e);
-		pollux_file_put(&e->file);
+		plx_eventfd_tell(e, at);
+		plx_aio_resfd_put(e);
 	}
 	if (due)
 		plx_aio_ring_bell(k);
@@ -734,26 +736,6 @@ static bool file_fits(const struct want *w, int fd)
 	return plx_aio_known_file(fd);
 }
 
-/* An in-process eventfd that will be within reach, with a reference and pinned. */
-static struct pollux_eventfd *resfd_pin(const struct iocb *cb)
-{
-	struct pollux_eventfd *e = plx_aio_resfd_get(cb);
-
-	if (e && !plx_eventfd_pin(e)) {
-		pollux_file_put(&e->file);
-		e = NULL;
-	}
-	return e;
-}
-
-static void resfd_drop(struct pollux_eventfd *e)
-{
-	if (!e)
-		return;
-	plx_eventfd_unpin(e);
-	pollux_file_put(&e->file);
-}
-
 /* Everything has been found good: the request takes its slot and goes. */
 static bool hand_over(struct plx_kioctx *k, const struct iocb *cb, struct iocb *user,
 		      const struct want *w, struct pollux_eventfd *e)
@@ -777,6 +759,7 @@ static bool hand_over(struct plx_kioctx *k, const struct iocb *cb, struct iocb *
 	r->k = k;
 	r->ev = (struct io_event){.data = cb->aio_data, .obj = (uint64_t)(uintptr_t)user};
 	r->resfd = e;
+	r->resfd_at = (int)cb->aio_resfd;
 	r->iov = w->iov;
 	r->buf = w->iov ? (uint64_t)(uintptr_t)w->iov : cb->aio_buf;
 	r->len = w->len;
@@ -797,9 +780,10 @@ bool plx_aio_async_submit(struct plx_kioctx *k, const struct iocb *cb, struct io
 	bool done;
 
 	done = want_in(&w, cb) && place_fits(&w, cb) && file_fits(&w, (int)cb->aio_fildes) &&
-	       (!tells || (e = resfd_pin(cb)) != NULL) && hand_over(k, cb, user, &w, e);
+	       (!tells || (e = plx_aio_resfd_get(cb)) != NULL) && hand_over(k, cb, user, &w, e);
 	if (!done) {
-		resfd_drop(e);
+		if (e)
+			plx_aio_resfd_put(e);
 		plx_free(w.iov);
 	}
 	return done;

@@ -178,23 +178,16 @@ struct pollux_eventfd *plx_aio_resfd_get(const struct iocb *cb)
 	if (!plx_fd_ours(cb->aio_resfd))
 		return NULL;
 	f = plx_table_get(cb->aio_resfd);
-	if (f && f->kind != PLX_KIND_EVENTFD) {
+	if (f && (f->kind != PLX_KIND_EVENTFD || !plx_eventfd_pin(plx_file_efd(f)))) {
 		pollux_file_put(f);
 		f = NULL;
 	}
 	return f ? plx_file_efd(f) : NULL;
 }
 
-/* The event is in the ring. The eventfd may have become a kernel object meanwhile. */
-static void resfd_tell(struct pollux_eventfd *e, const struct iocb *cb)
+void plx_aio_resfd_put(struct pollux_eventfd *e)
 {
-	const uint64_t one = 1;
-
-	if (plx_efd_signal(e) == -ESTALE) {
-		plx_spill_wait(&e->file);
-		if (plx_px_write((int)cb->aio_resfd, &one, sizeof(one)) == PLX_PASS)
-			plx_sys3(SYS_write, cb->aio_resfd, &one, sizeof(one));
-	}
+	plx_eventfd_unpin(e);
 	pollux_file_put(&e->file);
 }
 
@@ -233,7 +226,7 @@ static int try_inline(struct plx_kioctx *k, const struct iocb *cb, struct iocb *
 	/* Writable it must be before anything is done; a bad descriptor leaves it as it was. */
 	if (plx_store_user32(plx_aio_key(user), 0)) {
 		if (e)
-			pollux_file_put(&e->file);
+			plx_aio_resfd_put(e);
 		return 0;
 	}
 	PLX_DELAY(aio_inline);
@@ -242,14 +235,16 @@ static int try_inline(struct plx_kioctx *k, const struct iocb *cb, struct iocb *
 		plx_store_user32(plx_aio_key(user), cb->aio_key);
 		plx_aio_forget((int)cb->aio_fildes);
 		if (e)
-			pollux_file_put(&e->file);
+			plx_aio_resfd_put(e);
 		return 0;
 	}
 	/* The slot is the call's, which may have more to do. */
 	due = plx_aio_post(k, &ev, 0);
 	plx_stat(PLX_STAT_AIO_INLINE);
-	if (e)
-		resfd_tell(e, cb);
+	if (e) {
+		plx_eventfd_tell(e, (int)cb->aio_resfd);
+		plx_aio_resfd_put(e);
+	}
 	if (plx_unlikely(due))
 		plx_aio_ring_bell(k);
 	return 1;

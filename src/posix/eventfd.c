@@ -129,7 +129,7 @@ void plx_eventfd_unpin(struct pollux_eventfd *e)
 	plx_unlock(&plx_table_lock, PLX_RANK_TABLE);
 }
 
-void plx_eventfd_tell(struct pollux_eventfd *e)
+void plx_eventfd_tell(struct pollux_eventfd *e, int fd)
 {
 	const struct timespec now = {0};
 	const uint64_t one = 1;
@@ -141,6 +141,8 @@ void plx_eventfd_tell(struct pollux_eventfd *e)
 	/* The number may move away (plx_fd_evict), but not within an RCU section. */
 	plx_rcu_read_lock();
 	p.fd = plx_load(&e->kfd);
+	if (plx_unlikely(p.fd < 0))
+		p.fd = fd;
 	plx_sys6(SYS_ppoll, (long)&p, 1, (long)&now, 0, 0, 0);
 	if (p.revents & POLLOUT)
 		plx_sys3(SYS_write, p.fd, &one, sizeof(one));

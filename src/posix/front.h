@@ -349,7 +349,10 @@ void plx_pipe_tell_writers(struct pollux_file *f);
  */
 bool plx_eventfd_pin(struct pollux_eventfd *e);
 void plx_eventfd_unpin(struct pollux_eventfd *e);
-/* One more to a pinned eventfd, as a completion of AIO does it (AIO-CQ-04). */
-void plx_eventfd_tell(struct pollux_eventfd *e);
+/*
+ * One more to a pinned eventfd, as a completion of AIO does it (AIO-CQ-04). fd is the number it was
+ * found by, in case that there was no descriptor to keep it within reach.
+ */
+void plx_eventfd_tell(struct pollux_eventfd *e, int fd);
 
 #endif

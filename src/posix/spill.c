@@ -1482,8 +1482,7 @@ static void target_done(struct spill *s, struct target *t)
 	PLX_DELAY(spill_before_done);
 	if (is_eventfd(t) && plx_load(&plx_file_efd(t->f)->pins)) {
 		plx_hidden_lock();
-		PLX_INVARIANT(plx_fd_hide_dup_private(t->k, &plx_file_efd(t->f)->kfd) >= 0,
-			      "there is a descriptor for turning an object into a kernel object");
+		(void)plx_fd_hide_dup_private(t->k, &plx_file_efd(t->f)->kfd);
 		plx_hidden_unlock();
 	}
 	if (t->k >= 0 && !own_number(s, t->k, served->picked - 1))
