@@ -932,12 +932,38 @@ static __attribute__((noinline)) long wait_lent(struct waiter *w, const struct t
 	}
 }
 
+/* Not the result of a wait, which is to begin again. */
+#define WAIT_ANEW LONG_MIN
+
+/*
+ * A wait that went to the kernel with the program's own number. That may have come to mean another
+ * epoll since it was looked up, and this wait has been one of that then. Whatever it has in hand
+ * that is not the program's there goes; the markers of that epoll do not occur by chance.
+ */
+static __attribute__((noinline)) long wait_elsewhere(struct waiter *w, int n)
+{
+	struct pollux_file *f = plx_table_get(w->epfd);
+	struct waiter other = {.ev = w->ev, .max = w->max, .file = f};
+	int kept = n;
+
+	if (f && f->kind == PLX_KIND_EPOLL) {
+		other.fr = plx_file_front(f);
+		kept = filter_events(&other, w->ev, n, n < w->max);
+		if (kept < n)
+			pass_ring_on(&other);
+	}
+	if (f)
+		pollux_file_put(f);
+	return kept ? kept : WAIT_ANEW;
+}
+
 long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout,
 		       const sigset_t *sigmask)
 {
 	PLX_INSIDE();
 	struct waiter w = {.ev = ev, .max = max, .epfd = epfd, .sigmask = sigmask};
 	bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
+	struct timespec left;
 	long r;
 
 	w.file = plx_table_get(epfd);
@@ -970,7 +996,12 @@ long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct t
 							: wait_spilled(&w, timeout, poll_only);
 	else
 		r = wait_kernel(&w, timeout, poll_only);
+	if (r > 0 && plx_unlikely(plx_table_peek(epfd) != w.file))
+		r = wait_elsewhere(&w, (int)r);
 	pthread_cleanup_pop(1);
+	if (plx_unlikely(r == WAIT_ANEW))
+		return plx_px_epoll_wait(epfd, ev, max, poll_only ? timeout : time_left(&w, &left),
+					 sigmask);
 	if (r > 0)
 		plx_tsan_after(w.fr);
 	if (r > 0 && PLX_INJECTED(wrong_data))
