@@ -181,6 +181,39 @@ static long close_kernel_range(unsigned int first, unsigned int last, unsigned i
 	return close_around(first, last, flags);
 }
 
+/*
+ * A number at which an object was being made when the kernel's close_range came by: it was the
+ * kernel's already, and stands in the table as soon as its maker has left. Whatever would be opened
+ * there next would be taken for that object. Nobody else is between the two at this number, so what
+ * stands in the table and is closed is such a one: they hold its lock, or store after the kernel
+ * has made the number and before it ends it.
+ */
+static void forget_closed(int fd)
+{
+	struct pollux_file *f = NULL;
+	bool locked = plx_table_enter();
+
+	plx_numbers_lock(fd, fd);
+	if (plx_table_peek(fd) && !plx_fd_hidden(fd) && plx_sys2(SYS_fcntl, fd, F_GETFD) < 0)
+		f = plx_table_set(fd, NULL);
+	plx_numbers_unlock(fd, fd);
+	plx_table_leave(locked);
+	if (f)
+		pollux_file_put(f);
+}
+
+static void forget_closed_range(unsigned int first, unsigned int last)
+{
+	unsigned int end = plx_table_end();
+
+	/* Those who have got a number before it was closed. */
+	plx_rcu_synchronize();
+	plx_table_await();
+	for (unsigned int fd = first; fd <= last && fd < end; fd++)
+		if (plx_fd_ours(fd))
+			forget_closed(fd);
+}
+
 long plx_px_close_range(unsigned int first, unsigned int last, unsigned int flags)
 {
 	PLX_INSIDE();
@@ -205,6 +238,8 @@ long plx_px_close_range(unsigned int first, unsigned int last, unsigned int flag
 		closed = plx_file_served(f)->closed;
 		pollux_file_put(f);
 	}
+	if (!__libc_single_threaded && !(flags & CLOSE_RANGE_CLOEXEC))
+		forget_closed_range(first, last);
 	return r;
 }
 

@@ -12,6 +12,8 @@
 
 #include <pollux/posix.h>
 
+#include "posix/posix.h"
+
 /* The number that both change. */
 #define SHARED 300
 
@@ -113,10 +115,11 @@ static void end(void)
 }
 
 /* first stops at the point until second has begun, or is done if it need not wait. */
-static enum what one_beside(void (*first)(int), const char *point, void (*second)(int), bool waits)
+static enum what one_beside(int number, void (*first)(int), const char *point, void (*second)(int),
+			    bool waits)
 {
-	struct step a = {.point = point, .number = SHARED, .act = first};
-	struct step b = {.number = SHARED, .act = second};
+	struct step a = {.point = point, .number = number, .act = first};
+	struct step b = {.number = number, .act = second};
 	struct thread t[2];
 
 	thread_start(&t[0], held_up, &a);
@@ -128,7 +131,7 @@ static enum what one_beside(void (*first)(int), const char *point, void (*second
 		assert_true(await(atomic_get(&b.done)));
 	gate_open(&a.gate);
 	torture_end(t, 2);
-	return meaning(SHARED);
+	return meaning(number);
 }
 
 static void closed_before_the_kernel_replaces_it(void **state)
@@ -136,7 +139,7 @@ static void closed_before_the_kernel_replaces_it(void **state)
 	(void)state;
 	begin();
 	over(pollux_eventfd(0, EFD_NONBLOCK), SHARED);
-	assert_int_equal(one_beside(efd_over, "dup_before_kernel", closes, true), CLOSED);
+	assert_int_equal(one_beside(SHARED, efd_over, "dup_before_kernel", closes, true), CLOSED);
 	end();
 }
 
@@ -145,7 +148,7 @@ static void replaced_before_the_kernel_closes_it(void **state)
 	(void)state;
 	begin();
 	over(pollux_eventfd(0, EFD_NONBLOCK), SHARED);
-	assert_int_equal(one_beside(closes, "close_no_entry", efd_over, true), SHARED_EFD);
+	assert_int_equal(one_beside(SHARED, closes, "close_no_entry", efd_over, true), SHARED_EFD);
 	end();
 }
 
@@ -154,9 +157,11 @@ static void both_replace_it(void **state)
 	(void)state;
 	begin();
 	over(pollux_eventfd(0, EFD_NONBLOCK), SHARED);
-	assert_int_equal(one_beside(efd_over, "dup_before_kernel", null_over, true), NULL_FILE);
+	assert_int_equal(one_beside(SHARED, efd_over, "dup_before_kernel", null_over, true),
+			 NULL_FILE);
 	over(shared_efd, SHARED);
-	assert_int_equal(one_beside(null_over, "dup_before_kernel", efd_over, true), SHARED_EFD);
+	assert_int_equal(one_beside(SHARED, null_over, "dup_before_kernel", efd_over, true),
+			 SHARED_EFD);
 	end();
 }
 
@@ -166,7 +171,38 @@ static void made_anew_after_a_file_of_the_kernel(void **state)
 	(void)state;
 	begin();
 	assert_int_equal(fcntl(SHARED, F_GETFD), -1);
-	assert_int_equal(one_beside(null_over, "dup_after_kernel", makes_anew, false), OTHER_EFD);
+	assert_int_equal(one_beside(SHARED, null_over, "dup_after_kernel", makes_anew, false),
+			 OTHER_EFD);
+	end();
+}
+
+/* The lowest that is free. */
+static int next_number(void)
+{
+	int fd = dup(null_fd);
+
+	close(fd);
+	return fd;
+}
+
+static void makes(int number)
+{
+	check(pollux_eventfd(0, EFD_NONBLOCK) == number);
+}
+
+static void closes_range(int number)
+{
+	check(plx_px_close_range((unsigned int)number, (unsigned int)number, 0) == 0);
+}
+
+static void closed_while_it_is_made(void **state)
+{
+	int number;
+
+	(void)state;
+	begin();
+	number = next_number();
+	assert_int_equal(one_beside(number, makes, "eventfd_no_entry", closes_range, true), CLOSED);
 	end();
 }
 
@@ -182,7 +218,7 @@ static void replaced_while_it_is_duplicated(void **state)
 	(void)state;
 	begin();
 	over(shared_efd, SHARED);
-	assert_int_equal(one_beside(duplicates, "dup_found", null_over, true), NULL_FILE);
+	assert_int_equal(one_beside(SHARED, duplicates, "dup_found", null_over, true), NULL_FILE);
 	assert_int_equal(meaning(duplicate), SHARED_EFD);
 	pollux_close(duplicate);
 	end();
@@ -258,6 +294,7 @@ int main(void)
 		TEST(both_replace_it),
 		TEST(made_anew_after_a_file_of_the_kernel),
 		TEST(replaced_while_it_is_duplicated),
+		TEST(closed_while_it_is_made),
 		TEST(any_two),
 	};
 
