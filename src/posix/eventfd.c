@@ -8,6 +8,7 @@
 #include "posix/front.h"
 
 #include <fcntl.h>
+#include <linux/kcmp.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
 
@@ -202,9 +203,42 @@ static long kernel_sleep(int fd, uint64_t *value, bool write)
 	return r < 0 ? r : 0;
 }
 
-static void put_file(void *f)
+/*
+ * Whether fd, by which a call began to sleep, means the pinned object no more, which is the
+ * kernel's now: it may have been closed, and be another file's. A kernel that does not compare
+ * files is taken at its word that there is one.
+ */
+static bool lost_number(struct pollux_eventfd *e, int fd)
 {
-	pollux_file_put(f);
+	long pid = plx_sys0(SYS_getpid), r = 0;
+	int k;
+
+	plx_rcu_read_lock();
+	k = plx_load(&e->kfd);
+	if (k >= 0)
+		r = plx_sys6(SYS_kcmp, pid, pid, KCMP_FILE, fd, k, 0);
+	plx_rcu_read_unlock();
+	return r > 0 || r == -EBADF;
+}
+
+/* As kernel_sleep, by the descriptor that the pin keeps. */
+static long kernel_sleep_pinned(struct pollux_eventfd *e, uint64_t *value, bool write)
+{
+	uint32_t breaks = plx_inside.breaks;
+	long r;
+
+	do {
+		r = kernel_sleep(plx_load(&e->kfd), value, write);
+	} while (r == -EINTR && breaks == plx_inside.breaks);
+	return r;
+}
+
+static void unpin_put(void *p)
+{
+	struct pollux_eventfd *e = p;
+
+	plx_eventfd_unpin(e);
+	pollux_file_put(&e->file);
 }
 
 static long efd_read(int fd, void *buf, size_t n, bool nonblock);
@@ -239,7 +273,8 @@ static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, 
 	if (!got)
 		return efd_again(fd, value, write, nonblock);
 	/* A thread that is cancelled in its sleep lets go, too. */
-	pthread_cleanup_push(put_file, &e->file);
+	plx_xadd(&e->pins, 1);
+	pthread_cleanup_push(unpin_put, e);
 	if (r == -EAGAIN && !nonblock) {
 		plx_stat(PLX_STAT_MADE);
 		r = write ? pollux_efd_write(e, *value, 1) : pollux_efd_read(e, value, 1);
@@ -250,7 +285,9 @@ static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, 
 		/* What a thread sleeps in does not come back. */
 		if (slept)
 			plx_lent_used(fd);
-		if (slept && (plx_load(&e->served.status) & O_NONBLOCK))
+		if (slept && lost_number(e, fd))
+			r = kernel_sleep_pinned(e, value, write);
+		else if (slept && (plx_load(&e->served.status) & O_NONBLOCK))
 			r = kernel_sleep(fd, value, write);
 		else
 			r = efd_again(fd, value, write, nonblock);

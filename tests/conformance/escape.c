@@ -1149,6 +1149,57 @@ static void ESCAPE_fork_beside_sleepers_woken_after_the_child(void **state)
 	sleepers_and_fork(2);
 }
 
+static pid_t child_of_nothing(void)
+{
+	pid_t pid = (pid_t)assert_ok(fork_bounded());
+
+	if (pid == 0)
+		_exit(0);
+	return pid;
+}
+
+/* The number is another file's when the object leaves; the call goes on with its own. */
+static void sleeper_and_number(enum sleep_how how)
+{
+	struct sleeper s = {.how = how, .fd = efd_new(0, 0)};
+	int other = (int)assert_ok(dup(s.fd)), null;
+
+	s.ep = other;
+	if (how == IN_WRITE)
+		efd_add(other, COUNT_MAX);
+	thread_start(&s.t, sleeper_main, &s);
+	assert_true(thread_asleep(&s.t));
+	assert_ok(close(s.fd));
+	null = (int)assert_ok(open("/dev/zero", O_RDWR | O_CLOEXEC));
+	assert_int_equal(null, s.fd);
+	assert_int_equal(child_end(child_of_nothing()), 0);
+	sleep_ms(QUIET_MS);
+	assert_true(thread_asleep(&s.t));
+	if (how == IN_WRITE)
+		assert_int_equal(efd_take(other), COUNT_MAX);
+	else
+		efd_add(other, 1);
+	assert_true(thread_join(&s.t, SOON_MS));
+	assert_true(s.ok);
+	if (how == IN_WRITE)
+		assert_int_equal(efd_take(other), 1);
+	close(null);
+	close(other);
+}
+
+static void ESCAPE_fork_beside_a_reader_whose_number_is_anothers(void **state)
+{
+	(void)state;
+	sleeper_and_number(IN_READ);
+	sleeper_and_number(IN_READV);
+}
+
+static void ESCAPE_fork_beside_a_writer_whose_number_is_anothers(void **state)
+{
+	(void)state;
+	sleeper_and_number(IN_WRITE);
+}
+
 struct busy {
 	struct test_thread t;
 	int fd;
@@ -2695,6 +2746,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(ESCAPE_fork_beside_sleepers_woken_by_the_parent),
 		cmocka_unit_test(ESCAPE_fork_beside_sleepers_woken_by_the_child),
 		cmocka_unit_test(ESCAPE_fork_beside_sleepers_woken_after_the_child),
+		cmocka_unit_test(ESCAPE_fork_beside_a_reader_whose_number_is_anothers),
+		cmocka_unit_test(ESCAPE_fork_beside_a_writer_whose_number_is_anothers),
 		cmocka_unit_test(ESCAPE_fork_beside_traffic),
 		cmocka_unit_test(ESCAPE_vfork_and_exec),
 		cmocka_unit_test(ESCAPE_vfork_and_exit),
