@@ -6,7 +6,6 @@
 
 #include <fcntl.h>
 
-#include "base/sanitizer.h"
 #include "base/sys.h"
 #include "posix/posix.h"
 #include "posix/quick.h"
@@ -17,8 +16,6 @@ static PLX_LARGE struct sigaction guard_old[NSIG];
 __attribute__((constructor)) static void api_init(void)
 {
 	plx_px_init();
-	if (plx_tsan_here())
-		plx_write_watched = 1;
 	/* The drop-in need not ask in every program: it sees what would come in between. */
 	if (!plx_px_fork_known)
 		plx_watches_learn();

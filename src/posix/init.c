@@ -10,10 +10,12 @@
 
 #include "base/lock.h"
 #include "base/rcu.h"
+#include "base/sanitizer.h"
 #include "base/slab.h"
 #include "base/spin.h"
 #include "base/sys.h"
 #include "epoll/engine.h"
+#include "posix/quick.h"
 
 PLX_START_PAGE uint32_t plx_px_no_adopt;
 PLX_START_PAGE uint32_t plx_px_adopt;
@@ -85,6 +87,8 @@ void plx_px_init(void)
 		plx_px_no_adopt |= PLX_ADOPT_PIPE;
 	if (spin && strcmp(spin, "0") == 0)
 		plx_spin_enabled = 0;
+	if (plx_tsan_here())
+		plx_write_watched = 1;
 	plx_watches_limit = read_max_watches;
 	plx_retire_init();
 	plx_slab_init();

@@ -25,7 +25,6 @@
 
 #include "aio/aio.h"
 #include "base/lock.h"
-#include "base/sanitizer.h"
 #include "base/stats.h"
 #include "base/sys.h"
 #include "epoll/engine.h"
@@ -137,10 +136,10 @@ __attribute__((constructor(101))) static void preload_start(void)
 	plx_real_learn();
 	plx_fork_register();
 	plx_start();
-	if (plx_stats_wanted || plx_tsan_here())
+	if (plx_stats_wanted) {
 		plx_write_watched = 1;
-	if (plx_stats_wanted)
 		plx_guard_statistics();
+	}
 }
 
 PLX_CHILD_CODE void plx_before_exit(void)
