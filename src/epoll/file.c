@@ -186,7 +186,9 @@ void plx_item_unlink(struct plx_epitem *item)
 
 /*
  * The epoll's part of a wake. Returns whether it counts as the one successful
- * wake of an exclusive watch (EP-EXC-04).
+ * wake of an exclusive watch (EP-EXC-04). Not if the item has been removed: whoever sleeps
+ * may have come to do so since, and then nobody would have been told. Who did stored dead,
+ * let go of ep.mtx, and counted himself as a sleeper after that.
  */
 static bool item_wake(struct plx_epitem *item, uint32_t key)
 {
@@ -203,12 +205,17 @@ static bool item_wake(struct plx_epitem *item, uint32_t key)
 	stay = queued ? 0 : plx_item_stay(item);
 	/* The push was a read-modify-write; an item found queued was pushed before. */
 	plx_mb_after_rmw();
+	PLX_DELAY(wake_before_tell);
 	slept = plx_ep_wake_one(ep);
 	if (plx_unlikely(plx_load(&ep->file.watches) != NULL))
 		plx_file_wake_rcu(&ep->file, EPOLLIN, false);
 	else if (stay)
 		plx_item_try_quiet(item, stay);
-	if (!slept)
+	if (!slept || item->w.place != PLX_WATCH_EXCLUSIVE)
+		return false;
+	/* Partner: plx_ep_announce. */
+	plx_mb();
+	if (plx_unlikely(plx_load_acq(&item->w.dead)))
 		return false;
 	switch (key & (EPOLLIN | EPOLLOUT)) {
 	case EPOLLIN:
@@ -225,9 +232,8 @@ static bool item_wake(struct plx_epitem *item, uint32_t key)
 void plx_file_wake_rcu(struct pollux_file *f, uint32_t key, bool all)
 {
 	for (struct plx_watch *w = plx_load_acq(&f->watches); w; w = plx_load_acq(&w->next)) {
-		bool success = plx_watch_is_item(w) ? item_wake(plx_watch_item(w), key) &&
-							      w->place == PLX_WATCH_EXCLUSIVE
-						    : w->call(w, key);
+		bool success =
+			plx_watch_is_item(w) ? item_wake(plx_watch_item(w), key) : w->call(w, key);
 
 		if (success && !all)
 			break;
