@@ -5,6 +5,7 @@
  */
 #include "torture.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -30,7 +31,7 @@ static void waits(struct thread *t)
 	atomic_set(&w->done, 1);
 }
 
-/* The kernel says which call a thread sleeps in. A gate is slept at, too. */
+/* The kernel says, if it may, which call a thread sleeps in. A gate is slept at, too. */
 static bool in_the_kernel(const struct thread *t)
 {
 	char path[64], text[64] = "";
@@ -39,10 +40,13 @@ static bool in_the_kernel(const struct thread *t)
 
 	snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", t->tid);
 	f = fopen(path, "re");
-	if (!f)
-		return false;
-	call = fgets(text, sizeof(text), f) ? strtol(text, NULL, 0) : -1;
-	fclose(f);
+	if (!f || !fgets(text, sizeof(text), f))
+		strcpy(text, "unknown");
+	if (f)
+		fclose(f);
+	if (strcmp(text, "unknown") == 0)
+		return true;
+	call = isdigit(text[0]) ? strtol(text, NULL, 0) : -1;
 	return call == SYS_epoll_pwait || call == SYS_epoll_pwait2
 #ifdef SYS_epoll_wait
 	       || call == SYS_epoll_wait
