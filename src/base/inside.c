@@ -4,6 +4,7 @@
 #include "base/lock.h"
 
 __thread struct plx_inside plx_inside;
+__thread struct plx_hold *plx_holds;
 bool (*plx_signal_deliver)(void);
 
 uint32_t plx_signals_wait;
@@ -32,8 +33,9 @@ bool plx_inside_left(void)
 
 struct plx_outside plx_outside_begin(void)
 {
-	struct plx_outside o = {.depth = plx_inside.depth};
+	struct plx_outside o = {.depth = plx_inside.depth, .holds = plx_holds};
 
+	plx_holds = NULL;
 	plx_compiler_barrier();
 	plx_inside.depth = 0;
 	plx_compiler_barrier();
@@ -46,4 +48,5 @@ void plx_outside_end(struct plx_outside *o)
 {
 	plx_inside.depth = o->depth;
 	plx_compiler_barrier();
+	plx_holds = o->holds;
 }

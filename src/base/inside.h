@@ -84,8 +84,14 @@ static inline void plx_inside_end(const uint32_t *depth)
 		(void)plx_inside_left();
 }
 
+struct plx_hold;
+/* What the thread's call holds for a sleep (base/sleep.h). */
+extern __thread struct plx_hold *plx_holds;
+
 struct plx_outside {
 	uint32_t depth;
+	/* Not to be let go here. */
+	struct plx_hold *holds;
 	/* A handler that had waited has run just now. */
 	bool interrupted;
 };

@@ -190,14 +190,13 @@ static __attribute__((noinline)) long no_eventfd(struct pollux_file *f, int fd, 
  */
 static long kernel_sleep(int fd, uint64_t *value, bool write)
 {
-	struct pollfd p = {.fd = fd, .events = write ? POLLOUT : POLLIN};
 	long r;
 
 	do {
+		r = plx_kernel_await(fd, write ? POLLOUT : POLLIN, PLX_SLEEP_RESTARTS);
+		if (r)
+			return r;
 		PLX_OUTSIDE(sleep);
-
-		if (plx_libc.ppoll(&p, 1, NULL, NULL) < 0)
-			return -errno;
 		r = plx_sys3(write ? SYS_write : SYS_read, fd, value, sizeof(*value));
 	} while (r == -EAGAIN);
 	return r < 0 ? r : 0;
@@ -242,6 +241,7 @@ static void unpin_put(void *p)
 }
 
 static long efd_read(int fd, void *buf, size_t n, bool nonblock);
+static long efd_write(int fd, void *buf, size_t n, bool nonblock);
 
 /* The object has left: what the number means now. 0, an error, or PLX_PASS. */
 static long efd_again(int fd, uint64_t *value, bool write, bool nonblock)
@@ -250,7 +250,7 @@ static long efd_again(int fd, uint64_t *value, bool write, bool nonblock)
 
 	if (!plx_fd_ours(fd))
 		return PLX_PASS;
-	r = write ? plx_px_write(fd, value, sizeof(*value))
+	r = write ? efd_write(fd, value, sizeof(*value), nonblock)
 		  : efd_read(fd, value, sizeof(*value), nonblock);
 	return r == sizeof(*value) ? 0 : r;
 }
@@ -272,9 +272,8 @@ static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, 
 	/* Gone from the table, by a close or a spill: the number is the kernel's. */
 	if (!got)
 		return efd_again(fd, value, write, nonblock);
-	/* A thread that is cancelled in its sleep lets go, too. */
 	plx_xadd(&e->pins, 1);
-	pthread_cleanup_push(unpin_put, e);
+	PLX_HOLD_PUSH(unpin_put, e);
 	if (r == -EAGAIN && !nonblock) {
 		plx_stat(PLX_STAT_MADE);
 		r = write ? pollux_efd_write(e, *value, 1) : pollux_efd_read(e, value, 1);
@@ -292,7 +291,7 @@ static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, 
 		else
 			r = efd_again(fd, value, write, nonblock);
 	}
-	pthread_cleanup_pop(1);
+	PLX_HOLD_POP(1);
 	return r;
 }
 
@@ -329,6 +328,20 @@ static long efd_read(int fd, void *buf, size_t n, bool nonblock)
 	return plx_copy_out(buf, &value, sizeof(value)) ? -EFAULT : (long)sizeof(value);
 }
 
+/* A handler has run in the sleep of a read or write: the number may mean something else. */
+static __attribute__((noinline)) long again(long r, int fd, void *buf, size_t n, bool nonblock,
+					    long (*call)(int, void *, size_t, bool))
+{
+	while (r == PLX_SLEEP_ANEW)
+		r = call(fd, buf, n, nonblock);
+	if (!plx_sleep_is_over(r))
+		return r;
+	/* What was there before the signal goes before it. */
+	if (r == PLX_SLEEP_LOOK)
+		r = call(fd, buf, n, true);
+	return r == PLX_SLEEP_BROKEN || r == -EAGAIN || r == PLX_PASS ? -EINTR : r;
+}
+
 static long counted(enum plx_stat what, long r)
 {
 	if (r != PLX_PASS)
@@ -342,12 +355,15 @@ PLX_START_PAGE uint32_t plx_write_watched;
 long plx_px_read(int fd, void *buf, size_t n)
 {
 	PLX_INSIDE();
-	return counted(PLX_STAT_READS, efd_read(fd, buf, n, false));
+	long r = efd_read(fd, buf, n, false);
+
+	if (plx_sleep_is_over(r))
+		r = again(r, fd, buf, n, false, efd_read);
+	return counted(PLX_STAT_READS, r);
 }
 
-long plx_px_write(int fd, const void *buf, size_t n)
+static long efd_write(int fd, void *buf, size_t n, bool nonblock)
 {
-	PLX_INSIDE();
 	struct pollux_eventfd *e;
 	struct pollux_file *f;
 	uint64_t value;
@@ -358,8 +374,7 @@ long plx_px_write(int fd, const void *buf, size_t n)
 	/* It will be written: to read it first would fetch the line twice. */
 	__builtin_prefetch(f, 1);
 	if (plx_unlikely(!f || f->kind != PLX_KIND_EVENTFD))
-		return counted(PLX_STAT_WRITES,
-			       no_eventfd(f, fd, (void *)(uintptr_t)buf, n, true, false));
+		return no_eventfd(f, fd, buf, n, true, nonblock);
 	e = plx_file_efd(f);
 	if (plx_unlikely(n != sizeof(value)))
 		r = plx_user_range(buf, n) ? -EINVAL : -EFAULT;
@@ -367,17 +382,28 @@ long plx_px_write(int fd, const void *buf, size_t n)
 		r = -EFAULT;
 	else
 		r = pollux_efd_write(e, value, 0);
-	plx_stat(PLX_STAT_WRITES);
 	if (plx_likely(r == 0)) {
 		plx_rcu_read_unlock();
 		return sizeof(value);
 	}
 	if (r == -EAGAIN || r == -ESTALE) {
-		r = efd_slow(e, fd, r, &value, true, plx_load(&e->served.status) & O_NONBLOCK);
+		r = efd_slow(e, fd, r, &value, true,
+			     nonblock || (plx_load(&e->served.status) & O_NONBLOCK));
 		return r ? r : (long)sizeof(value);
 	}
 	plx_rcu_read_unlock();
 	return r;
+}
+
+long plx_px_write(int fd, const void *user, size_t n)
+{
+	PLX_INSIDE();
+	void *buf = (void *)(uintptr_t)user;
+	long r = efd_write(fd, buf, n, false);
+
+	if (plx_sleep_is_over(r))
+		r = again(r, fd, buf, n, false, efd_write);
+	return counted(PLX_STAT_WRITES, r);
 }
 
 ssize_t plx_px_write_tell(struct pollux_file *f, uint32_t depth)
@@ -444,33 +470,70 @@ static long vector_way(int fd, const struct iovec *iov, int cnt, int flags, stru
 	return one->iov_len ? 0 : 1;
 }
 
-long plx_px_readv(int fd, const struct iovec *iov, int cnt, int flags)
+static long readv_once(int fd, const struct iovec *iov, int cnt, int flags)
 {
-	PLX_INSIDE();
 	struct iovec one;
 	long r;
 
 	if (plx_pipe_vector(fd, iov, cnt, flags, false, &r))
-		return counted(PLX_STAT_READS, r);
+		return r;
 	r = vector_way(fd, iov, cnt, flags, &one);
-
 	if (r)
 		return r > 0 ? 0 : r;
-	return counted(PLX_STAT_READS, efd_read(fd, one.iov_base, one.iov_len, flags & RWF_NOWAIT));
+	return efd_read(fd, one.iov_base, one.iov_len, flags & RWF_NOWAIT);
+}
+
+static long writev_once(int fd, const struct iovec *iov, int cnt, int flags, bool nonblock)
+{
+	struct iovec one;
+	long r;
+
+	if (plx_pipe_vector(fd, iov, cnt, nonblock ? flags | RWF_NOWAIT : flags, true, &r))
+		return r;
+	/* A write has no flag that it could be served with. */
+	r = vector_way(fd, iov, flags ? 0 : cnt, 0, &one);
+	if (r)
+		return r > 0 ? 0 : r;
+	return efd_write(fd, one.iov_base, one.iov_len, nonblock);
+}
+
+struct vector {
+	const struct iovec *iov;
+	int flags;
+};
+
+static long readv_again(int fd, void *buf, size_t cnt, bool nonblock)
+{
+	const struct vector *v = buf;
+
+	return readv_once(fd, v->iov, (int)cnt, nonblock ? v->flags | RWF_NOWAIT : v->flags);
+}
+
+static long writev_again(int fd, void *buf, size_t cnt, bool nonblock)
+{
+	const struct vector *v = buf;
+
+	return writev_once(fd, v->iov, (int)cnt, v->flags, nonblock);
+}
+
+long plx_px_readv(int fd, const struct iovec *iov, int cnt, int flags)
+{
+	PLX_INSIDE();
+	struct vector v = {.iov = iov, .flags = flags};
+	long r = readv_once(fd, iov, cnt, flags);
+
+	if (plx_sleep_is_over(r))
+		r = again(r, fd, &v, cnt, false, readv_again);
+	return counted(PLX_STAT_READS, r);
 }
 
 long plx_px_writev(int fd, const struct iovec *iov, int cnt, int flags)
 {
 	PLX_INSIDE();
-	struct iovec one;
-	long r;
+	struct vector v = {.iov = iov, .flags = flags};
+	long r = writev_once(fd, iov, cnt, flags, false);
 
-	if (plx_pipe_vector(fd, iov, cnt, flags, true, &r))
-		return counted(PLX_STAT_WRITES, r);
-	/* A write has no flag that it could be served with. */
-	r = vector_way(fd, iov, flags ? 0 : cnt, 0, &one);
-
-	if (r)
-		return r > 0 ? 0 : r;
-	return plx_px_write(fd, one.iov_base, one.iov_len);
+	if (plx_sleep_is_over(r))
+		r = again(r, fd, &v, cnt, false, writev_again);
+	return counted(PLX_STAT_WRITES, r);
 }

@@ -283,14 +283,13 @@ long plx_px_pipe2(int *user, int flags, bool at_once)
  */
 static long kernel_read(int fd, const struct plx_pipe_call *call)
 {
-	struct pollfd p = {.fd = fd, .events = POLLIN};
 	long r;
 
 	do {
+		r = plx_kernel_await(fd, POLLIN, PLX_SLEEP_RESTARTS);
+		if (r)
+			return r;
 		PLX_OUTSIDE(sleep);
-
-		if (plx_libc.ppoll(&p, 1, NULL, NULL) < 0)
-			return -errno;
 		r = plx_sys3(SYS_readv, fd, call->iov, call->cnt);
 	} while (r == -EAGAIN);
 	return r;
@@ -299,6 +298,8 @@ static long kernel_read(int fd, const struct plx_pipe_call *call)
 /* The rest of a write, of which the pipe had taken a part when it became the kernel's. */
 static long kernel_write(int fd, const struct plx_pipe_call *call, size_t done)
 {
+	/* What is done is done: any handler ends the call then. */
+	enum plx_sleep_kind kind = done ? PLX_SLEEP_ENDS : PLX_SLEEP_RESTARTS;
 	struct iovec rest[PIECES];
 	int n = 0;
 
@@ -312,12 +313,11 @@ static long kernel_write(int fd, const struct plx_pipe_call *call, size_t done)
 		n += rest[n].iov_len > 0;
 	}
 	for (;;) {
-		struct pollfd p = {.fd = fd, .events = POLLOUT};
-		PLX_OUTSIDE(sleep);
-		long r;
+		long r = plx_kernel_await(fd, POLLOUT, kind);
 
-		if (sleep.interrupted || plx_libc.ppoll(&p, 1, NULL, NULL) < 0)
-			return -EINTR;
+		if (r)
+			return r;
+		PLX_OUTSIDE(sleep);
 		r = plx_sys3(SYS_writev, fd, rest, n);
 		if (r != -EAGAIN)
 			return r;
@@ -384,10 +384,9 @@ static __attribute__((noinline)) long call_sleeping(struct pollux_file *f, int f
 	/* Gone from the table, by a close or a spill: the number is the kernel's. */
 	if (!got)
 		return PLX_PASS;
-	/* A thread that is cancelled in its sleep lets go, too. */
-	pthread_cleanup_push(put_file, f);
+	PLX_HOLD_PUSH(put_file, f);
 	r = call->writes ? write_sleeping(p, fd, io, r, call) : read_sleeping(p, fd, io, r, call);
-	pthread_cleanup_pop(1);
+	PLX_HOLD_POP(1);
 	return r;
 }
 

@@ -36,7 +36,7 @@
 #include <sys/resource.h>
 
 #include "base/clock.h"
-#include "base/inside.h"
+#include "base/sleep.h"
 #include "base/sys.h"
 #include "posix/uaccess.h"
 
@@ -302,8 +302,8 @@ static int poll_merge(struct poll_call *c, int kernel_ready)
  * libc's ppoll. A signal that came during this call and has been handled only now
  * interrupts it, unless the call has a mask of its own, which might have held it up.
  */
-static int poll_sleep(struct pollfd *set, nfds_t n, const struct timespec *timeout,
-		      const sigset_t *sigmask)
+static int unseen_sleep(struct pollfd *set, nfds_t n, const struct timespec *timeout,
+			const sigset_t *sigmask)
 {
 	static const struct timespec now;
 	PLX_OUTSIDE(sleep);
@@ -316,6 +316,37 @@ static int poll_sleep(struct pollfd *set, nfds_t n, const struct timespec *timeo
 	if (r == 0 && interrupted)
 		return -EINTR;
 	return r < 0 ? -errno : r;
+}
+
+/* If the sleep is over (plx_sleep_is_over), the call holds nothing any more. */
+static int poll_sleep(struct pollfd *set, nfds_t n, const struct timespec *timeout,
+		      const sigset_t *sigmask)
+{
+	struct plx_sleep sleep = {.args = {(long)set, (long)n, 0, (long)sigmask, _NSIG / 8}};
+	struct timespec left;
+
+	if (plx_unlikely(!plx_load(&plx_sleeps_seen)))
+		return unseen_sleep(set, n, timeout, sigmask);
+	/* The kernel writes to it. */
+	if (timeout) {
+		left = *timeout;
+		sleep.args[2] = (long)&left;
+	}
+	PLX_DELAY(poll_before_sleep);
+	return (int)plx_sleep(&sleep, sigmask ? PLX_SLEEP_MASKED : PLX_SLEEP_ENDS, SYS_ppoll);
+}
+
+int plx_kernel_await(int fd, short events, enum plx_sleep_kind kind)
+{
+	struct pollfd p = {.fd = fd, .events = events};
+	struct plx_sleep sleep = {.args = {(long)&p, 1}};
+	int r;
+
+	if (plx_likely(plx_load(&plx_sleeps_seen)))
+		r = (int)plx_sleep(&sleep, kind, SYS_ppoll);
+	else
+		r = unseen_sleep(&p, 1, NULL, NULL);
+	return r > 0 ? 0 : r;
 }
 
 /* From here to the end of the sleep the number of the bell means nothing else. */
@@ -355,7 +386,8 @@ static int poll_kernel(struct poll_call *c, bool block, int64_t deadline, const 
 	}
 	poll_say_where(c);
 	r = poll_sleep(c->kernel, c->n, tp, sigmask);
-	plx_store_rel(&c->sleeps_on, -1);
+	if (!plx_sleep_is_over(r))
+		plx_store_rel(&c->sleeps_on, -1);
 	return r;
 }
 
@@ -437,6 +469,8 @@ static long poll_run(struct poll_call *c, const struct timespec *timeout, const 
 			continue;
 		}
 		k = poll_kernel(c, true, deadline, sigmask);
+		if (plx_sleep_is_over(k))
+			return k;
 		if (k == 0) {
 			n = poll_inproc(c);
 			if (!poll_stale(c))
@@ -510,7 +544,7 @@ static long poll_once(struct pollfd *set, nfds_t n, const struct timespec *timeo
 
 	if (!c)
 		return -ENOMEM;
-	pthread_cleanup_push(poll_call_end, c);
+	PLX_HOLD_PUSH(poll_call_end, c);
 	if (c->nours) {
 		r = poll_run(c, timeout, sigmask);
 	} else if (again) {
@@ -518,19 +552,38 @@ static long poll_once(struct pollfd *set, nfds_t n, const struct timespec *timeo
 		for (nfds_t i = 0; r >= 0 && i < n; i++)
 			set[i].revents = c->kernel[i].revents;
 	}
-	pthread_cleanup_pop(1);
+	PLX_HOLD_POP(1);
 	return r;
+}
+
+/* Whether timeout is one that passes; when, if so. */
+static bool poll_end(const struct timespec *timeout, int64_t *end)
+{
+	if (!timeout || (!timeout->tv_sec && !timeout->tv_nsec) ||
+	    timeout->tv_sec >= INT64_MAX / PLX_NSEC / 2)
+		return false;
+	*end = plx_now_ns() + timeout->tv_sec * PLX_NSEC + timeout->tv_nsec;
+	return true;
+}
+
+/* The time to the end in *left. */
+static const struct timespec *poll_left(int64_t end, struct timespec *left)
+{
+	int64_t ns = end - plx_now_ns();
+
+	left->tv_sec = ns > 0 ? ns / PLX_NSEC : 0;
+	left->tv_nsec = ns > 0 ? ns % PLX_NSEC : 0;
+	return left;
 }
 
 /* A call whose objects go to the kernel goes on for the rest of its time. */
 static long poll_set(struct pollfd *set, nfds_t n, const struct timespec *timeout,
 		     const sigset_t *sigmask)
 {
-	bool timed = timeout && (timeout->tv_sec || timeout->tv_nsec) &&
-		     timeout->tv_sec < INT64_MAX / PLX_NSEC / 2;
-	int64_t end = timed ? plx_now_ns() + timeout->tv_sec * PLX_NSEC + timeout->tv_nsec : 0;
 	struct timespec left;
 	bool again = false;
+	int64_t end = 0;
+	bool timed = poll_end(timeout, &end);
 
 	for (;;) {
 		bool ours = false;
@@ -542,13 +595,8 @@ static long poll_set(struct pollfd *set, nfds_t n, const struct timespec *timeou
 		if (r != PLX_PASS || !ours)
 			return r;
 		again = true;
-		if (timed) {
-			int64_t ns = end - plx_now_ns();
-
-			left.tv_sec = ns > 0 ? ns / PLX_NSEC : 0;
-			left.tv_nsec = ns > 0 ? ns % PLX_NSEC : 0;
-			timeout = &left;
-		}
+		if (timed)
+			timeout = poll_left(end, &left);
 	}
 }
 
@@ -680,10 +728,9 @@ static long poll_quick(struct pollfd *fds, nfds_t n, const struct timespec *time
 	return ready;
 }
 
-long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
-		  const sigset_t *sigmask)
+static long ppoll_once(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
+		       const sigset_t *sigmask)
 {
-	PLX_INSIDE();
 	struct pollfd *set;
 	long r;
 
@@ -699,7 +746,7 @@ long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 	set = malloc(n * sizeof(*set));
 	if (!set)
 		return -ENOMEM;
-	pthread_cleanup_push(free, set);
+	PLX_HOLD_PUSH(free, set);
 	if (plx_copy_in(set, fds, n * sizeof(*set)))
 		r = -EFAULT;
 	else
@@ -707,8 +754,60 @@ long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 	for (nfds_t i = 0; r >= 0 && i < n; i++)
 		if (plx_copy_out(&fds[i].revents, &set[i].revents, sizeof(set[i].revents)))
 			r = -EFAULT;
-	pthread_cleanup_pop(1);
+	PLX_HOLD_POP(1);
 	return r;
+}
+
+/*
+ * A handler has run in the sleep of a call, and all that it began with may have changed: once(arg,
+ * timeout) makes it anew. end: when its time is over; 0 if it has none.
+ */
+static __attribute__((noinline)) long
+poll_again(long r, long (*once)(void *arg, const struct timespec *timeout), void *arg,
+	   const struct timespec *timeout, int64_t end)
+{
+	static const struct timespec now;
+	struct timespec left;
+
+	while (r == PLX_SLEEP_ANEW)
+		r = once(arg, end ? poll_left(end, &left) : timeout);
+	if (!plx_sleep_is_over(r))
+		return r;
+	if (r == PLX_SLEEP_LOOK)
+		r = once(arg, &now);
+	return r > 0 ? r : -EINTR;
+}
+
+/* Only with a mask may a call sleep again. */
+static int64_t masked_end(const struct timespec *timeout, const sigset_t *sigmask)
+{
+	int64_t end;
+
+	return sigmask && poll_end(timeout, &end) ? end : 0;
+}
+
+struct ppoll_args {
+	struct pollfd *fds;
+	nfds_t n;
+	const sigset_t *sigmask;
+};
+
+static long ppoll_call(void *arg, const struct timespec *timeout)
+{
+	struct ppoll_args *a = arg;
+
+	return ppoll_once(a->fds, a->n, timeout, a->sigmask);
+}
+
+long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
+		  const sigset_t *sigmask)
+{
+	PLX_INSIDE();
+	struct ppoll_args args = {.fds = fds, .n = n, .sigmask = sigmask};
+	int64_t end = masked_end(timeout, sigmask);
+	long r = ppoll_once(fds, n, timeout, sigmask);
+
+	return plx_sleep_is_over(r) ? poll_again(r, ppoll_call, &args, timeout, end) : r;
 }
 
 /* What select means by its three sets, in poll's terms. */
@@ -825,14 +924,14 @@ static long select_run(struct select_sets *s, int n, const struct timespec *time
 			plx_px_escape(set[i].fd, PLX_OUT_POLL);
 		ours = false;
 	}
-	pthread_cleanup_push(free, set);
+	PLX_HOLD_PUSH(free, set);
 	r = ours ? poll_set(set, count, timeout, sigmask) : PLX_PASS;
 	for (int i = 0; r >= 0 && i < count; i++)
 		if (set[i].revents & POLLNVAL)
 			r = -EBADF;
 	if (r >= 0)
 		r = select_store(s, set, count);
-	pthread_cleanup_pop(1);
+	PLX_HOLD_POP(1);
 	return r;
 }
 
@@ -844,10 +943,9 @@ static void select_free(void *p)
 		free(s->in[k]);
 }
 
-long plx_px_pselect(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct timespec *timeout,
-		    const sigset_t *sigmask)
+static long pselect_once(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct timespec *timeout,
+			 const sigset_t *sigmask)
 {
-	PLX_INSIDE();
 	struct select_sets s = {.user = {rd, wr, ex}};
 	bool fault = false;
 	long r = PLX_PASS;
@@ -860,7 +958,7 @@ long plx_px_pselect(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct time
 		if (r != PLX_PASS)
 			return r;
 	}
-	pthread_cleanup_push(select_free, &s);
+	PLX_HOLD_PUSH(select_free, &s);
 	for (int k = 0; k < 3 && !fault; k++) {
 		if (!s.user[k])
 			continue;
@@ -871,6 +969,30 @@ long plx_px_pselect(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct time
 	}
 	if (!fault)
 		r = select_run(&s, n, timeout, sigmask);
-	pthread_cleanup_pop(1);
+	PLX_HOLD_POP(1);
 	return r;
+}
+
+struct pselect_args {
+	int n;
+	fd_set **sets;
+	const sigset_t *sigmask;
+};
+
+static long pselect_call(void *arg, const struct timespec *timeout)
+{
+	struct pselect_args *a = arg;
+
+	return pselect_once(a->n, a->sets[0], a->sets[1], a->sets[2], timeout, a->sigmask);
+}
+
+long plx_px_pselect(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct timespec *timeout,
+		    const sigset_t *sigmask)
+{
+	PLX_INSIDE();
+	struct pselect_args args = {.n = n, .sets = (fd_set *[]){rd, wr, ex}, .sigmask = sigmask};
+	int64_t end = masked_end(timeout, sigmask);
+	long r = pselect_once(n, rd, wr, ex, timeout, sigmask);
+
+	return plx_sleep_is_over(r) ? poll_again(r, pselect_call, &args, timeout, end) : r;
 }

@@ -27,6 +27,7 @@
 #include <sys/uio.h>
 #include <time.h>
 
+#include "base/sleep.h"
 #include "posix/table.h"
 
 #define PLX_PASS (-65536L)
@@ -109,6 +110,11 @@ long plx_px_ioctl(int fd, unsigned long req, void *arg);
 /* PLX_PASS when no descriptor in the set is ours. timeout is not written back. */
 long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 		  const sigset_t *sigmask);
+/*
+ * Sleeps, outside, until the kernel's fd is ready for events. 0, a negative errno, or the result of
+ * a sleep that is over (base/sleep.h).
+ */
+int plx_kernel_await(int fd, short events, enum plx_sleep_kind kind);
 long plx_px_pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *timeout,
 		    const sigset_t *sigmask);
 

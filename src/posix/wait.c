@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "base/inside.h"
 #include "base/sanitizer.h"
+#include "base/sleep.h"
 #include "base/spin.h"
 #include "base/sys.h"
 #include "posix/uaccess.h"
@@ -36,9 +37,9 @@
 #define MAX_EVENTS (INT_MAX / (int)sizeof(struct epoll_event))
 
 /*
- * The sleep that the calling thread is in. A signal handler may leave it for good by
- * siglongjmp; the note is how the next wait, or the end of the thread, finds what it
- * held. It is told from a sleep that a handler has merely interrupted by its frame.
+ * The sleep that the calling thread is in. Where handlers are not seen (base/sleep.h) one may
+ * leave it for good by siglongjmp; the note is how the next wait, or the end of the thread, finds
+ * what it held. It is told from a sleep that a handler has merely interrupted by its frame.
  */
 static __thread struct wait_note {
 	struct pollux_file *file;
@@ -52,6 +53,14 @@ static __thread struct wait_note {
 	} bounce;
 } note;
 
+/* Of a waiter, while it is asleep. */
+struct waiter_sleep {
+	/* Over as soon as a handler runs. */
+	struct plx_sleep kernel;
+	/* What the thread's note said before, of a sleep that a handler interrupted. */
+	struct wait_note outer;
+};
+
 struct waiter {
 	struct plx_front *fr;
 	struct pollux_file *file;
@@ -61,6 +70,7 @@ struct waiter {
 	const sigset_t *sigmask;
 	bool announced;
 	bool asleep;
+	struct waiter_sleep *sleep;
 	/* In twaiters of the front: whoever is to have no lazy timers beside it knows. */
 	bool counted;
 	/* An event of a lazy timer has been taken out. */
@@ -69,9 +79,6 @@ struct waiter {
 	uint32_t gen;
 	/* For the first sleep of a wait that is the kernel's but for timers; else NULL. */
 	const struct timespec *timeout;
-	/* While asleep: what the thread's note said before, of a sleep that a handler interrupted.
-	 */
-	struct wait_note outer;
 	/* Deadline on CLOCK_MONOTONIC in ns; negative: none. */
 	int64_t deadline;
 };
@@ -140,7 +147,7 @@ static struct epoll_event *bounce_get(struct epoll_event *stack, int *max)
 static void sleep_begin(struct waiter *w, const struct epoll_event *buf)
 {
 	wait_thread_begin();
-	w->outer = note;
+	w->sleep->outer = note;
 	w->asleep = true;
 	note = (struct wait_note){
 		.file = w->file,
@@ -161,7 +168,7 @@ static void sleep_end(struct waiter *w)
 		plx_mem_put(note.bounce.ev);
 	else
 		spare = note.bounce;
-	note = w->outer;
+	note = w->sleep->outer;
 	w->asleep = false;
 }
 
@@ -178,30 +185,67 @@ static int sink_user(void *arg, int index, uint32_t events, uint64_t data)
 	return plx_copy_out(user + index, &ev, sizeof(ev));
 }
 
+#ifdef SYS_epoll_wait
+#define EPOLL_WAIT SYS_epoll_wait
+#else
+#define EPOLL_WAIT SYS_epoll_pwait
+#endif
+
+/* The arguments of epoll_wait, and of its relatives, which have a time and a mask. */
+static int seen_sleep(struct waiter *w, long nr, int epfd, struct epoll_event *ev, int max,
+		      long time)
+{
+	struct plx_sleep *s = &w->sleep->kernel;
+
+	s->args[0] = epfd;
+	s->args[1] = (long)ev;
+	s->args[2] = max;
+	s->args[3] = time;
+	s->args[4] = (long)w->sigmask;
+	s->args[5] = _NSIG / 8;
+	return (int)plx_sleep(s, w->sigmask ? PLX_SLEEP_MASKED : PLX_SLEEP_ENDS, nr);
+}
+
+static int libc_sleep(struct waiter *w, int epfd, struct epoll_event *ev, int max, int ms)
+{
+	int r = w->sigmask || !plx_libc.epoll_wait
+			? plx_libc.epoll_pwait(epfd, ev, max, ms, w->sigmask)
+			: plx_libc.epoll_wait(epfd, ev, max, ms);
+
+	return r < 0 ? -errno : r;
+}
+
+static int libc_sleep2(struct waiter *w, int epfd, struct epoll_event *ev, int max,
+		       const struct timespec *timeout)
+{
+	int r = plx_libc.epoll_pwait2(epfd, ev, max, timeout, w->sigmask);
+
+	return r < 0 ? -errno : r;
+}
+
 /*
- * One wait in the kernel, by libc's own function: epoll_wait where that can express
+ * One wait in the kernel, by the call that libc's function makes: epoll_wait where that can express
  * the time, since a sandbox may know no other, else epoll_pwait2.
  */
-static int kernel_sleep(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout,
-			const sigset_t *sigmask)
+static int kernel_sleep(struct waiter *w, bool seen, int epfd, struct epoll_event *ev, int max,
+			const struct timespec *timeout)
 {
 	int ms = -1, r;
 
 	if (timeout && (timeout->tv_nsec % 1000000 || timeout->tv_sec > INT_MAX / 1000 - 1)) {
-		r = plx_libc.epoll_pwait2(epfd, ev, max, timeout, sigmask);
+		r = seen ? seen_sleep(w, SYS_epoll_pwait2, epfd, ev, max, (long)timeout)
+			 : libc_sleep2(w, epfd, ev, max, timeout);
 		/* A sandbox that does not know the call refuses it with EPERM. */
-		if (r >= 0 || (errno != ENOSYS && errno != EPERM))
-			return r < 0 ? -errno : r;
+		if (r != -ENOSYS && r != -EPERM)
+			return r;
 		if (timeout->tv_sec > INT_MAX / 1000 - 1)
 			ms = INT_MAX;
 	}
 	if (timeout && ms < 0)
 		ms = timeout->tv_sec * 1000 + (timeout->tv_nsec + 999999) / 1000000;
-	if (sigmask || !plx_libc.epoll_wait)
-		r = plx_libc.epoll_pwait(epfd, ev, max, ms, sigmask);
-	else
-		r = plx_libc.epoll_wait(epfd, ev, max, ms);
-	return r < 0 ? -errno : r;
+	if (seen)
+		return seen_sleep(w, w->sigmask ? SYS_epoll_pwait : EPOLL_WAIT, epfd, ev, max, ms);
+	return libc_sleep(w, epfd, ev, max, ms);
 }
 
 /*
@@ -209,24 +253,35 @@ static int kernel_sleep(int epfd, struct epoll_event *ev, int max, const struct 
  * one does that comes during the sleep; but events go before it (EP-SIG-01). With a mask
  * for the call it was handled before the call began: the mask might have held it up.
  */
-static int kernel_wait(struct waiter *w, int epfd, struct epoll_event *ev, int max,
+static int unseen_sleep(struct waiter *w, int epfd, struct epoll_event *ev, int max,
+			const struct timespec *timeout)
+{
+	PLX_OUTSIDE(sleep);
+	int r;
+
+	if (plx_likely(!sleep.interrupted || w->sigmask))
+		return kernel_sleep(w, false, epfd, ev, max, timeout);
+	r = plx_sys6(SYS_epoll_pwait, epfd, (long)ev, max, 0, 0, 8);
+	return r ? r : -EINTR;
+}
+
+/*
+ * The result of the sleep. If that is over (plx_sleep_is_over), w holds nothing any more. seen:
+ * handlers end it. Where everything is the kernel's, it knows by itself who does not wait.
+ */
+static int kernel_wait(struct waiter *w, bool seen, int epfd, struct epoll_event *ev, int max,
 		       const struct timespec *timeout)
 {
 	int r;
 
 	sleep_begin(w, ev);
 	PLX_DELAY(wait_before_sleep);
-	{
-		PLX_OUTSIDE(sleep);
-
-		if (plx_likely(!sleep.interrupted || w->sigmask)) {
-			r = kernel_sleep(epfd, ev, max, timeout, w->sigmask);
-		} else {
-			r = plx_sys6(SYS_epoll_pwait, epfd, (long)ev, max, 0, 0, 8);
-			r = r ? r : -EINTR;
-		}
-	}
-	sleep_end(w);
+	if (seen && plx_likely(plx_load(&plx_sleeps_seen)))
+		r = kernel_sleep(w, true, epfd, ev, max, timeout);
+	else
+		r = unseen_sleep(w, epfd, ev, max, timeout);
+	if (plx_likely(!plx_sleep_is_over(r)))
+		sleep_end(w);
 	return r;
 }
 
@@ -390,10 +445,12 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 		fd = wait_fd(w);
 		PLX_DELAY(wait_before_kernel);
 		if (block)
-			got = kernel_wait(w, fd, buf, room ? room : 1,
+			got = kernel_wait(w, true, fd, buf, room ? room : 1,
 					  w->timeout ? w->timeout : time_left(w, &left));
 		else
 			got = kernel_look(w, fd, buf, room ? room : 1, n > 0);
+		if (plx_sleep_is_over(got))
+			return got;
 		if (plx_unlikely(got < 0) && wait_fd_lost(w, fd, got))
 			continue;
 		if (plx_unlikely(got == -EFAULT) && plx_front_hush(w->fr)) {
@@ -614,12 +671,17 @@ static void note_check(void *frame)
 	note_drop();
 }
 
-/* Also runs when the thread is cancelled in the kernel's wait. */
+/* Also runs when the thread is cancelled in the kernel's wait, or begins a handler in it. */
 static void waiter_done(void *p)
 {
 	struct waiter *w = p;
 
-	if (w->asleep) {
+	if (w->asleep && w->sleep->kernel.over) {
+		/* By a handler, which has nothing in its hand. */
+		sleep_end(w);
+		if (w->announced)
+			take_ring_along(w);
+	} else if (w->asleep) {
 		plx_ghost_gone(w->fr);
 		sleep_end(w);
 		plx_timers_true(w->fr);
@@ -675,6 +737,8 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 				timers_enter(w);
 			plx_px_count(PLX_COUNT_SLEEPS);
 			n = collect_kernel(w, 0, true);
+			if (plx_sleep_is_over(n))
+				return n;
 			slept = true;
 		}
 		/*
@@ -742,6 +806,8 @@ static __attribute__((noinline)) long wait_timers(struct waiter *w, const struct
 			return wait_mixed(w, poll_only);
 		}
 		n = collect_kernel(w, 0, sleeps);
+		if (plx_sleep_is_over(n))
+			return n;
 		if (sleeps)
 			w->timeout = NULL;
 		if (w->announced && n < 0)
@@ -806,7 +872,9 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 		waiter_retract(w);
 		return wait_timers(w, timeout, false);
 	}
-	n = kernel_wait(w, w->epfd, w->ev, w->max, timeout);
+	n = kernel_wait(w, false, w->epfd, w->ev, w->max, timeout);
+	if (plx_sleep_is_over(n))
+		return n;
 	if (n < 0) {
 		waiter_leave(w);
 		if (n == -EFAULT &&
@@ -845,7 +913,7 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 static long wait_spilled(struct waiter *w, const struct timespec *timeout, bool poll_only)
 {
 	return poll_only ? wait_kernel(w, NULL, true)
-			 : kernel_wait(w, wait_fd(w), w->ev, w->max, timeout);
+			 : kernel_wait(w, false, wait_fd(w), w->ev, w->max, timeout);
 }
 
 static long collect_now(void *arg)
@@ -895,7 +963,9 @@ static __attribute__((noinline)) long wait_lent(struct waiter *w, const struct t
 			}
 			fd = wait_fd(w);
 			handlers = plx_inside.handlers;
-			got = kernel_wait(w, fd, w->ev, w->max, timeout);
+			got = kernel_wait(w, true, fd, w->ev, w->max, timeout);
+			if (plx_sleep_is_over(got))
+				return got;
 			/* So it does if it could not store the doorbell's event. */
 			if (got < 0 && (wait_fd_lost(w, fd, (int)got) ||
 					(got == -EFAULT && plx_front_live(w->fr))))
@@ -932,9 +1002,6 @@ static __attribute__((noinline)) long wait_lent(struct waiter *w, const struct t
 	}
 }
 
-/* Not the result of a wait, which is to begin again. */
-#define WAIT_ANEW LONG_MIN
-
 /*
  * A wait that went to the kernel with the program's own number. That may have come to mean another
  * epoll since it was looked up, and this wait has been one of that then. Whatever it has in hand
@@ -954,16 +1021,16 @@ static __attribute__((noinline)) long wait_elsewhere(struct waiter *w, int n)
 	}
 	if (f)
 		pollux_file_put(f);
-	return kept ? kept : WAIT_ANEW;
+	return kept ? kept : PLX_SLEEP_ANEW;
 }
 
-long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout,
-		       const sigset_t *sigmask)
+/* deadline: as in struct waiter; 0 if it is still to be made of timeout. */
+static long wait_call(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout,
+		      const sigset_t *sigmask, int64_t *deadline)
 {
-	PLX_INSIDE();
-	struct waiter w = {.ev = ev, .max = max, .epfd = epfd, .sigmask = sigmask};
+	struct waiter_sleep sleep;
+	struct waiter w = {.ev = ev, .max = max, .epfd = epfd, .sigmask = sigmask, .sleep = &sleep};
 	bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
-	struct timespec left;
 	long r;
 
 	w.file = plx_table_get(epfd);
@@ -974,17 +1041,19 @@ long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct t
 		return PLX_PASS;
 	}
 	w.fr = plx_file_front(w.file);
-	w.deadline = -1;
+	sleep.kernel.over = 0;
+	w.deadline = *deadline ? *deadline : -1;
 	w.gen = plx_load_acq(&w.fr->gen);
 	note_check(&w);
 	plx_stat(plx_front_live(w.fr) ? PLX_STAT_WAITS : PLX_STAT_KERNEL_WAITS);
-	if (timeout && !poll_only) {
+	if (timeout && !poll_only && !*deadline) {
 		int64_t now = plx_now_ns();
 
 		if (timeout->tv_sec < (INT64_MAX - now) / PLX_NSEC - 1)
 			w.deadline = now + timeout->tv_sec * PLX_NSEC + timeout->tv_nsec;
+		*deadline = w.deadline;
 	}
-	pthread_cleanup_push(waiter_done, &w);
+	PLX_HOLD_PUSH(waiter_done, &w);
 	if (max <= 0 || max > MAX_EVENTS)
 		r = -EINVAL;
 	else if (!plx_user_range(ev, max * sizeof(*ev)))
@@ -998,13 +1067,43 @@ long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct t
 		r = wait_kernel(&w, timeout, poll_only);
 	if (r > 0 && plx_unlikely(plx_table_peek(epfd) != w.file))
 		r = wait_elsewhere(&w, (int)r);
-	pthread_cleanup_pop(1);
-	if (plx_unlikely(r == WAIT_ANEW))
-		return plx_px_epoll_wait(epfd, ev, max, poll_only ? timeout : time_left(&w, &left),
-					 sigmask);
+	PLX_HOLD_POP(1);
 	if (r > 0)
 		plx_tsan_after(w.fr);
 	if (r > 0 && PLX_INJECTED(wrong_data))
 		ev[0].data.u64 ^= 1;
 	return r > 0 && PLX_INJECTED(wrong_errno) ? -EBADF : r;
+}
+
+/* It begins anew: a handler has run in its sleep, or its number has changed hands. */
+static __attribute__((noinline)) long wait_again(long r, int epfd, struct epoll_event *ev, int max,
+						 const struct timespec *timeout,
+						 const sigset_t *sigmask, int64_t deadline)
+{
+	static const struct timespec now;
+	struct waiter w = {.deadline = deadline};
+	struct timespec left;
+
+	while (r == PLX_SLEEP_ANEW) {
+		if (deadline > 0)
+			timeout = time_left(&w, &left);
+		r = wait_call(epfd, ev, max, timeout, sigmask, &deadline);
+	}
+	if (!plx_sleep_is_over(r))
+		return r;
+	/* Events go before the signal (EP-SIG-01). */
+	if (r == PLX_SLEEP_LOOK)
+		r = wait_call(epfd, ev, max, &now, sigmask, &deadline);
+	return r > 0 ? r : -EINTR;
+}
+
+long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout,
+		       const sigset_t *sigmask)
+{
+	PLX_INSIDE();
+	int64_t deadline = 0;
+	long r = wait_call(epfd, ev, max, timeout, sigmask, &deadline);
+
+	/* PLX_PASS is greater. */
+	return plx_sleep_is_over(r) ? wait_again(r, epfd, ev, max, timeout, sigmask, deadline) : r;
 }

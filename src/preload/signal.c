@@ -39,6 +39,8 @@
 #include <ucontext.h>
 
 #include "base/inside.h"
+#include "base/sanitizer.h"
+#include "base/sleep.h"
 #include "base/stats.h"
 #include "base/sys.h"
 
@@ -96,6 +98,9 @@ static __thread struct {
 	/* What the thread's mask goes back to, while plx_inside.waits. */
 	uint64_t mask;
 } kept;
+
+/* A signal has been sent again, blocked until the handler that it has interrupted returns. */
+static __thread bool comes_later;
 
 static void fault(int sig, siginfo_t *info, void *context);
 static void caught(int sig, siginfo_t *info, void *context);
@@ -202,7 +207,7 @@ static int install(int sig, struct guard *g, const struct sigaction *want)
 		sigemptyset(&kernel.sa_mask);
 		kernel.sa_flags = SA_SIGINFO | SA_RESTART;
 	}
-	if (kernel.sa_sigaction == fault)
+	if (kernel.sa_sigaction == fault || kernel.sa_sigaction == statistics)
 		block_all_that_wait(&kernel.sa_mask);
 	if (is_handler(want)) {
 		(void)plx_or(&handled, BIT(sig));
@@ -249,6 +254,7 @@ void plx_guard_install(void)
 		if (guard_of(sig))
 			guard_one(sig);
 	plx_store(&plx_signals_wait, !keep_none && !TSAN);
+	plx_store(&plx_sleeps_seen, !keep_none && !TSAN && !plx_tsan_here());
 	unlock(h);
 }
 
@@ -282,6 +288,7 @@ PLX_CHILD_CODE void plx_guard_after_fork(bool cleared)
 void plx_guard_keep_none(void)
 {
 	keep_none = true;
+	plx_store(&plx_sleeps_seen, 0);
 	plx_store(&plx_signals_wait, 0);
 }
 
@@ -338,9 +345,43 @@ static void die(int sig, siginfo_t *info)
 		send_self(sig, info);
 }
 
+/* As the kernel would have it for the program's handler. */
+static void set_mask_of(int sig, const struct sigaction *act, const ucontext_t *context)
+{
+	uint64_t mask, more;
+
+	memcpy(&mask, &context->uc_sigmask, sizeof(mask));
+	memcpy(&more, &act->sa_mask, sizeof(more));
+	mask |= more | (act->sa_flags & SA_NODEFER ? 0 : BIT(sig));
+	plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
+}
+
+static bool is_entry(uintptr_t pc)
+{
+	return pc == (uintptr_t)caught || pc == (uintptr_t)fault || pc == (uintptr_t)statistics;
+}
+
+/* What the thread sleeps in is over before the handler begins. */
+static void leave_sleep(int sig, const struct sigaction *act, void *context)
+{
+	void *first = plx_sleep_context(context, is_entry);
+
+	if (plx_inside.depth || !plx_load(&plx_sleeps_seen) ||
+	    plx_sleep_interrupted(first) != PLX_SIGNAL_RUNS) {
+		plx_sleep_forget();
+		return;
+	}
+	plx_sleep_aside(first);
+	if (plx_unlikely(comes_later)) {
+		comes_later = false;
+		set_mask_of(sig, act, context);
+	}
+}
+
 static void run_handler(int sig, struct guard *g, const struct sigaction *act, siginfo_t *info,
 			void *context)
 {
+	leave_sleep(sig, act, context);
 	if (act->sa_flags & (int)SA_RESETHAND) {
 		int saved = errno;
 		struct sigaction dfl = *act;
@@ -356,17 +397,6 @@ static void run_handler(int sig, struct guard *g, const struct sigaction *act, s
 	if (!(act->sa_flags & SA_RESTART))
 		plx_inside.breaks++;
 	act->sa_sigaction(sig, info, context);
-}
-
-/* As the kernel would have it for the program's handler. */
-static void set_mask_of(int sig, const struct sigaction *act, const ucontext_t *context)
-{
-	uint64_t mask, more;
-
-	memcpy(&mask, &context->uc_sigmask, sizeof(mask));
-	memcpy(&more, &act->sa_mask, sizeof(more));
-	mask |= more | (act->sa_flags & SA_NODEFER ? 0 : BIT(sig));
-	plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
 }
 
 static void fault(int sig, siginfo_t *info, void *context)
@@ -425,6 +455,8 @@ static void keep(int sig, struct guard *g, siginfo_t *info, ucontext_t *context)
 {
 	uint64_t all = (plx_load(&handled) & MAY_WAIT) | BIT(sig);
 
+	/* One that came before has been kept, with a mask of no use; none comes from here on. */
+	plx_sys4(SYS_rt_sigprocmask, SIG_BLOCK, &all, NULL, sizeof(all));
 	if (!kept.sig && !is_carrier(info)) {
 		kept.info = *info;
 		kept.losses = plx_load(&g->losses);
@@ -432,13 +464,43 @@ static void keep(int sig, struct guard *g, siginfo_t *info, ucontext_t *context)
 		kept.sig = sig;
 	} else if (!is_carrier(info)) {
 		/* The place is taken by one whose handler is still to run: back to the queue. */
-		plx_sys4(SYS_rt_sigprocmask, SIG_BLOCK, &all, NULL, sizeof(all));
 		send_self(sig, info);
 	}
 	memcpy(&kept.mask, &context->uc_sigmask, sizeof(kept.mask));
 	all |= kept.mask;
+	/* Blocked only until a handler of libc's returns, which this one has interrupted. */
+	kept.mask &= ~LIBC_SIGNALS;
 	memcpy(&context->uc_sigmask, &all, sizeof(all));
 	plx_inside.waits = 1;
+}
+
+/* The signal has interrupted another handler, before what that one had interrupted was over. */
+static void come_later(int sig, siginfo_t *info, ucontext_t *context)
+{
+	uint64_t mask, this = BIT(sig);
+
+	plx_sys4(SYS_rt_sigprocmask, SIG_BLOCK, &this, NULL, sizeof(this));
+	send_self(sig, info);
+	memcpy(&mask, &context->uc_sigmask, sizeof(mask));
+	mask |= this;
+	memcpy(&context->uc_sigmask, &mask, sizeof(mask));
+	comes_later = true;
+}
+
+/* Whether the signal has to wait for the thread, and does. */
+static bool waits(int sig, struct guard *g, siginfo_t *info, void *context)
+{
+	enum plx_sleep_signal now;
+
+	if (!(BIT(sig) & MAY_WAIT) || !plx_load(&plx_signals_wait))
+		return false;
+	now = plx_inside.depth ? PLX_SIGNAL_IS_KEPT
+			       : plx_sleep_interrupted(plx_sleep_context(context, is_entry));
+	if (now == PLX_SIGNAL_IS_KEPT)
+		keep(sig, g, info, context);
+	else if (now == PLX_SIGNAL_COMES_LATER)
+		come_later(sig, info, context);
+	return now != PLX_SIGNAL_RUNS;
 }
 
 /* Which siginfo the handler gets: *info, or the one kept before it; false if none. */
@@ -468,9 +530,14 @@ static void caught(int sig, siginfo_t *info, void *context)
 	struct sigaction act;
 	siginfo_t first;
 
-	if (plx_inside.depth && (BIT(sig) & MAY_WAIT) && plx_load(&plx_signals_wait)) {
-		keep(sig, g, info, context);
+	if (waits(sig, g, info, context))
 		return;
+	if (plx_unlikely(plx_inside.waits) && !plx_inside.depth) {
+		/* Kept within a handler of libc's, whose return has unblocked all: its mask is
+		 * void. */
+		plx_inside.waits = 0;
+		if (kept.sig)
+			send_carrier(kept.sig);
 	}
 	if (plx_unlikely(kept.sig == sig || is_carrier(info))) {
 		if (!take_turn(sig, g, info, &first))

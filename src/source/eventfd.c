@@ -15,13 +15,12 @@
  */
 #include "source/eventfd.h"
 
-#include <pthread.h>
 #include <sched.h>
-#include <semaphore.h>
 #include <signal.h>
 
 #include "base/inside.h"
 #include "base/sanitizer.h"
+#include "base/sleep.h"
 #include "base/spin.h"
 
 #define EFD_MAX (UINT64_MAX - 1)
@@ -216,15 +215,15 @@ static int efd_try_write(struct pollux_eventfd *e, uint64_t value)
 /*
  * A blocked reader or writer stands at the end of the file's list and is called
  * with everybody (EFD-16); who comes first gets the count, the others sleep again.
- * The semaphore is libc's, because its wait is a cancellation point and restarts
- * after a handler exactly as a blocked read does; a handler that came with a wake, which had
+ * A handler that runs meanwhile finds neither the sleeper in the list nor a reference to the
+ * file (base/sleep.h). Where handlers are not seen, one that came with a wake, which had
  * nothing for this one, is told by its count. The sleeper is retired, not
  * freed: a waker may still stand on it when the thread is up already.
  */
 struct efd_sleeper {
 	struct plx_watch w;
 	struct pollux_eventfd *e;
-	sem_t sem;
+	struct plx_parker parker;
 };
 
 _Static_assert(sizeof(struct efd_sleeper) <= PLX_SLAB_OBJECT, "a sleeper fits");
@@ -236,7 +235,7 @@ static bool sleeper_wake(struct plx_watch *w, uint32_t key)
 	if (key && !(key & w->events))
 		return false;
 	plx_spin_note_waker(&s->e->waker_cpu);
-	sem_post(&s->sem);
+	plx_parker_ring(&s->parker);
 	return false;
 }
 
@@ -244,7 +243,7 @@ static void sleeper_free(void *p)
 {
 	struct efd_sleeper *s = p;
 
-	sem_destroy(&s->sem);
+	plx_parker_destroy(&s->parker);
 	plx_slab_free(s);
 }
 
@@ -259,13 +258,6 @@ static void sleeper_done(void *p)
 	plx_retire_flush_if_full();
 }
 
-static int sleeper_wait(struct efd_sleeper *s)
-{
-	PLX_OUTSIDE(sleep);
-
-	return sem_wait(&s->sem);
-}
-
 static bool efd_readable(void *arg)
 {
 	return efd_poll(arg) & EPOLLIN;
@@ -276,7 +268,7 @@ static int efd_sleep(struct pollux_eventfd *e, uint32_t events,
 {
 	uint32_t breaks = plx_inside.breaks;
 	struct efd_sleeper *s;
-	int r;
+	int r, ended = 0;
 
 	if (events & EPOLLIN &&
 	    plx_spin(&plx_read_yields, &e->spin_state, &e->waker_cpu, efd_readable, &e->file)) {
@@ -292,22 +284,28 @@ static int efd_sleep(struct pollux_eventfd *e, uint32_t events,
 	s->w.events = events;
 	s->w.place = PLX_WATCH_TAIL;
 	s->e = e;
-	sem_init(&s->sem, 0, 0);
+	plx_parker_init(&s->parker);
 	pollux_file_get(&e->file);
 	plx_watch_link(&e->file, &s->w);
-	pthread_cleanup_push(sleeper_done, s);
+	PLX_HOLD_PUSH(sleeper_done, s);
 	plx_mb();
 	for (;;) {
 		r = try(e, value);
 		plx_spin_brought(&plx_read_yields, r == 0);
 		if (r != -EAGAIN)
 			break;
-		if (breaks != plx_inside.breaks || sleeper_wait(s) != 0) {
+		/* What was there before a signal goes before it. */
+		if (ended || breaks != plx_inside.breaks) {
 			r = -EINTR;
 			break;
 		}
+		ended = plx_parker_wait(&s->parker, PLX_SLEEP_RESTARTS);
+		if (plx_sleep_is_over(ended)) {
+			r = ended;
+			break;
+		}
 	}
-	pthread_cleanup_pop(1);
+	PLX_HOLD_POP(1);
 	return r;
 }
 

@@ -44,8 +44,6 @@
 #include "source/pipe.h"
 
 #include <limits.h>
-#include <pthread.h>
-#include <semaphore.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -53,6 +51,7 @@
 #include "base/inject.h"
 #include "base/inside.h"
 #include "base/sanitizer.h"
+#include "base/sleep.h"
 #include "base/spin.h"
 #include "base/sys.h"
 
@@ -887,16 +886,16 @@ static bool pipe_writable(struct pollux_pipe *p)
  * A thread blocked in a call stands at the end of its file's list, in line with the
  * exclusive items, and one wake wakes one of them (PIPE-24, EP-EXC-09). Once woken it is
  * passed over. It looks again before it sleeps on, at the end of the line, as a new
- * sleeper. The semaphore is libc's, because its wait is a cancellation point and restarts
- * after a handler exactly as a blocked read does. The sleeper is retired, not freed: a
- * waker may still stand on it when the thread is up already.
+ * sleeper. A handler that runs meanwhile finds its place left, and what it was woken for passed on
+ * (base/sleep.h). The sleeper is retired, not freed: a waker may still stand on it when the thread
+ * is up already.
  */
 struct sleeper {
 	struct plx_watch w;
 	struct pollux_pipe *p;
 	struct pollux_file *f;
 	uint32_t woken;
-	sem_t sem;
+	struct plx_parker parker;
 };
 
 _Static_assert(sizeof(struct sleeper) <= PLX_SLAB_OBJECT, "a sleeper fits");
@@ -908,7 +907,7 @@ static bool sleeper_wake(struct plx_watch *w, uint32_t key)
 	if ((key && !(key & w->events)) || plx_xchg(&s->woken, 1))
 		return false;
 	plx_spin_note_waker(&s->p->waker_cpu);
-	sem_post(&s->sem);
+	plx_parker_ring(&s->parker);
 	return true;
 }
 
@@ -916,7 +915,7 @@ static void sleeper_free(void *arg)
 {
 	struct sleeper *s = arg;
 
-	sem_destroy(&s->sem);
+	plx_parker_destroy(&s->parker);
 	plx_slab_free(s);
 }
 
@@ -931,7 +930,7 @@ static struct sleeper *sleeper_new(struct pollux_pipe *p, struct pollux_file *f,
 	s->w.call = sleeper_wake;
 	s->w.events = events;
 	s->w.place = PLX_WATCH_TAIL;
-	sem_init(&s->sem, 0, 0);
+	plx_parker_init(&s->parker);
 	plx_watch_link(f, &s->w);
 	plx_mb();
 	return s;
@@ -950,40 +949,40 @@ static bool sleeper_done(struct sleeper *s)
 	return woken;
 }
 
-/* A cancelled thread has perhaps been woken for something that it will not take. */
-static void sleeper_cancelled(void *arg)
+/* Cancelled, or in a handler: perhaps woken for something that it will not take. */
+static void reader_left(void *arg)
 {
 	struct sleeper *s = arg;
 	struct pollux_pipe *p = s->p;
-	bool reads = s->f == &p->rd;
 
-	if (!sleeper_done(s))
-		return;
-	if (reads && pipe_readable(p))
+	if (sleeper_done(s) && pipe_readable(p))
 		pipe_tell_readers(p);
-	else if (!reads && pipe_writable(p))
-		pipe_tell_writers(p);
 }
 
-/* Sleeps until woken. interrupts: any handler ends it, SA_RESTART or not. 0 or -EINTR. */
+/* The same, as a write ends. */
+static void writer_left(void *arg)
+{
+	struct sleeper *s = arg;
+	struct pollux_pipe *p = s->p;
+
+	sleeper_done(s);
+	if (!(pipe_mask(p) & MASK_FULL))
+		pipe_tell_writers(p);
+	pipe_tell_readers(p);
+}
+
+/*
+ * Sleeps until woken. interrupts: any handler ends it, SA_RESTART or not. 0 or -EINTR; or the sleep
+ * is over (plx_sleep_is_over), and the sleeper is gone.
+ */
 static int sleeper_sleep(struct sleeper *s, bool interrupts)
 {
-	const uint32_t *count = interrupts ? &plx_inside.handlers : &plx_inside.breaks;
-	struct timespec far = {.tv_sec = LONG_MAX / 2000000000l};
-	uint32_t before = *count;
-	int r = -1;
+	int r;
 
-	pthread_cleanup_push(sleeper_cancelled, s);
-	{
-		PLX_OUTSIDE(sleep);
-
-		if (!interrupts)
-			r = sem_wait(&s->sem);
-		else if (!sleep.interrupted)
-			r = sem_timedwait(&s->sem, &far);
-	}
-	pthread_cleanup_pop(0);
-	return r || before != *count ? -EINTR : 0;
+	PLX_HOLD_PUSH(s->f == &s->p->rd ? reader_left : writer_left, s);
+	r = plx_parker_wait(&s->parker, interrupts ? PLX_SLEEP_ENDS : PLX_SLEEP_RESTARTS);
+	PLX_HOLD_POP(0);
+	return r;
 }
 
 long plx_pipe_sleep_read(struct pollux_pipe *p, struct plx_pipe_io *io)
@@ -1003,7 +1002,10 @@ long plx_pipe_sleep_read(struct pollux_pipe *p, struct plx_pipe_io *io)
 		/* Looked at with the sleeper in place, and before a signal is obeyed. */
 		r = plx_pipe_try_read(p, io);
 		if (r == -EAGAIN) {
-			interrupted = sleeper_sleep(s, false) != 0;
+			r = sleeper_sleep(s, false);
+			if (plx_sleep_is_over(r))
+				return r;
+			interrupted = r != 0;
 			told = true;
 			r = plx_pipe_try_read(p, io);
 			plx_spin_brought(&plx_read_yields, r > 0);
@@ -1025,6 +1027,7 @@ long plx_pipe_sleep_write(struct pollux_pipe *p, struct plx_pipe_io *io)
 {
 	bool interrupted = false;
 	long r;
+	int slept;
 
 	do {
 		struct sleeper *s;
@@ -1035,8 +1038,10 @@ long plx_pipe_sleep_write(struct pollux_pipe *p, struct plx_pipe_io *io)
 			s = sleeper_new(p, &p->wr, EPOLLOUT | EPOLLHUP | EPOLLERR);
 			if (!s)
 				return -ENOMEM;
-			if (!pipe_writable(p))
-				interrupted = sleeper_sleep(s, io->done > 0) != 0;
+			slept = pipe_writable(p) ? 0 : sleeper_sleep(s, io->done > 0);
+			if (plx_sleep_is_over(slept))
+				return slept;
+			interrupted = slept != 0;
 			sleeper_done(s);
 		}
 		io->again = true;

@@ -250,6 +250,7 @@ static void EP_ARG_02_what_a_handler_took_back_is_no_event(void **state)
 static void EP_ARG_02_what_a_sleeper_left_is_no_event(void **state)
 {
 	bool slot = *(int *)*state;
+	int late = 0;
 	cpu_set_t cpus;
 
 	/* So that both have come before the sleeper looks, mostly. */
@@ -270,8 +271,16 @@ static void EP_ARG_02_what_a_sleeper_left_is_no_event(void **state)
 		assert_int_equal(w.n, 1);
 		subject_drain(&s[0]);
 		if (slot) {
+			int n;
+
 			subject_fill(&s[2]);
-			assert_int_equal(epoll_wait(w.ep, ev, 2, 0), 2);
+			n = epoll_wait(w.ep, ev, 2, 0);
+			/*
+			 * A ring that is made while the sleeper leaves may come after it, and takes
+			 * a slot then (README, limits). Delays make that likelier.
+			 */
+			late += under_pollux() && n == 1;
+			assert_true(n == 2 || (n == 1 && under_pollux()));
 		} else {
 			subject_drain(&s[1]);
 			assert_int_equal(wait_now(round % ENTRIES, w.ep, hole, 4), 0);
@@ -281,6 +290,7 @@ static void EP_ARG_02_what_a_sleeper_left_is_no_event(void **state)
 		close(w.ep);
 	}
 	on_any_cpu(&cpus);
+	assert_true(late < 20);
 }
 
 /* What is over before a sleeper has looked lets it sleep on: mostly, it may have been quicker. */

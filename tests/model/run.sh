@@ -220,6 +220,22 @@ handover_given_late broken handover -DDESTROY -DBROKEN_GIVEN_LATE
 handover_no_section broken handover -DDESTROY -DBROKEN_NO_SECTION
 handover_no_grace broken handover -DTAKER -DDESTROY -DBROKEN_NO_GRACE
 handover_by_address broken handover -DDESTROY -DMOVES -DBROKEN_BY_ADDRESS
+sleep ok sleep
+sleep_no_look broken sleep -DBROKEN_NO_LOOK
+sleep_no_redirect broken sleep -DBROKEN_NO_REDIRECT
+sleep_restarted broken sleep -DBROKEN_RESTARTED
+sleep_in_hand broken sleep -DBROKEN_IN_HAND
+sleep_back_in_hand broken sleep -DBROKEN_BACK_IN_HAND
+sleep_call_runs broken sleep -DBROKEN_CALL_RUNS
+sleep_twice broken sleep -DBROKEN_TWICE
+sleep_asleep_late broken sleep -DBROKEN_ASLEEP_LATE
+sleep_asleep_early broken sleep -DBROKEN_ASLEEP_EARLY
+sleep_no_waits broken sleep -DBROKEN_NO_WAITS
+sleep_no_mask broken sleep -DBROKEN_NO_MASK
+sleep_aside_outside broken sleep -DBROKEN_ASIDE_OUTSIDE
+sleep_keep_open broken sleep -DBROKEN_KEEP_OPEN
+sleep_libc_mask broken sleep -DBROKEN_LIBC_MASK
+sleep_still_waits broken sleep -DBROKEN_STILL_WAITS
 '
 
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
