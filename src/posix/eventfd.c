@@ -232,12 +232,17 @@ static long kernel_sleep_pinned(struct pollux_eventfd *e, uint64_t *value, bool 
 	return r;
 }
 
-static void unpin_put(void *p)
+static void only_put(void *p)
 {
 	struct pollux_eventfd *e = p;
 
-	plx_eventfd_unpin(e);
 	pollux_file_put(&e->file);
+}
+
+static void unpin_put(void *p)
+{
+	plx_eventfd_unpin(p);
+	only_put(p);
 }
 
 static long efd_read(int fd, void *buf, size_t n, bool nonblock);
@@ -259,11 +264,11 @@ static long efd_again(int fd, uint64_t *value, bool write, bool nonblock)
 static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, bool write,
 		     bool nonblock)
 {
-	bool slept = false;
+	bool slept = r == -EAGAIN;
 	bool got;
 
 	/* Dropping a reference may release memory, which a signal handler must not. */
-	if (r == -EAGAIN && nonblock) {
+	if (slept && nonblock) {
 		plx_rcu_read_unlock();
 		return r;
 	}
@@ -272,12 +277,13 @@ static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, 
 	/* Gone from the table, by a close or a spill: the number is the kernel's. */
 	if (!got)
 		return efd_again(fd, value, write, nonblock);
-	plx_xadd(&e->pins, 1);
-	PLX_HOLD_PUSH(unpin_put, e);
-	if (r == -EAGAIN && !nonblock) {
+	/* What is pinned does not come back after a fork: only a call that sleeps does so. */
+	if (slept)
+		plx_xadd(&e->pins, 1);
+	PLX_HOLD_PUSH(slept ? unpin_put : only_put, e);
+	if (slept) {
 		plx_stat(PLX_STAT_MADE);
 		r = write ? pollux_efd_write(e, *value, 1) : pollux_efd_read(e, value, 1);
-		slept = true;
 	}
 	if (r == -ESTALE) {
 		plx_spill_wait(&e->file);
