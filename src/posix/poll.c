@@ -31,11 +31,11 @@
 
 #include <limits.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 
 #include "base/clock.h"
+#include "base/mem.h"
 #include "base/sleep.h"
 #include "base/sys.h"
 #include "posix/uaccess.h"
@@ -44,6 +44,8 @@
 #define QUICK 8
 /* And what select's sets of descriptors may take for it. */
 #define QUICK_WORDS 16
+/* A set of so many needs no memory. */
+#define SMALL 32
 
 struct poll_call;
 
@@ -63,14 +65,15 @@ struct poll_watch {
 	struct plx_watch w;
 	struct poll_call *call;
 	struct pollux_file *file;
+	/* Its place in the set. */
+	nfds_t at;
 };
 
+/* One piece of memory, not the C library's: a handler that has interrupted malloc may poll. */
 struct poll_call {
 	struct pollfd *user;
 	struct pollfd *kernel;
-	struct poll_watch **watch;
-	nfds_t n;
-	int nours;
+	nfds_t n, nours;
 	struct poll_bell *bell;
 	int sleeps_on;
 	/* Its entry among the kernel's: the first of ours, which the kernel does not look at. */
@@ -78,6 +81,8 @@ struct poll_call {
 	bool linked;
 	/* The linked call that this one has interrupted. */
 	struct poll_call *outer;
+	/* One for each of ours, and behind them what the kernel sees. */
+	struct poll_watch watch[];
 };
 
 static void bell_thread_exit(void *p)
@@ -88,7 +93,7 @@ static void bell_thread_exit(void *p)
 	/* A waker may still be about to ring. */
 	plx_rcu_synchronize();
 	plx_fd_unhide(&b->fd);
-	free(b);
+	plx_free(b);
 }
 
 static void bell_init(void)
@@ -143,16 +148,21 @@ static bool bell_slept_on(int *owner, int number)
 	return asleep;
 }
 
+static bool bell_there(void)
+{
+	return poll_bell && plx_load(&poll_bell->fd) >= 0;
+}
+
 static int bell_get(void)
 {
 	struct poll_bell *b = poll_bell;
 	int fd;
 
-	if (b && plx_load(&b->fd) >= 0)
+	if (bell_there())
 		return 0;
 	plx_poll_init();
 	if (!b) {
-		b = calloc(1, sizeof(*b));
+		b = plx_zalloc(sizeof(*b));
 		if (!b)
 			return -ENOMEM;
 		b->fd = -1;
@@ -195,39 +205,27 @@ static bool poll_wake(struct plx_watch *w, uint32_t key)
 	return false;
 }
 
-static void poll_call_free(void *p)
-{
-	struct poll_call *c = p;
-
-	if (c->watch)
-		for (nfds_t i = 0; i < c->n; i++)
-			free(c->watch[i]);
-	free(c->watch);
-	free(c->kernel);
-	free(c);
-}
-
 /* Also the cleanup of a cancelled call. */
 static void poll_call_end(void *p)
 {
 	struct poll_call *c = p;
 
-	for (nfds_t i = 0; c->watch && i < c->n; i++) {
-		struct poll_watch *w = c->watch[i];
+	for (nfds_t i = 0; i < c->nours; i++) {
+		struct poll_watch *w = &c->watch[i];
 
-		if (!w)
-			continue;
 		if (c->linked)
 			plx_watch_unlink(w->file, &w->w);
 		pollux_file_put(w->file);
 	}
-	if (c->linked) {
-		plx_store(&c->bell->linked, c->outer);
-		/* This call may have taken the other's ring, which looks again now. */
-		if (c->outer)
-			bell_ring(c->bell);
+	if (!c->linked) {
+		plx_free(c);
+		return;
 	}
-	plx_retire(c, poll_call_free);
+	plx_store(&c->bell->linked, c->outer);
+	/* This call may have taken the other's ring, which looks again now. */
+	if (c->outer)
+		bell_ring(c->bell);
+	plx_retire(c, plx_free);
 	plx_retire_flush_if_full();
 }
 
@@ -249,16 +247,14 @@ static int poll_inproc(struct poll_call *c)
 {
 	int ready = 0;
 
-	for (nfds_t i = 0; i < c->n; i++) {
-		struct poll_watch *w = c->watch[i];
+	for (nfds_t i = 0; i < c->nours; i++) {
+		struct poll_watch *w = &c->watch[i];
+		struct pollfd *p = &c->user[w->at];
 
-		if (!w)
-			continue;
-		c->kernel[i].revents = 0;
 		if (plx_file_gone(w->file))
 			continue;
-		c->user[i].revents = poll_look(w->file, &c->user[i]);
-		if (c->user[i].revents)
+		p->revents = poll_look(w->file, p);
+		if (p->revents)
 			ready++;
 	}
 	return ready;
@@ -266,8 +262,8 @@ static int poll_inproc(struct poll_call *c)
 
 static bool poll_stale(struct poll_call *c)
 {
-	for (nfds_t i = 0; i < c->n; i++)
-		if (c->watch[i] && plx_file_gone(c->watch[i]->file))
+	for (nfds_t i = 0; i < c->nours; i++)
+		if (plx_file_gone(c->watch[i].file))
 			return true;
 	return false;
 }
@@ -279,13 +275,15 @@ static bool poll_stale(struct poll_call *c)
 static void poll_heard(struct poll_call *c)
 {
 	bell_silence(c->bell);
-	for (nfds_t i = 0; i < c->n; i++)
-		if (c->watch[i])
-			plx_store(&c->watch[i]->w.helped, 0);
+	for (nfds_t i = 0; i < c->nours; i++)
+		plx_store(&c->watch[i].w.helped, 0);
 	plx_mb();
 }
 
-/* Copies the kernel's answers over, drops the bell's; the number of ready descriptors. */
+/*
+ * Copies the kernel's answers over, drops the bell's; the number of ready descriptors. What is ours
+ * is filled in by poll_inproc.
+ */
 static int poll_merge(struct poll_call *c, int kernel_ready)
 {
 	if (c->kernel[c->bell_at].revents) {
@@ -293,8 +291,7 @@ static int poll_merge(struct poll_call *c, int kernel_ready)
 		kernel_ready--;
 	}
 	for (nfds_t i = 0; i < c->n; i++)
-		if (!c->watch[i])
-			c->user[i].revents = c->kernel[i].revents;
+		c->user[i].revents = c->kernel[i].revents;
 	return kernel_ready;
 }
 
@@ -378,10 +375,8 @@ static int poll_kernel(struct poll_call *c, bool block, int64_t deadline, const 
 		ts.tv_nsec = left % PLX_NSEC;
 	}
 	if (!block) {
-		if (c->linked) {
+		if (c->linked)
 			c->kernel[c->bell_at].fd = plx_load(&c->bell->fd);
-			PLX_DELAY(poll_linked_look);
-		}
 		return plx_sys6(SYS_ppoll, (long)c->kernel, c->n, (long)tp, 0, 8, 0);
 	}
 	poll_say_where(c);
@@ -399,11 +394,9 @@ static int poll_link(struct poll_call *c)
 		return r;
 	c->bell = poll_bell;
 	c->sleeps_on = -1;
-	bell_silence(c->bell);
 	c->kernel[c->bell_at].events = POLLIN;
-	for (nfds_t i = 0; i < c->n; i++)
-		if (c->watch[i])
-			plx_watch_link(c->watch[i]->file, &c->watch[i]->w);
+	for (nfds_t i = 0; i < c->nours; i++)
+		plx_watch_link(c->watch[i].file, &c->watch[i].w);
 	c->linked = true;
 	c->outer = c->bell->linked;
 	plx_store_rel(&c->bell->linked, c);
@@ -414,26 +407,41 @@ static int poll_link(struct poll_call *c)
 /* No descriptor for the bell: the kernel's poll needs none. */
 static long poll_give_up(struct poll_call *c)
 {
-	for (nfds_t i = 0; i < c->n; i++) {
-		if (!c->watch[i])
-			continue;
-		if (!plx_spill_possible(c->watch[i]->file))
+	for (nfds_t i = 0; i < c->nours; i++) {
+		if (!plx_spill_possible(c->watch[i].file))
 			return -ENOMEM;
-		plx_px_escape(c->user[i].fd, PLX_OUT_NO_FD);
+		plx_px_escape(c->user[c->watch[i].at].fd, PLX_OUT_NO_FD);
 	}
 	return PLX_PASS;
+}
+
+/* Our side after a sleep that was left without an answer of the kernel's. */
+static long poll_left_by(struct poll_call *c, int why)
+{
+	int n;
+
+	for (nfds_t i = 0; i < c->n; i++)
+		c->user[i].revents = 0;
+	n = poll_inproc(c);
+	return n ? n : why;
 }
 
 /*
  * c->user holds the set (in our memory). Returns what ppoll returns, or PLX_PASS if an
  * object has gone to the kernel: the whole call is the kernel's then.
+ *
+ * A sleep looks at the kernel's side before it begins and when it ends, so that a call that
+ * finds nothing on ours makes no system call but the one in which it sleeps, and reads its bell if
+ * that has rung. Only a thread that has no bell yet looks first: it may never need one. A late ring
+ * of a call that is over (poll_wake, when the watch has gone) ends a sleep in vain.
  */
 static long poll_run(struct poll_call *c, const struct timespec *timeout, const sigset_t *sigmask)
 {
 	bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
+	bool ask = poll_only || !bell_there(), asked = false;
 	uint32_t handlers = plx_inside.handlers;
 	int64_t deadline = -1;
-	int n, k, r;
+	int n = 0, k, r;
 
 	if (timeout && !poll_only) {
 		int64_t now = plx_now_ns();
@@ -444,23 +452,30 @@ static long poll_run(struct poll_call *c, const struct timespec *timeout, const 
 	plx_stat(PLX_STAT_POLLS);
 	c->kernel[c->bell_at].fd = -1;
 	for (;;) {
-		/* This side first, which takes the ring out. */
-		k = poll_kernel(c, false, 0, NULL);
-		if (k < 0)
-			return k;
-		n = poll_merge(c, k);
+		/* That side first, which takes the ring out. */
+		if (ask) {
+			k = poll_kernel(c, false, 0, NULL);
+			if (k < 0)
+				return k;
+			n = poll_merge(c, k);
+			asked = true;
+		}
 		PLX_DELAY(poll_look);
 		if (c->linked)
-			PLX_DELAY(poll_between_looks);
-		n += poll_inproc(c);
+			PLX_DELAY(poll_linked_look);
+		k = poll_inproc(c);
 		/* Whatever has gone has not been looked at. */
 		if (poll_stale(c))
 			return PLX_PASS;
-		if (n || poll_only)
-			return n;
+		ask = k && !asked;
+		if (ask)
+			continue;
+		if (n + k || poll_only)
+			return n + k;
 		/* A signal came with a ring for what is over. */
 		if (plx_unlikely(handlers != plx_inside.handlers))
 			return -EINTR;
+		asked = false;
 		if (!c->linked) {
 			/* Looked at once more with the watches in place. */
 			r = poll_link(c);
@@ -471,33 +486,33 @@ static long poll_run(struct poll_call *c, const struct timespec *timeout, const 
 		k = poll_kernel(c, true, deadline, sigmask);
 		if (plx_sleep_is_over(k))
 			return k;
-		if (k == 0) {
-			n = poll_inproc(c);
-			if (!poll_stale(c))
-				return n;
-		}
-		if (k < 0) {
-			n = poll_stale(c) ? 0 : poll_inproc(c);
-			return n ? n : k;
+		if (k > 0) {
+			n = poll_merge(c, k);
+			asked = true;
+		} else if (!poll_stale(c)) {
+			return poll_left_by(c, k);
+		} else if (k < 0) {
+			return k;
 		}
 	}
 }
 
-/* The call for n descriptors of set, which are in our memory; NULL without memory. */
-static struct poll_call *poll_call_new(struct pollfd *set, nfds_t n)
+/*
+ * The call for n descriptors of set, which are in our memory, with room for so many of ours.
+ * -ENOMEM without memory; -EAGAIN if there are more of ours by now.
+ */
+static int poll_call_new(struct poll_call **made, struct pollfd *set, nfds_t n, nfds_t room)
 {
-	struct poll_call *c = calloc(1, sizeof(*c));
+	struct poll_call *c = plx_zalloc(sizeof(*c) + room * sizeof(*c->watch) + n * sizeof(*set));
 
 	if (!c)
-		return NULL;
+		return -ENOMEM;
 	c->user = set;
 	c->n = n;
-	c->kernel = calloc(n, sizeof(*c->kernel));
-	c->watch = calloc(n, sizeof(*c->watch));
-	if (!c->kernel || !c->watch)
-		goto fail;
+	c->kernel = (struct pollfd *)(c->watch + room);
 	for (nfds_t i = 0; i < n; i++) {
 		struct pollux_file *f = set[i].fd < 0 ? NULL : plx_table_get(set[i].fd);
+		struct poll_watch *w = &c->watch[c->nours];
 
 		c->kernel[i] = set[i];
 		while (f && plx_file_lent(f)) {
@@ -516,34 +531,37 @@ static struct poll_call *poll_call_new(struct pollfd *set, nfds_t n)
 				c->kernel[i].fd = INT_MAX;
 			continue;
 		}
-		c->watch[i] = calloc(1, sizeof(**c->watch));
-		if (!c->watch[i]) {
+		if (c->nours == room) {
 			pollux_file_put(f);
-			goto fail;
+			poll_call_end(c);
+			return -EAGAIN;
 		}
-		c->watch[i]->w.call = poll_wake;
-		c->watch[i]->w.place = PLX_WATCH_POLLER;
-		c->watch[i]->w.events = poll_mask(&set[i]);
-		c->watch[i]->call = c;
-		c->watch[i]->file = f;
+		w->w.call = poll_wake;
+		w->w.place = PLX_WATCH_POLLER;
+		w->w.events = poll_mask(&set[i]);
+		w->call = c;
+		w->file = f;
+		w->at = i;
 		c->kernel[i].fd = -1;
 		if (!c->nours++)
 			c->bell_at = i;
 	}
-	return c;
-fail:
-	poll_call_end(c);
-	return NULL;
+	*made = c;
+	return 0;
 }
 
-static long poll_once(struct pollfd *set, nfds_t n, const struct timespec *timeout,
+/* ours: so many of the set are, or a few more. */
+static long poll_once(struct pollfd *set, nfds_t n, nfds_t ours, const struct timespec *timeout,
 		      const sigset_t *sigmask, bool again)
 {
-	struct poll_call *c = poll_call_new(set, n);
-	long r = PLX_PASS;
+	struct poll_call *c;
+	long r = poll_call_new(&c, set, n, ours);
 
-	if (!c)
-		return -ENOMEM;
+	if (r == -EAGAIN)
+		r = poll_call_new(&c, set, n, n);
+	if (r < 0)
+		return r;
+	r = PLX_PASS;
 	PLX_HOLD_PUSH(poll_call_end, c);
 	if (c->nours) {
 		r = poll_run(c, timeout, sigmask);
@@ -586,12 +604,12 @@ static long poll_set(struct pollfd *set, nfds_t n, const struct timespec *timeou
 	bool timed = poll_end(timeout, &end);
 
 	for (;;) {
-		bool ours = false;
+		nfds_t ours = 0;
 		long r;
 
-		for (nfds_t i = 0; i < n && !ours; i++)
-			ours = set[i].fd >= 0 && plx_fd_ours(set[i].fd);
-		r = poll_once(set, n, timeout, sigmask, again);
+		for (nfds_t i = 0; i < n; i++)
+			ours += set[i].fd >= 0 && plx_fd_ours(set[i].fd);
+		r = poll_once(set, n, ours, timeout, sigmask, again);
 		if (r != PLX_PASS || !ours)
 			return r;
 		again = true;
@@ -639,31 +657,59 @@ static bool poll_any_ours(struct pollfd *fds, nfds_t n)
 	return false;
 }
 
-static bool poll_too_many(nfds_t n)
+/*
+ * The program's limit of descriptors is known not to be below one less than this, for a poll of
+ * more is an error (poll(2): EINVAL). It is asked for once; that it is lowered is heard of before.
+ * 0: it has not been asked for.
+ */
+static PLX_START_PAGE uint32_t limit_floor;
+/* Sets that are larger ask. */
+#define LIMIT_ENOUGH 64
+
+static bool limit_get(rlim_t *soft)
 {
 	struct rlimit lim;
 
-	return plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &lim) < 0 || n > lim.rlim_cur;
+	if (plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &lim) < 0)
+		return false;
+	*soft = lim.rlim_cur;
+	return true;
 }
 
-/*
- * Whether the program's limit of descriptors is known not to be below QUICK, for then a poll of
- * more is an error (poll(2): EINVAL). It is asked for once; that it is lowered is heard of.
- */
-enum { LIMIT_UNKNOWN, LIMIT_FINE, LIMIT_LOW };
-static PLX_START_PAGE uint32_t limit_state;
+static uint32_t floor_of(rlim_t soft)
+{
+	return 1 + (soft < LIMIT_ENOUGH ? (uint32_t)soft : LIMIT_ENOUGH);
+}
+
+static __attribute__((noinline)) void limit_learn(void)
+{
+	uint32_t unknown = 0;
+	rlim_t soft;
+
+	/* Who lowers it meanwhile has asked, too, and is not overwritten. */
+	if (limit_get(&soft))
+		(void)plx_cas(&limit_floor, &unknown, floor_of(soft));
+}
 
 void plx_poll_limit(rlim_t soft)
 {
-	if (soft < QUICK)
-		plx_store(&limit_state, LIMIT_LOW);
+	uint32_t floor;
+
+	limit_learn();
+	floor = plx_load(&limit_floor);
+	while (floor_of(soft) < floor && !plx_cas(&limit_floor, &floor, floor_of(soft)))
+		;
 }
 
-static __attribute__((noinline)) void poll_limit_learn(void)
+static bool poll_too_many(nfds_t n)
 {
-	uint32_t unknown = LIMIT_UNKNOWN;
+	rlim_t soft;
 
-	(void)plx_cas(&limit_state, &unknown, poll_too_many(QUICK) ? LIMIT_LOW : LIMIT_FINE);
+	if (plx_unlikely(!plx_load(&limit_floor)))
+		limit_learn();
+	if (plx_likely(n < plx_load(&limit_floor)))
+		return false;
+	return !limit_get(&soft) || n > soft;
 }
 
 /*
@@ -713,11 +759,8 @@ static long poll_quick(struct pollfd *fds, nfds_t n, const struct timespec *time
 
 	if (plx_copy_in(set, fds, n * sizeof(*set)))
 		return PLX_PASS;
-	if (plx_unlikely(plx_load(&limit_state) != LIMIT_FINE)) {
-		poll_limit_learn();
-		if (plx_load(&limit_state) == LIMIT_LOW)
-			return PLX_PASS;
-	}
+	if (plx_unlikely(poll_too_many(n)))
+		return PLX_PASS;
 	ready = quick_look(set, n);
 	if (!quick_answer(ready, timeout))
 		return PLX_PASS;
@@ -731,7 +774,7 @@ static long poll_quick(struct pollfd *fds, nfds_t n, const struct timespec *time
 static long ppoll_once(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 		       const sigset_t *sigmask)
 {
-	struct pollfd *set;
+	struct pollfd small[SMALL], *set = small;
 	long r;
 
 	if (n && n <= QUICK && !sigmask) {
@@ -743,10 +786,11 @@ static long ppoll_once(struct pollfd *fds, nfds_t n, const struct timespec *time
 		return PLX_PASS;
 	if (poll_too_many(n))
 		return -EINVAL;
-	set = malloc(n * sizeof(*set));
+	if (n > SMALL)
+		set = plx_zalloc(n * sizeof(*set));
 	if (!set)
 		return -ENOMEM;
-	PLX_HOLD_PUSH(free, set);
+	PLX_HOLD_PUSH(plx_free, set == small ? NULL : set);
 	if (plx_copy_in(set, fds, n * sizeof(*set)))
 		r = -EFAULT;
 	else
@@ -821,6 +865,8 @@ struct select_sets {
 	fd_set *user[3];
 	unsigned long *in[3];
 	size_t bytes;
+	/* For sets that are as small as that. */
+	unsigned long (*small)[QUICK_WORDS];
 };
 
 static const short select_events[3] = {SELECT_READ, SELECT_WRITE, SELECT_EXCEPT};
@@ -908,14 +954,17 @@ static long select_quick(fd_set *const user[3], int n, size_t bytes, const struc
 static long select_run(struct select_sets *s, int n, const struct timespec *timeout,
 		       const sigset_t *sigmask)
 {
-	struct pollfd *set = calloc(n, sizeof(*set));
+	struct pollfd small[SMALL], *set = small;
+	int count = select_gather(s, small, SMALL);
 	bool ours = false;
-	int count;
 	long r;
 
-	if (!set)
-		return -ENOMEM;
-	count = select_gather(s, set, n);
+	if (count < 0) {
+		set = plx_zalloc(n * sizeof(*set));
+		if (!set)
+			return -ENOMEM;
+		count = select_gather(s, set, n);
+	}
 	for (int i = 0; i < count; i++)
 		ours |= poll_ours(set[i].fd);
 	/* The kernel's select does not mind a limit that has come down since, poll does. */
@@ -924,7 +973,7 @@ static long select_run(struct select_sets *s, int n, const struct timespec *time
 			plx_px_escape(set[i].fd, PLX_OUT_POLL);
 		ours = false;
 	}
-	PLX_HOLD_PUSH(free, set);
+	PLX_HOLD_PUSH(plx_free, set == small ? NULL : set);
 	r = ours ? poll_set(set, count, timeout, sigmask) : PLX_PASS;
 	for (int i = 0; r >= 0 && i < count; i++)
 		if (set[i].revents & POLLNVAL)
@@ -940,13 +989,15 @@ static void select_free(void *p)
 	struct select_sets *s = p;
 
 	for (int k = 0; k < 3; k++)
-		free(s->in[k]);
+		if (s->in[k] != s->small[k])
+			plx_free(s->in[k]);
 }
 
 static long pselect_once(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct timespec *timeout,
 			 const sigset_t *sigmask)
 {
-	struct select_sets s = {.user = {rd, wr, ex}};
+	unsigned long small[3][QUICK_WORDS];
+	struct select_sets s = {.user = {rd, wr, ex}, .small = small};
 	bool fault = false;
 	long r = PLX_PASS;
 
@@ -962,7 +1013,7 @@ static long pselect_once(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct
 	for (int k = 0; k < 3 && !fault; k++) {
 		if (!s.user[k])
 			continue;
-		s.in[k] = malloc(s.bytes);
+		s.in[k] = s.bytes <= sizeof(small[k]) ? small[k] : plx_zalloc(s.bytes);
 		if (!s.in[k])
 			r = -ENOMEM;
 		fault = !s.in[k] || select_fetch(&s, k, n);

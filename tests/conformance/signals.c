@@ -539,7 +539,9 @@ static void SIGNAL_handler_forks_and_executes(void **state)
 static void do_without_malloc(uint32_t *r)
 {
 	static struct epoll_event many[200];
+	struct pollfd p[20];
 	int fd[20], to;
+	fd_set rd;
 
 	for (int i = 0; i < 20; i++) {
 		fd[i] = eventfd(i == 3, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -547,6 +549,14 @@ static void do_without_malloc(uint32_t *r)
 		must(ep_ctl(set.own, EPOLL_CTL_ADD, fd[i], EPOLLIN, i) == 0);
 	}
 	must(epoll_wait(set.own, many, 200, 0) >= 1);
+	FD_ZERO(&rd);
+	for (int i = 0; i < 20; i++) {
+		p[i] = (struct pollfd){.fd = fd[i], .events = POLLIN};
+		FD_SET(fd[i], &rd);
+	}
+	must(poll(p, 20, -1) == 1);
+	must(random_below(r, 16) != 0 || poll(p, 3, 1) == 0);
+	must(select(FD_SETSIZE, &rd, NULL, NULL, NULL) == 1);
 	to = 1500 + (int)random_below(r, 3) * 1200;
 	if (random_below(r, 8) == 0 && dup2(fd[0], to) == to)
 		must(close(to) == 0);

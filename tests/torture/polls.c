@@ -110,7 +110,6 @@ static void ready_at(const char *point, bool vain)
 static void ready_at_each(bool vain)
 {
 	ready_at("poll_linked_look", vain);
-	ready_at("poll_between_looks", vain);
 	ready_at("poll_before_sleep", vain);
 }
 
