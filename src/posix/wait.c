@@ -522,10 +522,10 @@ static int collect_inproc(struct waiter *w, int n)
 }
 
 /*
- * Whether a wait with nothing in process may sleep at once. The kernel looks before it sleeps, so
- * another look would be a second system call for nothing. But what looks without a sleep is not
- * announced: where events come all the time, producers need not ring for it. So that is left out
- * only after it has been of no use, and where nobody else could ring.
+ * Whether a wait that finds nothing in process may sleep at once. The kernel looks before it
+ * sleeps, so another look would be a second system call for nothing. But what looks without a sleep
+ * is not announced: where events come all the time, producers need not ring for it. So that is left
+ * out only after it has been of no use, and where nobody else could ring.
  */
 static bool sleeps_at_once(struct waiter *w)
 {
@@ -533,7 +533,7 @@ static bool sleeps_at_once(struct waiter *w)
 	uint32_t direct = plx_load(&w->fr->direct);
 	enum plx_spin_how how;
 
-	if (!plx_load(&w->fr->nkernel) || !plx_ready_empty(ep) || plx_timers_unseen(w->fr))
+	if (!plx_load(&w->fr->nkernel) || plx_timers_unseen(w->fr))
 		return false;
 	if (__libc_single_threaded)
 		return true;
@@ -549,12 +549,13 @@ static bool sleeps_at_once(struct waiter *w)
 
 /*
  * What both sides have now; a negative errno only if nothing was stored. The kernel is
- * asked first, unless it filled the whole buffer the last time.
+ * asked first, unless it filled the whole buffer the last time. sleeps: it is going to be asked by
+ * a sleep if our side has nothing, so it is asked here only for what goes with that.
  */
-static int collect_both(struct waiter *w)
+static int collect_both(struct waiter *w, bool sleeps)
 {
 	bool kernel = plx_load(&w->fr->nkernel);
-	bool kernel_first = kernel && !plx_load(&w->fr->turn);
+	bool kernel_first = kernel && !sleeps && !plx_load(&w->fr->turn);
 	int n = 0, r;
 
 	if (kernel_first) {
@@ -573,6 +574,11 @@ static int collect_both(struct waiter *w)
 	if (r < 0)
 		return n ? n : r;
 	n += r;
+	if (sleeps && !n)
+		return 0;
+	/* It is the kernel's turn next time. */
+	if (sleeps && n == w->max)
+		plx_store(&w->fr->direct, 0);
 	if (kernel && !kernel_first && n < w->max) {
 		r = collect_kernel(w, n, false);
 		if (r < 0)
@@ -706,8 +712,8 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 
 		w->gen = gen;
 		w->swallowed = false;
-		if (!at_once) {
-			n = collect_both(w);
+		if (!at_once || !plx_ready_empty(w->fr->ep)) {
+			n = collect_both(w, at_once);
 			plx_spin_brought(&w->fr->ep->yields, n);
 			if (n)
 				return n;
@@ -752,12 +758,14 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 			return n;
 		}
 		waiter_retract(w);
-		if (n > 0) {
+		/* A sleep has looked at the kernel's side: it need not be asked again. */
+		if (n > 0 || slept) {
 			int more = collect_inproc(w, n);
 
 			n += more > 0 ? more : 0;
 			plx_spin_brought(&w->fr->ep->yields, n);
-			return n;
+			if (n)
+				return n;
 		}
 		/* A signal that came with it ends the wait; if it was a ring, events go before. */
 		hit = plx_unlikely(handlers != plx_inside.handlers);

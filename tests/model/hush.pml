@@ -279,6 +279,15 @@ again:
 		:: kept -> ring_on()
 		fi;
 		atomic { got = got || kept; kept = 0 };
+		/* Our side may have gone first. */
+		if
+		:: atomic { got && there -> take_kernel(); kept = 0 };
+			if
+			:: rung -> rung = 0; collect(); ring_on()
+			:: else
+			fi
+		:: true
+		fi;
 		if
 		:: got -> goto returned
 		:: else
@@ -323,6 +332,8 @@ faulted:
 #ifdef BROKEN_NO_AGAIN
 		goto returned
 #else
+		/* No item can be stored. */
+		ring_on();
 		goto again
 #endif
 	:: else ->
@@ -349,8 +360,9 @@ up:
 	:: else
 	fi;
 	retract();
+	harvest();
 	if
-	:: kept -> kept = 0; harvest(); goto returned
+	:: kept || got -> kept = 0; goto returned
 	:: else -> goto again
 	fi;
 
