@@ -8,9 +8,13 @@
  * thread of the kernel that polls it, the kernel takes requests within io_uring_enter only. So
  * before each enter we look at what it will take.
  *
- *   EPOLL_CTL  one of ours is done here, and a NOP takes its place, whose result is as good. One
- *              that fails stays, for the kernel to find the error, too; if it takes the objects
- *              to find it, they escape first.
+ *   EPOLL_CTL  one of ours is done here, and a NOP takes its place, whose result is as good. So
+ *              is one of the kernel's files in an epoll of ours, if there are several threads:
+ *              the kernel would do it after our look, or in a thread of its own, when an object
+ *              that leaves the epoll has its list in hand (ctl_beside in epoll.c). One that fails
+ *              stays, for the kernel to find the error, too; if it takes the objects to find it,
+ *              they escape first. It changes nothing there, unless another thread has just changed
+ *              what it failed by.
  *   NOP        stays.
  *   others     everything escapes and adoption ends, as for a ring that is not followed.
  *
@@ -186,8 +190,9 @@ static bool serve(char *user)
 		s.fd = -1;
 		return plx_copy_out(user, &s, sizeof(s)) == 0;
 	}
-	/* These it finds without our objects: it has none of their items. */
-	if (r != PLX_PASS && r != -EFAULT && r != -ENOENT)
+	/* Its own file's it finds again; these without our objects, as it has none of their items.
+	 */
+	if (r != PLX_PASS && r != -EFAULT && r != -ENOENT && plx_fd_ours((int)s.off))
 		plx_px_escape_pair(s.fd, (int)s.off, PLX_OUT_IO_URING);
 	return true;
 }

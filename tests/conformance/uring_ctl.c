@@ -222,6 +222,48 @@ static void EP_CTL_11_by_a_ring(enum kind kind)
 }
 KIND_TESTS(EP_CTL_11_by_a_ring)
 
+static void *sleeper(void *end)
+{
+	char c;
+
+	/* Until the other end is closed. */
+	return read(*(int *)end, &c, 1) == 0 ? NULL : end;
+}
+
+/* As a loop finds out that a file is in its set already. Nothing is given up for that. */
+static void RING_tries_again_in_several_threads(void **state)
+{
+	URING(u, 0);
+	int ep = ep_new(), fd = efd_new(1, 0), ends[2];
+	struct subject s = subject_ready(KIND_SOCKET);
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 4};
+	pthread_t t;
+	void *r;
+
+	(void)state;
+	assert_ok(pipe(ends));
+	assert_int_equal(pthread_create(&t, NULL, sleeper, &ends[0]), 0);
+	assert_int_equal(one(&u, ep, EPOLL_CTL_ADD, fd, &ev), 0);
+	ev = (struct epoll_event){.events = EPOLLIN | EPOLLONESHOT, .data.u64 = 5};
+	assert_int_equal(one(&u, ep, EPOLL_CTL_ADD, s.fd, &ev), 0);
+	assert_int_equal(one(&u, ep, EPOLL_CTL_ADD, s.fd, &ev), -EEXIST);
+	ev.data.u64 = 6;
+	assert_int_equal(one(&u, ep, EPOLL_CTL_MOD, s.fd, &ev), 0);
+	assert_int_equal(one(&u, ep, EPOLL_CTL_DEL, fd, NULL), 0);
+	is_ready(ep, EPOLLIN, 6);
+	is_not_ready(ep);
+	if (under_pollux())
+		assert_true(fd_served(ep) && fd_served(fd));
+	close(ends[1]);
+	assert_int_equal(pthread_join(t, &r), 0);
+	assert_null(r);
+	close(ends[0]);
+	subject_close(&s);
+	close(fd);
+	close(ep);
+	uring_closed(&u);
+}
+
 /* A descriptor closed before its request is taken, as loops leave them behind. */
 static void RING_requests_for_what_is_closed(void **state)
 {
@@ -315,6 +357,7 @@ int main(void)
 		cmocka_unit_test(RING_requests_in_batches),
 		cmocka_unit_test(RING_without_an_array),
 		kind_unit_tests(EP_CTL_11_by_a_ring),
+		cmocka_unit_test(RING_tries_again_in_several_threads),
 		cmocka_unit_test(RING_requests_for_what_is_closed),
 		cmocka_unit_test(EP_KEY_09_by_a_ring_before_a_fork),
 		/* Last: after it nothing is served any more. */

@@ -27,8 +27,8 @@ static void add(int ep, int fd, uint32_t events, uint64_t data)
 	assert_int_equal(pollux_epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev), 0);
 }
 
-/* An edge that has been collected, and a socket with a byte. */
-static void begin(struct world *w)
+/* A socket with a byte. */
+static void begin_empty(struct world *w)
 {
 	int pair[2];
 
@@ -36,14 +36,25 @@ static void begin(struct world *w)
 	points_delay(false);
 	*w = (struct world){.result = -1};
 	w->ep = pollux_epoll_create1(EPOLL_CLOEXEC);
-	w->fd = pollux_eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
 	w->sock = pair[0];
 	w->peer = pair[1];
+	assert_int_equal(write(w->peer, "x", 1), 1);
+}
+
+/* An edge that has been collected. */
+static void add_collected(struct world *w)
+{
+	w->fd = pollux_eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC);
 	add(w->ep, w->fd, EPOLLIN | EPOLLET, OBJECT_DATA);
 	assert_int_equal(pollux_epoll_wait(w->ep, &w->ev, 1, 0), 1);
 	assert_true(pollux_fd_served(w->fd));
-	assert_int_equal(write(w->peer, "x", 1), 1);
+}
+
+static void begin(struct world *w)
+{
+	begin_empty(w);
+	add_collected(w);
 }
 
 static void end(struct world *w)
@@ -107,6 +118,44 @@ static void armed_while_the_list_is_empty(void **state)
 	end(&w);
 }
 
+static void arms_before(struct thread *t)
+{
+	struct world *w = t->arg;
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLONESHOT, .data.u64 = SOCKET_DATA};
+
+	gate_arm(&w->gate, "ctl_passes");
+	w->result = pollux_epoll_ctl(w->ep, EPOLL_CTL_MOD, w->sock, &ev);
+	atomic_set(&w->done, 1);
+}
+
+/* It was on its way to the kernel when there was no object yet. */
+static void armed_from_before_the_first_object(void **state)
+{
+	struct thread t[2];
+	struct world w;
+
+	(void)state;
+	begin_empty(&w);
+	add(w.ep, w.sock, EPOLLIN | EPOLLONESHOT, SOCKET_DATA);
+	assert_int_equal(pollux_epoll_wait(w.ep, &w.ev, 1, 0), 1);
+	thread_start(&t[0], arms_before, &w);
+	assert_true(gate_reached(&w.gate));
+	add_collected(&w);
+	gate_arm_any(&w.spill, "spill_registrations");
+	thread_start(&t[1], escaper, &w);
+	assert_true(gate_reached(&w.spill));
+	gate_open(&w.gate);
+	for (int i = 0; i < 20 && !atomic_get(&w.done); i++)
+		sleep_ms(1);
+	gate_open(&w.spill);
+	torture_end(t, 2);
+	assert_int_equal(w.result, 0);
+	assert_true(w.escaped);
+	assert_int_equal(pollux_epoll_wait(w.ep, &w.ev, 1, 0), 1);
+	assert_int_equal(w.ev.data.u64, SOCKET_DATA);
+	end(&w);
+}
+
 static void looker(struct thread *t)
 {
 	struct world *w = t->arg;
@@ -139,6 +188,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(armed_while_the_list_is_empty),
+		TEST(armed_from_before_the_first_object),
 		TEST(looked_at_while_the_list_is_empty),
 	};
 
