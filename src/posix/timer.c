@@ -42,7 +42,8 @@
  * Otherwise it is at the end of what is ready, as if the interrupt of the timer had come late, and
  * nobody has looked at the timer before. What is about to expire in the kernel is made true when a
  * wait returns, so that this takes a program that does not look at its epoll for NEAR. (4) Its
- * kernel's expiry takes no slot of a wait that began later: that begins by making it true. (5) A
+ * kernel's expiry takes no slot of a wait that began later: that begins by making it true. Who
+ * looks for such is counted, so that no wait that begins meanwhile is misled by `soon`. (5) A
  * timer that was ready once and is not any more stays on the kernel's ready list until the kernel
  * comes by, and an expiry before that leaves it at its old place. So no timer becomes lazy before
  * it is known to be off the list: after it was set it adds to `unseen`; a wait reads that before

@@ -645,6 +645,21 @@ static __attribute__((noinline)) bool timers_enter(struct waiter *w)
 	return true;
 }
 
+/*
+ * Whether this thread, whose wait ends, is to see to the timers that expire soon: one at a time, as
+ * who looks for them takes back the time that says when to look. One that has slept since before
+ * there was a mark is counted only now. If there is another, that does it when it ends. The model
+ * is tests/model/timer_soon.pml.
+ */
+static __attribute__((noinline)) bool timers_end(struct waiter *w)
+{
+	if (w->counted)
+		return true;
+	w->counted = true;
+	/* Partner: timers_enter. */
+	return plx_xadd(&w->fr->twaiters, 1) == 0;
+}
+
 static void note_drop(void)
 {
 	struct waiter left = {.file = note.file, .fr = plx_file_front(note.file)};
@@ -694,7 +709,7 @@ static void waiter_done(void *p)
 	}
 	if (w->announced)
 		waiter_leave(w);
-	if (plx_unlikely(plx_load(&w->fr->nlazy)))
+	if (plx_unlikely(plx_load(&w->fr->nlazy)) && timers_end(w))
 		plx_timers_soon(w->fr);
 	if (w->counted)
 		plx_xadd(&w->fr->twaiters, (uint32_t)-1);

@@ -6,7 +6,8 @@
  * Mirrors: src/posix/timer.c become_lazy, unmark, time_before, plx_timers_soon, each_lazy. Two
  * timers become lazy, and may again; two waits end. With -DBEGIN two waits begin and end that are
  * counted (timers_enter and waiter_done in src/posix/wait.c), of which one is there at a time: else
- * there are no lazy timers any more.
+ * there are no lazy timers any more. With -DLATE one of the two has slept since before timers could
+ * be lazy: it is counted when it ends, unless the other is there, which looks, too.
  *
  * Checked: when nobody is on the way, the front's `soon` is not later than the kernel's time of any
  * timer that is lazy. With -DBEGIN: when a wait has begun, no timer is lazy that was so before and
@@ -19,7 +20,8 @@
  * Broken variants: NO_SOON_BARRIER (none after soon was taken back), NO_LOCKED (soon is changed before
  * the timer is seen to be lazy), NO_PUT_BACK (a timer that is found and is not due is left out),
  * BACK_LATE (soon is taken back after the look); with -DBEGIN: NO_BEGIN (nothing is done when a wait
- * begins), COUNT_ENDS (a wait is not counted any more when it looks at its end), and NO_PUT_BACK.
+ * begins), COUNT_ENDS (a wait is not counted any more when it looks at its end), and NO_PUT_BACK;
+ * with -DLATE: UNCOUNTED (the wait that has slept since before looks without being counted).
  */
 #define TIMERS 2
 #define MAX 9
@@ -187,6 +189,27 @@ proctype counted_wait(bit me)
 #endif
 	busy--
 }
+
+/* The end of one that has slept since before. */
+proctype late_wait(bit me)
+{
+	byte until = 2;
+
+#ifdef BROKEN_UNCOUNTED
+	soon_look();
+#else
+	bit alone;
+
+	atomic { alone = !counted; counted = 1 };
+	if
+	:: alone ->
+		soon_look();
+		counted = 0
+	:: else
+	fi;
+#endif
+	busy--
+}
 #endif
 
 init {
@@ -196,7 +219,11 @@ init {
 		run setter(1);
 #ifdef BEGIN
 		run counted_wait(0);
+#ifdef LATE
+		run late_wait(1)
+#else
 		run counted_wait(1)
+#endif
 #else
 		run ender(0);
 		run ender(1)

@@ -7,6 +7,7 @@
 #include "torture.h"
 
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <sys/timerfd.h>
 
 #include <pollux/posix.h>
@@ -129,6 +130,64 @@ static void nobody_waits_for_a_hand(void **state)
 		pollux_close(first.fd);
 		pollux_close(first.ep);
 	}
+}
+
+/*
+ * A thread that slept before any timer could be put off returns, and has taken back the time that
+ * says when to look for those that expire too early. A wait that begins then has room for others
+ * all the same.
+ */
+static void no_slot_for_an_early_expiry(void **state)
+{
+	struct call first = {.point = "timer_soon"};
+	int efd = pollux_eventfd(0, EFD_NONBLOCK), pair[3][2];
+	unsigned long said = points_passed("timer_said");
+	struct epoll_event ev[2];
+	int64_t early;
+	char c;
+
+	(void)state;
+	torture_begin();
+	points_delay(false);
+	first.fd = timer_new();
+	first.ep = ep_with(first.fd, 7);
+	assert_int_equal(ctl(first.ep, EPOLL_CTL_ADD, efd, 8), 0);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair[i]), 0);
+		assert_int_equal(ctl(first.ep, EPOLL_CTL_ADD, pair[i][0], 10 + (uint64_t)i), 0);
+	}
+	thread_start(&first.t, wait_main, &first);
+	assert_true(thread_asleep(&first.t));
+	early = now_ns() + 100 * MS;
+	for (int i = 0; i < ROW; i++)
+		set(first.fd, (early - now_ns()) / MS, 0);
+	set(first.fd, 3600000, 0);
+	assert_true(points_passed("timer_said") > said);
+	/* It expires within 20 ms. */
+	while (now_ns() < early - 12 * MS)
+		sleep_ms(1);
+	assert_int_equal(write(pair[0][1], "x", 1), 1);
+	assert_true(gate_reached(&first.gate));
+	while (now_ns() < early + 5 * MS)
+		sleep_ms(1);
+	assert_int_equal(read(pair[0][0], &c, 1), 1);
+	assert_int_equal(write(pair[1][1], "x", 1), 1);
+	assert_int_equal(write(pair[2][1], "x", 1), 1);
+	assert_int_equal(pollux_epoll_wait(first.ep, ev, 2, 0), 2);
+	assert_int_equal(ev[0].data.u64, 11);
+	assert_int_equal(ev[1].data.u64, 12);
+	gate_open(&first.gate);
+	thread_join(&first.t);
+	assert_int_equal(first.n, 1);
+	assert_int_equal(first.ev.data.u64, 10);
+	assert_false(torture_failed);
+	for (int i = 0; i < 3; i++) {
+		close(pair[i][0]);
+		close(pair[i][1]);
+	}
+	pollux_close(efd);
+	pollux_close(first.fd);
+	pollux_close(first.ep);
 }
 
 static void set_main(struct thread *t)
@@ -537,6 +596,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(nobody_waits_for_a_hand),
+		TEST(no_slot_for_an_early_expiry),
 		TEST(what_was_told_has_expired),
 		TEST(all_at_once),
 	};
