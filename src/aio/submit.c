@@ -271,7 +271,8 @@ static int fetch(struct iocb **user, long i, struct iocb **at, struct iocb *cb)
 
 /*
  * Ours is counted in state already. Slots are given back after their events have come into
- * the ring, and seen in the other order: what is on its way is counted twice, never missed.
+ * the ring, and seen in the other order: what is on its way is counted twice, never missed. The
+ * model is tests/model/aio_slots.pml.
  */
 static bool has_room(const struct plx_kioctx *k)
 {
@@ -289,6 +290,12 @@ static bool room(struct plx_kioctx *k)
 {
 	bool yes;
 
+	/*
+	 * Behind the addition of plx_aio_get, or the lock of the last post. Partner: the same of
+	 * another call. That one has posted and looks again, and we have just come: it finds our
+	 * slot, or we its event.
+	 */
+	plx_mb_after_rmw();
 	if (plx_likely(has_room(k)))
 		return true;
 	plx_lock(&k->lock, PLX_RANK_AIO);

@@ -163,8 +163,8 @@ long plx_aio_twin_take(struct plx_kioctx *k, struct io_event *user, long n)
 }
 
 /*
- * Speaks for up to n slots besides the call's own, of which one request may make use. The
- * order is that of every submit: first spoken for, then looked whether there is room, so
+ * kioctx.lock held. Speaks for up to n slots besides the call's own, of which one request may make
+ * use. The order is that of every submit: first spoken for, then looked whether there is room, so
  * that of two who meet at least one sees the other. Returns how many it got.
  */
 static long claim(struct plx_kioctx *k, long n)

@@ -208,6 +208,19 @@ aio_no_mark_test broken aio_table -DDESTROYERS -DBROKEN_NO_MARK_TEST
 aio_no_setup_call broken aio_table -DDESTROYERS -DBROKEN_NO_SETUP_CALL
 aio_no_lock_once broken aio_table -DTAKER -DBROKEN_NO_LOCK_ONCE
 aio_no_dead_look broken aio_table -DTAKER -DBROKEN_NO_DEAD_LOOK
+aio_slots ok aio_slots
+aio_slots_twin ok aio_slots -DTWIN
+aio_slots_twin_more ok aio_slots -DTWIN -DNR=4
+aio_slots_no_get_barrier broken aio_slots -DBROKEN_NO_GET_BARRIER
+aio_slots_no_post_barrier broken aio_slots -DBROKEN_NO_POST_BARRIER
+aio_slots_look_first broken aio_slots -DBROKEN_LOOK_FIRST
+aio_slots_tail_first broken aio_slots -DBROKEN_TAIL_FIRST
+aio_slots_given_early broken aio_slots -DBROKEN_GIVEN_EARLY
+aio_slots_given_outside broken aio_slots -DBROKEN_GIVEN_OUTSIDE
+aio_slots_full broken aio_slots -DBROKEN_FULL
+aio_slots_kept broken aio_slots -DBROKEN_KEPT
+aio_slots_claim_first broken aio_slots -DTWIN -DBROKEN_CLAIM_FIRST
+aio_slots_claim_unlocked broken aio_slots -DTWIN -DNR=4 -DBROKEN_CLAIM_UNLOCKED
 handover_call ok handover -DCALLER -DDESTROY
 handover_take ok handover -DTAKER -DDESTROY
 handover_destroys ok handover -DDESTROY -DDESTROYS
