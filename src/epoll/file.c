@@ -188,7 +188,8 @@ void plx_item_unlink(struct plx_epitem *item)
  * The epoll's part of a wake. Returns whether it counts as the one successful
  * wake of an exclusive watch (EP-EXC-04). Not if the item has been removed: whoever sleeps
  * may have come to do so since, and then nobody would have been told. Who did stored dead,
- * let go of ep.mtx, and counted himself as a sleeper after that.
+ * let go of ep.mtx, and counted himself as a sleeper after that. The model is
+ * tests/model/exclusive.pml.
  */
 static bool item_wake(struct plx_epitem *item, uint32_t key)
 {

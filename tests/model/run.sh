@@ -174,6 +174,12 @@ lent_child_note_late broken lent_child -DBROKEN_NOTE_LATE
 lent_child_not_inherited broken lent_child -DBROKEN_NOT_INHERITED
 lent_child_pipe_first broken lent_child -DBROKEN_PIPE_FIRST
 lent_child_no_write_end broken lent_child -DBROKEN_NO_WRITE_END
+exclusive ok exclusive
+exclusive_no_look broken exclusive -DBROKEN_NO_LOOK
+exclusive_no_look_barrier broken exclusive -DBROKEN_NO_LOOK_BARRIER
+exclusive_relaxed broken exclusive -DBROKEN_RELAXED
+exclusive_dead_late broken exclusive -DBROKEN_DEAD_LATE
+exclusive_no_wait broken exclusive -DBROKEN_NO_WAIT
 topology ok topology
 topology_no_mutex broken topology -DBROKEN_NO_MUTEX
 topology_down_only broken topology -DBROKEN_DOWN_ONLY
