@@ -698,6 +698,7 @@ static void ghost_add(struct plx_front *fr, uint64_t data)
 void plx_ghost_gone(struct plx_front *fr)
 {
 	plx_lock(&fr->ghost_lock, PLX_RANK_GHOST);
+	PLX_DELAY(ghost_gone);
 	if (plx_load(&fr->nghosts))
 		plx_store_rel(&fr->gone, plx_load(&fr->gone) + 1);
 	plx_unlock(&fr->ghost_lock, PLX_RANK_GHOST);
@@ -2094,6 +2095,7 @@ PLX_CHILD_CODE void plx_px_fork_child_locks(void)
 			continue;
 		fr = plx_file_front(f);
 		plx_lock_reset(&fr->lock);
+		plx_lock_reset(&fr->ghost_lock);
 		plx_lock_reset(&fr->ep->mtx);
 		if (fr->ep->sleepers)
 			fr->ep->sleepers = 0;
