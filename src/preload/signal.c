@@ -18,15 +18,25 @@
  *
  * Keeping a signal. The handler finds its thread inside, keeps the siginfo, and returns
  * with all signals blocked for which there are handlers, by changing the mask that its
- * return restores. So one signal of a thread is kept at a time and others wait in the
- * kernel. The thread leaves, sends itself a carrier, a signal of the same number, and
- * unblocks: the kernel runs the program's handler with mask, stack and flags as usual, and
- * the kept siginfo takes the carrier's place. Others of the same number may have become
- * pending meanwhile and come before the carrier: then each takes the siginfo of the one
- * before it, so that the order stays (real-time signals queue). Of a signal that does not
- * queue the carrier may have been merged with one that was pending; that one sends
- * another. Thus while something is kept a carrier is pending, and nothing hangs on
- * the frame that sent it: a handler may leave it by siglongjmp.
+ * return restores. So mostly one signal of a thread is kept at a time and others wait in the
+ * kernel; more, if the kernel has begun the handlers of several at once. The thread leaves, sends
+ * itself a carrier, a signal of the same number, and unblocks: the kernel runs the program's
+ * handler with mask, stack and flags as usual, and the kept siginfo takes the carrier's place.
+ * Others of the same number may have become pending meanwhile and come before the carrier: then
+ * each takes the siginfo of the one that has been kept longest, and is kept itself, so that the
+ * order stays (real-time signals queue). To send one again would not do: it would be the last of
+ * its queue. Thus while something is kept a carrier of its number is pending, and nothing
+ * hangs on the frame that sent it: a handler may leave it by siglongjmp.
+ *
+ *   kept      those that wait, the oldest first; several may have one number
+ *   carriers  numbers of which a carrier is pending, as far as is known: one each. Of a signal that
+ *             does not queue it may have been merged with one that was pending; whatever comes then
+ *             is all that there was
+ *   bare      those of them without a mark: at the limit of queued signals (RLIMIT_SIGPENDING) the
+ *             kernel drops what a signal carries, or takes a real-time signal only if it carries
+ *             nothing. What comes with nothing is the carrier then. It, too, may have been merged
+ *
+ * All three are changed with all signals blocked that may be kept.
  *
  * Faults run at once: they belong to the instruction. So does SIGABRT. In a sandbox
  * that the process has put on itself, all do: its filter may not know our calls. Under
@@ -89,17 +99,22 @@ static uint32_t guard_lock;
 static uint64_t handled;
 static bool keep_none;
 
-/* The signal that waits until its thread has left a call of ours; sig 0: none does. */
-static __thread struct {
+/* As many numbers as can be expected at one instruction; beyond that they are sent again. */
+#define KEPT 4
+
+/* Signals that wait until their thread has left a call of ours. */
+static __thread struct kept {
 	siginfo_t info;
 	int sig;
 	uint32_t losses;
-	pid_t process;
-	/* What the thread's mask goes back to, while plx_inside.waits. */
-	uint64_t mask;
-} kept;
+} kept[KEPT];
+static __thread int nkept;
+static __thread uint64_t carriers, bare;
+static __thread pid_t kept_process;
+/* What the thread's mask goes back to, while plx_inside.waits. */
+static __thread uint64_t kept_mask;
 
-/* A signal has been sent again, blocked until the handler that it has interrupted returns. */
+/* A signal is kept, and blocked until the handler that it has interrupted returns. */
 static __thread bool comes_later;
 
 static void fault(int sig, siginfo_t *info, void *context);
@@ -272,8 +287,10 @@ PLX_CHILD_CODE void plx_guard_after_fork(bool cleared)
 	if (plx_load(&guard_lock))
 		plx_store_rel(&guard_lock, 0);
 	/* Pending signals stay with the parent, and so does one that it keeps. */
-	if (kept.sig && kept.process != plx_sys0(SYS_getpid))
-		kept.sig = 0;
+	if (plx_unlikely(nkept || carriers) && kept_process != plx_sys0(SYS_getpid)) {
+		nkept = 0;
+		carriers = bare = 0;
+	}
 	if (!cleared)
 		return;
 	for (int sig = 1; sig < SIGNALS; sig++)
@@ -439,50 +456,142 @@ static bool is_carrier(const siginfo_t *info)
 	return info->si_code == SI_QUEUE && info->si_value.sival_ptr == &kept;
 }
 
-static long send_carrier(int sig)
+/* What the kernel says of a signal of which it knows nothing. */
+static bool is_bare(const siginfo_t *info)
+{
+	return info->si_code == SI_USER && !info->si_pid && !info->si_uid;
+}
+
+static uint64_t block(uint64_t set)
+{
+	uint64_t was;
+
+	plx_sys4(SYS_rt_sigprocmask, SIG_BLOCK, &set, &was, sizeof(set));
+	return was;
+}
+
+static void set_mask(uint64_t mask)
+{
+	plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
+}
+
+/* Those that may be kept. */
+static uint64_t that_wait(int sig)
+{
+	return (plx_load(&handled) & MAY_WAIT) | BIT(sig);
+}
+
+/* The oldest of that number, or -1. */
+static int kept_first(int sig)
+{
+	for (int i = 0; i < nkept; i++)
+		if (kept[i].sig == sig)
+			return i;
+	return -1;
+}
+
+static void kept_drop(int i)
+{
+	nkept--;
+	for (; i < nkept; i++)
+		kept[i] = kept[i + 1];
+}
+
+static void kept_add(int sig, const struct guard *g, const siginfo_t *info)
+{
+	struct kept *k = &kept[nkept++];
+
+	k->info = *info;
+	k->sig = sig;
+	k->losses = plx_load(&g->losses);
+	kept_process = plx_sys0(SYS_getpid);
+}
+
+/* There is one kept of that number. */
+static bool send_carrier(int sig)
 {
 	siginfo_t info;
+	long r;
 
+	if (carriers & BIT(sig))
+		return true;
 	memset(&info, 0, sizeof(info));
 	info.si_signo = sig;
 	info.si_code = SI_QUEUE;
 	info.si_value.sival_ptr = &kept;
-	return send_self(sig, &info);
+	r = send_self(sig, &info);
+	if (r == -EAGAIN) {
+		memset(&info, 0, sizeof(info));
+		info.si_signo = sig;
+		r = send_self(sig, &info);
+		if (r == 0)
+			bare |= BIT(sig);
+	}
+	if (r == 0)
+		carriers |= BIT(sig);
+	return r == 0;
+}
+
+/* A signal of that number has come. True if it is a carrier. */
+static bool came(int sig, const siginfo_t *info)
+{
+	uint64_t this = BIT(sig);
+	bool carrier = is_carrier(info) ||
+		       ((carriers & this) && is_bare(info) && (sig < QUEUEING || (bare & this)));
+
+	if (carrier || sig < QUEUEING || (bare & this)) {
+		carriers &= ~this;
+		bare &= ~this;
+	}
+	return carrier;
+}
+
+/* Puts it by. Without room it goes back to the queue, or another one that does not queue. */
+static void put_by(int sig, const struct guard *g, siginfo_t *info)
+{
+	if (came(sig, info))
+		return;
+	for (int i = 0; nkept == KEPT && sig >= QUEUEING && i < KEPT; i++) {
+		struct kept other = kept[i];
+
+		if (other.sig < QUEUEING) {
+			kept_drop(i);
+			send_self(other.sig, &other.info);
+		}
+	}
+	if (nkept < KEPT)
+		kept_add(sig, g, info);
+	else
+		send_self(sig, info);
 }
 
 /* The thread is inside: the signal waits, and so do all others from the return on. */
 static void keep(int sig, struct guard *g, siginfo_t *info, ucontext_t *context)
 {
-	uint64_t all = (plx_load(&handled) & MAY_WAIT) | BIT(sig);
+	uint64_t all = that_wait(sig);
 
 	/* One that came before has been kept, with a mask of no use; none comes from here on. */
-	plx_sys4(SYS_rt_sigprocmask, SIG_BLOCK, &all, NULL, sizeof(all));
-	if (!kept.sig && !is_carrier(info)) {
-		kept.info = *info;
-		kept.losses = plx_load(&g->losses);
-		kept.process = plx_sys0(SYS_getpid);
-		kept.sig = sig;
-	} else if (!is_carrier(info)) {
-		/* The place is taken by one whose handler is still to run: back to the queue. */
-		send_self(sig, info);
-	}
-	memcpy(&kept.mask, &context->uc_sigmask, sizeof(kept.mask));
-	all |= kept.mask;
+	block(all);
+	put_by(sig, g, info);
+	memcpy(&kept_mask, &context->uc_sigmask, sizeof(kept_mask));
+	all |= kept_mask;
 	/* Blocked only until a handler of libc's returns, which this one has interrupted. */
-	kept.mask &= ~LIBC_SIGNALS;
+	kept_mask &= ~LIBC_SIGNALS;
 	memcpy(&context->uc_sigmask, &all, sizeof(all));
 	plx_inside.waits = 1;
 }
 
 /* The signal has interrupted another handler, before what that one had interrupted was over. */
-static void come_later(int sig, siginfo_t *info, ucontext_t *context)
+static void come_later(int sig, struct guard *g, siginfo_t *info, ucontext_t *context)
 {
-	uint64_t mask, this = BIT(sig);
+	uint64_t mask;
 
-	plx_sys4(SYS_rt_sigprocmask, SIG_BLOCK, &this, NULL, sizeof(this));
-	send_self(sig, info);
+	block(that_wait(sig));
+	put_by(sig, g, info);
+	if (kept_first(sig) >= 0)
+		send_carrier(sig);
 	memcpy(&mask, &context->uc_sigmask, sizeof(mask));
-	mask |= this;
+	mask |= BIT(sig);
 	memcpy(&context->uc_sigmask, &mask, sizeof(mask));
 	comes_later = true;
 }
@@ -499,29 +608,82 @@ static bool waits(int sig, struct guard *g, siginfo_t *info, void *context)
 	if (now == PLX_SIGNAL_IS_KEPT)
 		keep(sig, g, info, context);
 	else if (now == PLX_SIGNAL_COMES_LATER)
-		come_later(sig, info, context);
+		come_later(sig, g, info, context);
 	return now != PLX_SIGNAL_RUNS;
 }
 
-/* Which siginfo the handler gets: *info, or the one kept before it; false if none. */
-static bool take_turn(int sig, struct guard *g, siginfo_t *info, siginfo_t *first)
+/* Which siginfo the handler gets: *info, or the one that is kept longest; false if none. */
+static bool take_turn(int sig, struct guard *g, const siginfo_t *info, siginfo_t *first)
 {
-	bool carrier = is_carrier(info);
+	uint64_t mask = block(that_wait(sig));
+	bool carrier = came(sig, info), turn = !carrier;
+	int i;
 
 	*first = *info;
-	if (kept.sig != sig)
-		return !carrier;
-	if (kept.losses != plx_load(&g->losses)) {
-		kept.sig = 0;
-		return !carrier;
+	while ((i = kept_first(sig)) >= 0 && kept[i].losses != plx_load(&g->losses))
+		kept_drop(i);
+	if (i >= 0) {
+		turn = true;
+		*first = kept[i].info;
+		kept_drop(i);
+		if (!carrier)
+			kept_add(sig, g, info);
+		if (kept_first(sig) >= 0)
+			send_carrier(sig);
 	}
-	*first = kept.info;
-	kept.sig = 0;
-	if (!carrier && (sig >= QUEUEING || send_carrier(sig) == 0)) {
-		kept.info = *info;
-		kept.sig = sig;
+	set_mask(mask);
+	return turn;
+}
+
+static __attribute__((noinline)) bool context_here(ucontext_t *context)
+{
+	return getcontext(context) == 0;
+}
+
+/* No carrier can be had: the handler is called as a function. */
+static void run_here(int i, uint64_t mask)
+{
+	int sig = kept[i].sig;
+	struct guard *g = guard_of(sig);
+	siginfo_t info = kept[i].info;
+	struct sigaction act;
+	ucontext_t context;
+	uint64_t inner;
+
+	kept_drop(i);
+	program_action(g, &act);
+	if (!is_handler(&act) || !context_here(&context))
+		return;
+	memcpy(&context.uc_sigmask, &mask, sizeof(mask));
+	memcpy(&inner, &act.sa_mask, sizeof(inner));
+	inner |= mask | BIT(sig);
+	set_mask(inner);
+	run_handler(sig, g, &act, &info, &context);
+}
+
+/*
+ * Carriers for all that is kept. A carrier that is not pending any more has been taken by somebody
+ * else (sigwait). mask is the thread's otherwise.
+ */
+static void send_carriers(uint64_t mask)
+{
+	uint64_t all = that_wait(kept[0].sig), pending;
+
+	block(all);
+	if (carriers && plx_sys2(SYS_rt_sigpending, &pending, sizeof(pending)) == 0) {
+		carriers &= pending;
+		bare &= pending;
 	}
-	return true;
+	for (int i = 0; i < nkept;) {
+		if (send_carrier(kept[i].sig)) {
+			i++;
+			continue;
+		}
+		run_here(i, mask);
+		block(all);
+		i = 0;
+	}
+	set_mask(mask);
 }
 
 static void caught(int sig, siginfo_t *info, void *context)
@@ -535,11 +697,13 @@ static void caught(int sig, siginfo_t *info, void *context)
 	if (plx_unlikely(plx_inside.waits) && !plx_inside.depth) {
 		/* Kept within a handler of libc's, whose return has unblocked all: its mask is
 		 * void. */
+		uint64_t mask = block(0);
+
 		plx_inside.waits = 0;
-		if (kept.sig)
-			send_carrier(kept.sig);
+		if (nkept)
+			send_carriers(mask);
 	}
-	if (plx_unlikely(kept.sig == sig || is_carrier(info))) {
+	if (plx_unlikely(kept_first(sig) >= 0 || (carriers & BIT(sig)) || is_carrier(info))) {
 		if (!take_turn(sig, g, info, &first))
 			return;
 		info = &first;
@@ -552,42 +716,18 @@ static void caught(int sig, siginfo_t *info, void *context)
 		send_self(sig, info);
 }
 
-static __attribute__((noinline)) bool context_here(ucontext_t *context)
-{
-	return getcontext(context) == 0;
-}
-
-/* No carrier can be had: the handler is called as a function. */
-static void run_here(int sig, uint64_t mask)
-{
-	struct guard *g = guard_of(sig);
-	siginfo_t info = kept.info;
-	struct sigaction act;
-	ucontext_t context;
-	uint64_t inner;
-
-	kept.sig = 0;
-	program_action(g, &act);
-	if (!is_handler(&act) || !context_here(&context))
-		return;
-	memcpy(&context.uc_sigmask, &mask, sizeof(mask));
-	memcpy(&inner, &act.sa_mask, sizeof(inner));
-	inner |= mask | BIT(sig);
-	plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &inner, NULL, sizeof(inner));
-	run_handler(sig, g, &act, &info, &context);
-}
-
 /* The thread has left. True if a handler has run. */
 static bool deliver(void)
 {
-	uint64_t mask = kept.mask;
-	int sig = kept.sig;
+	uint64_t mask = kept_mask;
+	bool any = nkept != 0;
 
 	plx_inside.waits = 0;
-	if (sig && send_carrier(sig) < 0)
-		run_here(sig, mask);
-	plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
-	return sig != 0;
+	if (any)
+		send_carriers(mask);
+	else
+		set_mask(mask);
+	return any;
 }
 
 PLX_EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old)

@@ -360,12 +360,9 @@ endw:	do
 			atomic { RUNS -> mask = mask | BOTH };
 #endif
 			if
-			:: atomic { RUNS && !kept && !carrier };
-				atomic { RUNS -> kept = me }
-			:: atomic { RUNS && kept && !carrier ->
-				mask = mask | BOTH;
-				pending = pending | me
-			   }
+			:: atomic { RUNS && !carrier };
+				atomic { RUNS -> k = kept };
+				atomic { RUNS -> kept = k | me; k = 0 }
 			:: atomic { RUNS && carrier }
 			fi;
 #ifdef BROKEN_LIBC_MASK
@@ -377,13 +374,9 @@ endw:	do
 			atomic { RUNS -> waits = 1 }
 		:: later ->
 			later = 0;
-			atomic { RUNS ->
-				pending = pending | me;
-				if
-				:: carrier -> carriers = carriers | me
-				:: else
-				fi
-			};
+			atomic { RUNS -> mask = mask | BOTH };
+			atomic { RUNS -> kept = kept | me };
+			atomic { RUNS -> send_carrier(me) };
 			atomic { RUNS -> frame_mask[me] = frame_mask[me] | me };
 			atomic { RUNS -> comes_later = 1 }
 		:: runs ->
@@ -397,8 +390,8 @@ endw:	do
 #endif
 			/* take_turn */
 			if
-			:: atomic { RUNS && carrier && kept != me } -> goto returns
-			:: atomic { RUNS && carrier && kept == me -> kept = 0 }
+			:: atomic { RUNS && carrier && !(kept & me) } -> goto returns
+			:: atomic { RUNS && carrier && (kept & me) -> kept = kept & ~me }
 			:: atomic { RUNS && !carrier }
 			fi;
 			/* plx_sleep_aside */
