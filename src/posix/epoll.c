@@ -311,15 +311,15 @@ static long ctl_kernel(struct plx_front *fr, int op, struct epoll_event *ev)
  * What is the kernel's, in a front. A spill of items of ours may empty the kernel's ready list, and
  * puts back what it has found by the registrations that it has read before (seance_begin in
  * spill.c): none of them changes meanwhile. So the call is made here, and also if there is no such
- * item: another thread may add one, and it may leave, before the kernel sees this call. (Where
- * ThreadSanitizer is to see the call, that is left open.)
+ * item: another thread may add one, and it may leave, before the kernel sees this call. (Then
+ * ThreadSanitizer has to see the call, as it sees the wait, and that is left open.)
  */
-static long ctl_beside(int epfd, int op, int fd, struct epoll_event *ev)
+static long ctl_beside(bool live, int epfd, int op, int fd, struct epoll_event *ev)
 {
 	bool locked;
 	long r;
 
-	if (__libc_single_threaded || plx_tsan_here())
+	if (__libc_single_threaded || (!live && plx_tsan_here()))
 		return PLX_PASS;
 	PLX_DELAY(ctl_passes);
 	locked = plx_table_enter();
@@ -412,13 +412,13 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 	PLX_INSIDE();
 	struct pollux_file *ef, *f;
 	long r = PLX_PASS;
-	bool beside;
+	bool beside, live;
 
 	if (PLX_INJECTED(wrong_errno))
 		return -ENOSPC;
 	if (plx_likely(!ctl_files(epfd, op, fd, &ef, &f))) {
 		plx_stat(PLX_STAT_KERNEL_CTLS);
-		return ctl_beside(epfd, op, fd, ev);
+		return ctl_beside(false, epfd, op, fd, ev);
 	}
 	if (op == EPOLL_CTL_ADD && plx_unlikely(!f && plx_is_token(plx_table_raw(fd)))) {
 		ctl_unused_pipe(ef, fd);
@@ -469,11 +469,12 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 			plx_px_escape(fd, PLX_OUT_FOREIGN_EPOLL);
 	}
 	beside = r == PLX_PASS && ef && ef->kind == PLX_KIND_EPOLL;
+	live = beside && plx_front_live(plx_file_front(ef));
 	if (ef) {
 		plx_stat(r == PLX_PASS ? PLX_STAT_KERNEL_CTLS : PLX_STAT_CTLS);
 		pollux_file_put(ef);
 	}
 	if (f)
 		pollux_file_put(f);
-	return beside ? ctl_beside(epfd, op, fd, ev) : r;
+	return beside ? ctl_beside(live, epfd, op, fd, ev) : r;
 }
