@@ -149,10 +149,10 @@ timer_soon_no_put_back broken timer_soon -DBROKEN_NO_PUT_BACK
 timer_soon_back_late broken timer_soon -DBROKEN_BACK_LATE
 timer_soon_begin ok timer_soon -DBEGIN
 timer_soon_no_begin broken timer_soon -DBEGIN -DBROKEN_NO_BEGIN
-timer_soon_count_ends broken timer_soon -DBEGIN -DBROKEN_COUNT_ENDS
+timer_soon_count_ends broken timer_soon -DBEGIN -DROUNDS=1 -DBROKEN_COUNT_ENDS
 timer_soon_begin_no_put_back broken timer_soon -DBEGIN -DBROKEN_NO_PUT_BACK
 timer_soon_late ok timer_soon -DBEGIN -DLATE
-timer_soon_uncounted broken timer_soon -DBEGIN -DLATE -DBROKEN_UNCOUNTED
+timer_soon_uncounted broken timer_soon -DBEGIN -DLATE -DROUNDS=1 -DBROKEN_UNCOUNTED
 timer_place ok timer_place
 timer_place_ask_first broken timer_place -DBROKEN_ASK_FIRST
 timer_place_read_late broken timer_place -DBROKEN_READ_LATE

@@ -24,6 +24,10 @@
  * with -DLATE: UNCOUNTED (the wait that has slept since before looks without being counted).
  */
 #define TIMERS 2
+/* How often each of the two may become lazy. */
+#ifndef ROUNDS
+#define ROUNDS 2
+#endif
 #define MAX 9
 
 bit lazy[TIMERS], lazy_b[TIMERS];
@@ -63,7 +67,7 @@ inline before(t)
 
 proctype setter(bit i)
 {
-	byte rounds = 2;
+	byte rounds = ROUNDS;
 
 	do
 	:: rounds == 0 -> break
