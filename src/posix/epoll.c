@@ -329,6 +329,12 @@ static long ctl_beside(bool live, int epfd, int op, int fd, struct epoll_event *
 	return r;
 }
 
+/* Such a front; or one that has been, and whose items are on their way to the kernel. */
+static bool front_mixed(struct plx_front *fr)
+{
+	return plx_load_acq(&fr->inproc) && (!plx_load_acq(&fr->spilled) || plx_table_moving());
+}
+
 /* epfd is a front that may hold in-process items, f an in-process file. */
 static long ctl_inproc(struct plx_front *fr, int epfd, int op, struct pollux_file *f, int fd,
 		       struct epoll_event *ev)
@@ -439,10 +445,6 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 		struct plx_front *fr = plx_file_front(ef);
 
 		plx_tsan_before(fr);
-		if (!f && plx_table_moving()) {
-			plx_table_settle();
-			f = plx_table_get(fd);
-		}
 		if (plx_lent.foreign && plx_file_lent(ef))
 			plx_lent_used(epfd);
 		if (!f) {
@@ -468,8 +470,9 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 		else
 			plx_px_escape(fd, PLX_OUT_FOREIGN_EPOLL);
 	}
+	PLX_DELAY(ctl_decided);
 	beside = r == PLX_PASS && ef && ef->kind == PLX_KIND_EPOLL;
-	live = beside && plx_front_live(plx_file_front(ef));
+	live = beside && front_mixed(plx_file_front(ef));
 	if (ef) {
 		plx_stat(r == PLX_PASS ? PLX_STAT_KERNEL_CTLS : PLX_STAT_CTLS);
 		pollux_file_put(ef);

@@ -229,8 +229,6 @@ long plx_px_close_range(unsigned int first, unsigned int last, unsigned int flag
 		for (unsigned int fd = first; fd <= last && fd < end; fd++)
 			if (plx_fd_ours(fd) && !plx_fd_hidden(fd) && !leave_epoll(fd))
 				close_later(fd, &closed);
-	/* What had no entry any more may be on its way. */
-	plx_table_settle();
 	r = close_kernel_range(first, last, flags);
 	while (closed) {
 		struct pollux_file *f = closed;
@@ -431,19 +429,32 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 	return r;
 }
 
+/*
+ * Says whether an eventfd blocks. A spill gives the kernel's what it finds after it has frozen
+ * ours: that may have been before this, and then the kernel is to be told.
+ */
+static long set_blocking(struct pollux_file *f, int fd, uint32_t status)
+{
+	PLX_DELAY(status_before);
+	plx_store(&plx_file_efd(f)->served.status, status);
+	/* Partner: plx_efd_freeze. */
+	plx_mb();
+	if (plx_likely(!plx_file_gone(f)))
+		return 0;
+	plx_spill_wait(f);
+	plx_lent_used(fd);
+	return PLX_PASS;
+}
+
 static long fcntl_eventfd(struct pollux_file *f, int fd, int cmd, long arg)
 {
-	struct pollux_eventfd *e = plx_file_efd(f);
-
 	switch (cmd) {
 	case F_GETFL:
-		return O_RDWR | plx_load(&e->served.status);
+		return O_RDWR | plx_load(&plx_file_efd(f)->served.status);
 	case F_SETFL:
 		/* Access mode and creation flags are ignored by the kernel, too. */
-		if (!(arg & (O_APPEND | O_ASYNC | O_DIRECT | O_NOATIME))) {
-			plx_store(&e->served.status, (uint32_t)arg & O_NONBLOCK);
-			return 0;
-		}
+		if (!(arg & (O_APPEND | O_ASYNC | O_DIRECT | O_NOATIME)))
+			return set_blocking(f, fd, (uint32_t)arg & O_NONBLOCK);
 		break;
 	case F_GETFD:
 	case F_SETFD:
@@ -509,7 +520,7 @@ long plx_px_ioctl(int fd, unsigned long req, void *arg)
 	case FIONBIO:
 		r = plx_copy_in(&on, arg, sizeof(on));
 		if (!r)
-			plx_store(&plx_file_efd(f)->served.status, on ? O_NONBLOCK : 0u);
+			r = set_blocking(f, fd, on ? O_NONBLOCK : 0u);
 		break;
 	case FIOCLEX:
 	case FIONCLEX:

@@ -473,8 +473,29 @@ bool plx_pipe_vector(int fd, const struct iovec *user, int cnt, int flags, bool 
 
 /* --- flags and sizes ----------------------------------------------------------------- */
 
-/* Serialises changes of flags, so that the kernel's and ours are those of the same call. */
+/*
+ * Serialises changes of flags and sizes, so that the kernel's and ours are those of the same call.
+ * Who pours a pipe into the kernel's changes the kernel's flags for that, and counts on its size:
+ * whoever has the lock before that is waited for, and who comes later sees that the pipe is gone.
+ */
 static plx_lock_t flags_lock;
+
+/* False: it is the kernel's by now. */
+static bool flags_begin(struct pollux_file *f)
+{
+	plx_lock(&flags_lock, PLX_RANK_FLAGS);
+	if (plx_likely(!plx_file_gone(f)))
+		return true;
+	plx_unlock(&flags_lock, PLX_RANK_FLAGS);
+	plx_spill_wait(f);
+	return false;
+}
+
+static void flags_end(void)
+{
+	PLX_DELAY(pipe_flags_set);
+	plx_unlock(&flags_lock, PLX_RANK_FLAGS);
+}
 
 static void status_set(struct pollux_file *f, uint32_t nonblock)
 {
@@ -486,14 +507,15 @@ static long set_flags(struct pollux_file *f, int fd, long flags)
 	struct pollux_pipe *p = plx_file_pipe(f);
 	long r;
 
-	plx_lock(&flags_lock, PLX_RANK_TABLE);
+	if (!flags_begin(f))
+		return PLX_PASS;
 	r = plx_sys3(SYS_fcntl, fd, F_SETFL, flags);
 	if (r == 0) {
 		status_set(f, flags & O_NONBLOCK);
 		if (f == &p->wr)
 			pollux_pipe_set_packets(p, flags & O_DIRECT);
 	}
-	plx_unlock(&flags_lock, PLX_RANK_TABLE);
+	flags_end();
 	return r;
 }
 
@@ -506,10 +528,11 @@ PLX_CHILD_CODE void plx_pipe_after_fork_child(void)
  * The kernel's pipe is empty, so that it never refuses what it would not refuse a new one;
  * whether ours has more in it than would fit is seen first.
  */
-static long set_size(struct pollux_pipe *p, int fd, unsigned long bytes)
+static long set_size(struct pollux_file *f, int fd, unsigned long bytes)
 {
-	uint32_t before = plx_load(&p->capacity), slots = 1;
-	long r;
+	struct pollux_pipe *p = plx_file_pipe(f);
+	uint32_t before, slots = 1;
+	long r = 0;
 
 	/* The kernel takes an int; beyond that size it has an error of its own. */
 	bytes = (unsigned int)bytes;
@@ -519,15 +542,23 @@ static long set_size(struct pollux_pipe *p, int fd, unsigned long bytes)
 		plx_px_escape(fd, PLX_OUT_FCNTL);
 		return PLX_PASS;
 	}
-	if (slots < before) {
+	if (!flags_begin(f))
+		return PLX_PASS;
+	before = plx_load(&p->capacity);
+	if (slots < before)
 		r = plx_pipe_resize(p, slots);
-		if (r)
-			return r == -ESTALE ? PLX_PASS : r;
+	if (r == 0) {
+		r = plx_sys3(SYS_fcntl, fd, F_SETPIPE_SZ, bytes);
+		if ((r < 0 ? slots < before : slots >= before) &&
+		    plx_pipe_resize(p, r < 0 ? before : (uint32_t)(r / PLX_PIPE_PAGE)) == -ESTALE)
+			r = -ESTALE;
 	}
-	r = plx_sys3(SYS_fcntl, fd, F_SETPIPE_SZ, bytes);
-	if (r < 0 ? slots < before : slots >= before)
-		plx_pipe_resize(p, r < 0 ? before : (uint32_t)(r / PLX_PIPE_PAGE));
-	return r;
+	flags_end();
+	/* Frozen just now: the kernel answers for it. */
+	if (r != -ESTALE)
+		return r;
+	plx_spill_wait(f);
+	return PLX_PASS;
 }
 
 long plx_pipe_fcntl(struct pollux_file *f, int fd, int cmd, long arg)
@@ -543,7 +574,7 @@ long plx_pipe_fcntl(struct pollux_file *f, int fd, int cmd, long arg)
 			return set_flags(f, fd, arg);
 		break;
 	case F_SETPIPE_SZ:
-		return set_size(plx_file_pipe(f), fd, arg);
+		return set_size(f, fd, arg);
 	}
 	plx_px_escape(fd, PLX_OUT_FCNTL);
 	return PLX_PASS;
@@ -566,11 +597,12 @@ long plx_pipe_ioctl(struct pollux_file *f, int fd, unsigned long req, void *arg)
 	case FIONBIO:
 		if (plx_copy_in(&value, arg, sizeof(value)))
 			return -EFAULT;
-		plx_lock(&flags_lock, PLX_RANK_TABLE);
+		if (!flags_begin(f))
+			return PLX_PASS;
 		r = plx_sys3(SYS_ioctl, fd, FIONBIO, &value);
 		if (r == 0)
 			status_set(f, value ? O_NONBLOCK : 0);
-		plx_unlock(&flags_lock, PLX_RANK_TABLE);
+		flags_end();
 		return r;
 	case FIOCLEX:
 	case FIONCLEX:
@@ -612,6 +644,9 @@ uint32_t plx_pipe_gone(struct pollux_file *f)
 
 	PLX_INVARIANT(plx_pipe_freeze(p) == 0,
 		      "there is memory for turning objects into kernel objects");
+	/* Partner: flags_begin. */
+	plx_lock(&flags_lock, PLX_RANK_FLAGS);
+	plx_unlock(&flags_lock, PLX_RANK_FLAGS);
 	if (f == &p->rd)
 		return (p->used ? EPOLLIN | EPOLLRDNORM : 0) | (p->writers ? 0 : EPOLLHUP);
 	return (p->used < p->capacity ? EPOLLOUT | EPOLLWRNORM : 0) | (p->readers ? 0 : EPOLLERR);

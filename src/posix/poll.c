@@ -268,6 +268,14 @@ static bool poll_stale(struct poll_call *c)
 	return false;
 }
 
+/* The table says what the numbers mean then. */
+static void poll_await_spill(struct poll_call *c)
+{
+	for (nfds_t i = 0; i < c->nours; i++)
+		if (plx_file_gone(c->watch[i].file))
+			plx_spill_wait(c->watch[i].file);
+}
+
 /*
  * Takes the ring out, and lets the next one come. What it was for has to be looked for after that:
  * who rings has changed the state before, and so has who finds helped still set.
@@ -465,8 +473,10 @@ static long poll_run(struct poll_call *c, const struct timespec *timeout, const 
 			PLX_DELAY(poll_linked_look);
 		k = poll_inproc(c);
 		/* Whatever has gone has not been looked at. */
-		if (poll_stale(c))
+		if (poll_stale(c)) {
+			poll_await_spill(c);
 			return PLX_PASS;
+		}
 		ask = k && !asked;
 		if (ask)
 			continue;

@@ -6,12 +6,19 @@
  * One spill, under plx_table_lock and with signals kept away:
  *
  *   1. the mutexes of all epolls that watch the objects are taken: no harvest, no ctl
- *   2. each object is frozen: reads and writes find it gone, and wait for step 6
- *   3. a kernel eventfd with the count takes its place under every number (dup3); what is
+ *   2. each object is frozen: reads and writes find it gone, and wait for step 6. Those that have
+ *      been quicker may not have told of it: what they have changed would be an edge that nobody
+ *      has queued, and be taken for one that has been collected. So they are waited for
+ *   3. its items leave the epolls
+ *   4. a kernel eventfd with the count takes its place under every number (dup3); what is
  *      in a pipe goes into the kernel's, whose numbers they are
- *   4. its items leave the epolls
- *   5. and are added to the kernel epolls; see below
- *   6. spilled is set; the mutexes are released; sleepers are woken and go to the kernel
+ *   5. the items are added to the kernel epolls; see below
+ *   6. the numbers leave the table; spilled is set; the mutexes are released; sleepers are woken
+ *      and go to the kernel
+ *
+ * Not before step 6 does the table let anybody go to the kernel by one of the numbers: what is
+ * written between 4 and 5 would be an edge that a ghost is taken for, or stand in the kernel's pipe
+ * before what was in ours.
  *
  * The order in which a file's items were added here decides the order in which later
  * wakes find them (EP-RDY-19), and the order of each ready list is that of the next events
@@ -33,6 +40,8 @@
  *   c. the others, which are not ready
  *
  * There is no MOD for exclusive items (EP-CTL-09); they are added when their turn comes.
+ *
+ * The model of step 2 is tests/model/told.pml, that of the numbers tests/model/moving.pml.
  *
  * One that is pinned (plx_eventfd_pin) keeps a hidden descriptor of its kernel eventfd.
  */
@@ -432,6 +441,12 @@ static struct pollux_file *lend_number(struct pollux_file *lent)
 	return lent;
 }
 
+/* fd is a number of the program's for the object at that place. */
+static bool own_number(const struct spill *s, int fd, int place)
+{
+	return fd < s->nnumbers && s->numbers[fd] == (uint32_t)place + 1;
+}
+
 /*
  * Puts the kernel eventfds that there are under all the numbers of their objects. The
  * numbers of pipes belong to the right objects already.
@@ -444,31 +459,39 @@ static void replace_numbers(struct spill *s)
 		const struct target *t;
 		long cloexec;
 
-		if (!served || !served->picked)
+		if (!served || !served->picked || own_number(s, fd, served->picked - 1))
 			continue;
 		t = &s->targets[served->picked - 1];
 		if (is_eventfd(t) && t->k < 0)
 			continue;
 		cloexec = plx_sys2(SYS_fcntl, fd, F_GETFD);
-		if (cloexec >= 0) {
-			if (is_eventfd(t))
-				replace_number(t->k, fd, cloexec & FD_CLOEXEC ? O_CLOEXEC : 0);
-			s->numbers = grow(s->numbers, fd, &s->room_numbers, sizeof(*s->numbers));
-			s->numbers[fd] = served->picked;
-			if (s->nnumbers <= fd)
-				s->nnumbers = fd + 1;
-			served->number = fd;
-		}
+		if (cloexec < 0)
+			continue;
+		if (is_eventfd(t))
+			replace_number(t->k, fd, cloexec & FD_CLOEXEC ? O_CLOEXEC : 0);
+		s->numbers = grow(s->numbers, fd, &s->room_numbers, sizeof(*s->numbers));
+		s->numbers[fd] = served->picked;
+		if (s->nnumbers <= fd)
+			s->nnumbers = fd + 1;
+		served->number = fd;
+	}
+}
+
+/* All is as it was, in the kernel: who finds one of the numbers may go there. */
+static void numbers_leave(struct spill *s)
+{
+	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
+		struct pollux_file *f = plx_table_peek(fd);
+		struct plx_served *served = f ? plx_file_served(f) : NULL;
+		const struct target *t;
+
+		if (!served || !served->picked)
+			continue;
+		t = &s->targets[served->picked - 1];
 		/* Never empty in between, so that nobody goes past what counts his call. */
 		plx_table_set(fd, t->lent ? lend_number(t->lent) : NULL);
 		plx_file_put_locked(f);
 	}
-}
-
-/* fd is a number of the program's for the object at that place. */
-static bool own_number(const struct spill *s, int fd, int place)
-{
-	return fd < s->nnumbers && s->numbers[fd] == (uint32_t)place + 1;
 }
 
 /* A number of the program's for the object, or -1. */
@@ -535,6 +558,7 @@ static void make_kernel_objects(struct spill *s)
 			fill_kernel_eventfd(t->k, e, t->count);
 	}
 	replace_numbers(s);
+	PLX_DELAY(spill_numbers);
 	for (t = s->targets; t < end; t++) {
 		struct pollux_eventfd *e = plx_file_efd(t->f);
 		int n;
@@ -1530,10 +1554,15 @@ static void spill_run(struct spill *s, enum plx_way_out why)
 	struct target *end = s->targets + s->ntargets, *t;
 
 	spill_find_eps(s);
+	PLX_DELAY(spill_begun);
 	for (int i = 0; i < s->neps; i++)
 		plx_lock(&s->eps[i]->mtx, PLX_RANK_EP);
 	for (t = s->targets; t < end; t++)
 		target_freeze(t);
+	PLX_DELAY(spill_frozen);
+	/* Partners: all who change the state of an object within an RCU section, and then tell. */
+	if (s->neps && (!__libc_single_threaded || plx_load(&plx_px_raw_threads)))
+		plx_rcu_synchronize();
 	for (t = s->targets; t < end; t++)
 		number_items(t->f);
 	for (int i = 0; i < s->neps; i++)
@@ -1542,6 +1571,7 @@ static void spill_run(struct spill *s, enum plx_way_out why)
 	make_kernel_objects(s);
 	PLX_DELAY(spill_moving);
 	register_moves(s);
+	numbers_leave(s);
 	if (s->lend)
 		moves_lend(s);
 	for (t = s->targets; t < end; t++)
@@ -1840,11 +1870,8 @@ void plx_px_escape_inherited(enum plx_way_out why)
 
 	plx_pipe_forget_all();
 	lent_inherited();
-	if (!any_inherited()) {
-		/* Another thread would not live to register what it has on its way. */
-		plx_table_settle();
+	if (!any_inherited())
 		return;
-	}
 	spill_begin(&s, why);
 	plx_pipe_forget_all();
 	spill_table(&s, survives_exec);

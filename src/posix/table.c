@@ -184,31 +184,32 @@ void plx_numbers_unlock(int fd, int other)
 
 /*
  * Objects on their way. A spill gives up fronts (front.spilled), freezes objects, puts the kernel's
- * in their place under all numbers, empties the slots, and then only registers the items with the
- * kernel, under the numbers that they were added by. In between a number that the table does not
- * know may be one whose item is neither here nor there. To end it would lose an item that another
- * number of the object keeps; a MOD or DEL of it would find nothing; the kernel epoll, waited on
- * for the front, would be silent; and if another program took the place of this one, nobody would
- * register the item any more. So who is about to do one of these on the word of an empty slot, or
- * of a front that is spilled, looks at plx_moving and waits.
+ * in their place under all numbers, registers the items with the kernel, under the numbers that
+ * they were added by, and then empties the slots. In between an item is neither here nor there. A
+ * write to the kernel's object would make an event that the spill takes for one of its own; to end
+ * the number would lose an item that another number of the object keeps; a MOD or DEL of it would
+ * find nothing; the kernel epoll, waited on for the front, would be silent; and if another program
+ * took the place of this one, nobody would register the item any more.
  *
- *   plx_moving   set before the first front is given up and the first slot emptied, cleared when
- *                the last item is there; both by the spill, under plx_table_lock
- *   plx_mover    of the thread that does it, which waits for nobody
+ *   plx_moving   set before the first front is given up, cleared when the last item is there and
+ * its slot empty; both by the spill, under plx_table_lock plx_mover    of the thread that does it,
+ * which waits for nobody
  *
- * Argument. (1) Each store of the spill is a release, and each look an acquire: who finds a slot
- * empty or a front spilled that a spill has made so, and looks at plx_moving after that, finds it
- * set, or finds what a later store has made of it: cleared, and then the items are there. So the
- * order of the two looks matters, and there is no need for a barrier in between. (2) Who finds the
- * slot full goes to the object or to plx_table_enter, and either tells when the object has left.
- * (3) Once it has been 0 after the slot was empty, the number can be on its way no more: it would
- * have to mean an object of ours first, and so to be closed. It may be set again meanwhile, for
- * others; a wait is longer for it, no more. (4) The spill waits for RCU readers, for those in
- * plx_table_enter, and for the locks of the engine: who waits is none of these. A handler that has
- * interrupted the spill does not exist, as signals are kept away; nor does the child of a fork in
- * the middle, which would wait for ever: a fork has the lock of the table. What runs in the spill,
- * an allocator for one, may close descriptors of its own: it is the mover. The model is
- * tests/model/moving.pml.
+ * Argument. (1) Who finds a slot empty may go to the kernel by the number: it is emptied, and the
+ * object is said to be the kernel's (served.spilled) after that, when the items are there. (2) Who
+ * finds it full goes to the object, which is frozen and makes him wait until it is the kernel's, or
+ * to plx_table_enter, or to the lock of the table for a spill of his own; all of these wait for the
+ * end of this one. (3) A front is given up before its items leave, so that none comes. Who is to
+ * act on that looks at plx_moving and waits. Each store of the spill is a release, and each look an
+ * acquire: who finds a front spilled that a spill has made so, and looks at plx_moving after that,
+ * finds it set, or finds what a later store has made of it: cleared, and then the items are there.
+ * So the order of the two looks matters, and there is no need for a barrier in between. It may be
+ * set again meanwhile, for others; a wait is longer for it, no more. (4) The spill waits for RCU
+ * readers, for those in plx_table_enter, and for the locks of the engine: who waits is none of
+ * these. A handler that has interrupted the spill does not exist, as signals are kept away; nor
+ * does the child of a fork in the middle, which would wait for ever: a fork has the lock of the
+ * table. What runs in the spill, an allocator for one, may look at epolls: it is the mover. The
+ * model is tests/model/moving.pml.
  */
 void plx_table_settle(void)
 {

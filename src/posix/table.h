@@ -171,13 +171,12 @@ void plx_numbers_lock(int fd, int other);
 void plx_numbers_unlock(int fd, int other);
 
 /*
- * Objects are being turned into kernel objects. A number that means nothing of ours may be one
- * whose object is on its way: it is the kernel's already, its items are not there yet, and they
- * will be registered under that number. To be looked at after the table. The argument is in
+ * Objects are being turned into kernel objects. An epoll that is the kernel's alone may be one
+ * whose items are not there yet. To be looked at after that of the epoll. The argument is in
  * table.c.
  */
 extern uint32_t plx_moving;
-/* It is this thread that does it; an allocator that it calls may use descriptors. */
+/* It is this thread that does it; an allocator that it calls may look at epolls. */
 extern __thread bool plx_mover;
 
 static inline bool plx_table_moving(void)

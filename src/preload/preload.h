@@ -68,7 +68,7 @@ static inline bool plx_any(void)
 /* Whether the end of fd, which is at hand, concerns us; with a look at plx_vfork_child. */
 static inline bool plx_may_end(int fd)
 {
-	return plx_fd_ours(fd) || plx_table_moving() || plx_fd_maybe_hidden(fd);
+	return plx_fd_ours(fd) || plx_fd_maybe_hidden(fd);
 }
 
 /* Before an object is created: true if it may be adopted at all. */

@@ -263,6 +263,21 @@ static bool efd_readable(void *arg)
 	return efd_poll(arg) & EPOLLIN;
 }
 
+/*
+ * A spill takes items for told of the count once it has waited for readers of RCU: so a change of
+ * it and what tells of that are in one section.
+ */
+static int try_told(struct pollux_eventfd *e, int (*try)(struct pollux_eventfd *, uint64_t *),
+		    uint64_t *value)
+{
+	int r;
+
+	plx_rcu_read_lock();
+	r = try(e, value);
+	plx_rcu_read_unlock();
+	return r;
+}
+
 static int efd_sleep(struct pollux_eventfd *e, uint32_t events,
 		     int (*try)(struct pollux_eventfd *, uint64_t *), uint64_t *value)
 {
@@ -272,7 +287,7 @@ static int efd_sleep(struct pollux_eventfd *e, uint32_t events,
 
 	if (events & EPOLLIN &&
 	    plx_spin(&plx_read_yields, &e->spin_state, &e->waker_cpu, efd_readable, &e->file)) {
-		r = try(e, value);
+		r = try_told(e, try, value);
 		plx_spin_brought(&plx_read_yields, r == 0);
 		if (r != -EAGAIN)
 			return r;
@@ -290,7 +305,7 @@ static int efd_sleep(struct pollux_eventfd *e, uint32_t events,
 	PLX_HOLD_PUSH(sleeper_done, s);
 	plx_mb();
 	for (;;) {
-		r = try(e, value);
+		r = try_told(e, try, value);
 		plx_spin_brought(&plx_read_yields, r == 0);
 		if (r != -EAGAIN)
 			break;
@@ -316,7 +331,7 @@ static int try_write_at(struct pollux_eventfd *e, uint64_t *value)
 
 int pollux_efd_read(struct pollux_eventfd *e, uint64_t *value, int block)
 {
-	int r = efd_try_read(e, value);
+	int r = plx_unlikely(block) ? try_told(e, efd_try_read, value) : efd_try_read(e, value);
 
 	if (r == -EAGAIN && block)
 		r = efd_sleep(e, EPOLLIN | EPOLLHUP | EPOLLERR, efd_try_read, value);
@@ -332,13 +347,13 @@ int pollux_efd_write(struct pollux_eventfd *e, uint64_t value, int block)
 	if (plx_unlikely(value == UINT64_MAX))
 		return -EINVAL;
 	plx_tsan_before(e);
-	r = efd_try_write(e, value);
+	r = plx_unlikely(block) ? try_told(e, try_write_at, &value) : efd_try_write(e, value);
 	if (r == -EAGAIN && block)
 		r = efd_sleep(e, EPOLLOUT | EPOLLHUP | EPOLLERR, try_write_at, &value);
 	return r;
 }
 
-int plx_efd_signal(struct pollux_eventfd *e)
+static int efd_signal(struct pollux_eventfd *e)
 {
 	uint64_t count;
 
@@ -354,6 +369,17 @@ int plx_efd_signal(struct pollux_eventfd *e)
 	} while (count != UINT64_MAX && !plx_cas(&e->big, &count, count + 1));
 	pollux_file_wake(&e->file, EPOLLIN);
 	return 0;
+}
+
+int plx_efd_signal(struct pollux_eventfd *e)
+{
+	int r;
+
+	/* As in try_told. */
+	plx_rcu_read_lock();
+	r = efd_signal(e);
+	plx_rcu_read_unlock();
+	return r;
 }
 
 void pollux_efd_signal(struct pollux_eventfd *e)

@@ -68,7 +68,8 @@ int plx_efd_signal(struct pollux_eventfd *e);
 
 /*
  * Freezes the counter: from the return on, reads and writes find it gone (-ESTALE).
- * Returns the final count. Threads that sleep in one are to be woken by the caller,
+ * Returns the final count. Who has changed it before tells of that within an RCU section that has
+ * begun by then. Threads that sleep in one are to be woken by the caller,
  * with pollux_file_wake_all, when there is something to go on with.
  */
 uint64_t plx_efd_freeze(struct pollux_eventfd *e);

@@ -862,8 +862,8 @@ long plx_pipe_try_write(struct pollux_pipe *p, struct plx_pipe_io *io, bool more
 
 	plx_tsan_before(p);
 	r = write_pass(p, io);
-	/* Also after a failure (PIPE-17). */
-	if (r != -EAGAIN || !more)
+	/* Also after a failure (PIPE-17), and before a sleep what was empty. */
+	if (r != -EAGAIN || !more || io->was_empty)
 		pipe_tell_readers(p);
 	return r;
 }
@@ -949,6 +949,20 @@ static bool sleeper_done(struct sleeper *s)
 	return woken;
 }
 
+/*
+ * A spill takes items for told of all that is in the pipe once it has waited for readers of RCU: so
+ * a change and what tells of it are in one section.
+ */
+static long read_told(struct pollux_pipe *p, struct plx_pipe_io *io)
+{
+	long r;
+
+	plx_rcu_read_lock();
+	r = plx_pipe_try_read(p, io);
+	plx_rcu_read_unlock();
+	return r;
+}
+
 /* Cancelled, or in a handler: perhaps woken for something that it will not take. */
 static void reader_left(void *arg)
 {
@@ -991,7 +1005,7 @@ long plx_pipe_sleep_read(struct pollux_pipe *p, struct plx_pipe_io *io)
 	long r = -EAGAIN;
 
 	if (plx_spin(&plx_read_yields, &p->spin_state, &p->waker_cpu, pipe_readable, p)) {
-		r = plx_pipe_try_read(p, io);
+		r = read_told(p, io);
 		plx_spin_brought(&plx_read_yields, r > 0);
 	}
 	while (r == -EAGAIN) {
@@ -1000,14 +1014,14 @@ long plx_pipe_sleep_read(struct pollux_pipe *p, struct plx_pipe_io *io)
 		if (!s)
 			return -ENOMEM;
 		/* Looked at with the sleeper in place, and before a signal is obeyed. */
-		r = plx_pipe_try_read(p, io);
+		r = read_told(p, io);
 		if (r == -EAGAIN) {
 			r = sleeper_sleep(s, false);
 			if (plx_sleep_is_over(r))
 				return r;
 			interrupted = r != 0;
 			told = true;
-			r = plx_pipe_try_read(p, io);
+			r = read_told(p, io);
 			plx_spin_brought(&plx_read_yields, r > 0);
 		}
 		told |= sleeper_done(s);
@@ -1025,15 +1039,13 @@ long plx_pipe_sleep_read(struct pollux_pipe *p, struct plx_pipe_io *io)
 
 long plx_pipe_sleep_write(struct pollux_pipe *p, struct plx_pipe_io *io)
 {
-	bool interrupted = false;
+	bool interrupted = false, again;
 	long r;
 	int slept;
 
 	do {
 		struct sleeper *s;
 
-		if (io->was_empty)
-			pipe_tell_readers(p);
 		while (!interrupted && !pipe_writable(p)) {
 			s = sleeper_new(p, &p->wr, EPOLLOUT | EPOLLHUP | EPOLLERR);
 			if (!s)
@@ -1045,11 +1057,16 @@ long plx_pipe_sleep_write(struct pollux_pipe *p, struct plx_pipe_io *io)
 			sleeper_done(s);
 		}
 		io->again = true;
+		/* As in read_told. */
+		plx_rcu_read_lock();
 		r = write_pass(p, io);
-	} while (r == -EAGAIN && !interrupted);
-	if (!(pipe_mask(p) & MASK_FULL))
-		pipe_tell_writers(p);
-	pipe_tell_readers(p);
+		again = r == -EAGAIN && !interrupted;
+		if (!again && !(pipe_mask(p) & MASK_FULL))
+			pipe_tell_writers(p);
+		if (!again || io->was_empty)
+			pipe_tell_readers(p);
+		plx_rcu_read_unlock();
+	} while (again);
 	return r == -EAGAIN ? -EINTR : r;
 }
 
@@ -1101,15 +1118,17 @@ static void pipe_release(struct pollux_file *f)
 	bool other;
 	struct blocked mask;
 
+	/* As in read_told. */
+	plx_rcu_read_lock();
 	pipe_lock(p, &mask);
 	/* Without memory the records stay where they are, under the lock all the same. */
 	(void)pipe_slow(p);
 	plx_store_rel(reads ? &p->readers : &p->writers, 0);
 	other = reads ? p->writers : p->readers;
 	pipe_unlock(p, &mask);
-	if (!other)
-		return;
-	pollux_file_wake_all(reads ? &p->wr : &p->rd, 0);
+	if (other)
+		pollux_file_wake_all(reads ? &p->wr : &p->rd, 0);
+	plx_rcu_read_unlock();
 }
 
 static void pipe_free(struct pollux_file *f)

@@ -1,26 +1,29 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A number whose object is on its way to the kernel: it is the kernel's already, and its item is not
- * there yet. Nobody ends the number, asks for the item or leaves in between.
+ * there yet. Nobody writes to the number, ends it, asks for the item or leaves in between, nor takes
+ * the front for the kernel's.
  *
- * Mirrors: src/posix/spill.c spill_begin, replace_numbers, register_moves, spill_end, and
- * plx_px_escape_inherited; src/posix/table.h plx_table_moving; src/posix/front.h plx_front_spilled;
- * src/posix/epoll.c plx_px_epoll_ctl, ctl_inproc; src/posix/fd.c close_number,
- * plx_px_close_range; src/preload/fd.c close. One object with one number and one item in one front;
- * a spill takes it out, and then another one takes out what is none of ours.
+ * Mirrors: src/posix/spill.c spill_begin, replace_numbers, register_moves, numbers_leave, spill_end,
+ * and plx_px_escape_inherited; src/posix/table.h plx_table_moving; src/posix/front.h
+ * plx_front_spilled; src/posix/epoll.c ctl_inproc; src/posix/fd.c close_number, plx_px_close_range;
+ * src/preload/fd.c close; src/posix/eventfd.c efd_write. One object with one number and one item in
+ * one front; a spill takes it out, and then another one takes out what is none of ours.
  *
- * Checked: the number is not closed, its item not asked for, the front not waited on and the process
- * not replaced while the item is neither here nor there; everybody comes to an end.
+ * Checked: the number is not written to by way of the kernel, not closed, its item not asked for, the
+ * front not waited on and the process not replaced while the item is neither here nor there;
+ * everybody comes to an end.
  *
  * Weak memory: what the spill stores waits in a buffer that keeps the order (each store is a release),
  * system calls do not empty it, exchanges and full barriers do. Those who look load one word after
  * the other (each load is an acquire). Entering the changes of a number (changers.pml) is waiting
  * for the table lock here.
  *
- * Broken variants: MOVING_LATE (said when the number has been emptied), FRONT_FIRST (said when the
- * front has been given up), CLEARED_EARLY (taken back before the item is there), LOOK_FIRST (moving
- * looked at before the table), SPILLED_AFTER (the same for a front), NO_LOOK (a close does not look),
- * NO_SETTLE (ctl does not wait), RANGE (close_range does not wait), EXEC (nor does exec).
+ * Broken variants: SLOT_FIRST (the number leaves the table before the item is there), MOVING_LATE
+ * (said when the item has left the front), FRONT_FIRST (said when the front has been given up),
+ * CLEARED_EARLY (taken back before the item is there), SPILLED_AFTER (moving is looked at before
+ * the front), NO_WAIT (a write that finds the object frozen does not wait), SAID_FIRST (the object
+ * is said to be the kernel's before its number has left the table).
  */
 
 #define EMPTY 0
@@ -31,8 +34,9 @@
 #define MOVING 2
 #define SPILLED 3
 #define GONE 4
+#define DONE 5
 
-byte mem[5];
+byte mem[6];
 chan buffer = [4] of { byte, byte };
 
 bit lock, mtx;
@@ -97,16 +101,26 @@ proctype spiller()
 				store(GONE, 1);
 				barrier();
 				here = 0;
-				/* dup3, and the exchange. */
-				barrier();
-				mem[SLOT] = EMPTY;
 #ifdef BROKEN_MOVING_LATE
 				store(MOVING, 1);
 #endif
 #ifdef BROKEN_CLEARED_EARLY
 				store(MOVING, 0);
 #endif
-				there = 1
+#ifdef BROKEN_SAID_FIRST
+				store(DONE, 1);
+#endif
+#ifdef BROKEN_SLOT_FIRST
+				/* dup3, and the exchange. */
+				barrier();
+				mem[SLOT] = EMPTY;
+#endif
+				there = 1;
+#ifndef BROKEN_SLOT_FIRST
+				barrier();
+				mem[SLOT] = EMPTY;
+#endif
+				store(DONE, 1)
 			fi;
 			mtx = 0
 		:: else
@@ -119,62 +133,45 @@ proctype spiller()
 	od
 }
 
-/* close in the drop-in. */
-proctype closer()
+/* What is open ends, and with it the item, wherever that is. */
+inline end_ours()
 {
-	byte f;
-	bit moving;
-
-#ifdef BROKEN_LOOK_FIRST
-	moving = mem[MOVING];
-	f = mem[SLOT];
-#else
-	f = mem[SLOT];
-	moving = mem[MOVING];
-#endif
-#ifdef BROKEN_NO_LOOK
-	moving = 0;
-#endif
+	table_lock();
 	if
-	:: f == OURS || moving ->
-		table_lock();
-		if
-		:: mem[SLOT] == OURS ->
-			/* The last reference goes with it, and so does the item. */
-			mem[SLOT] = EMPTY;
-			d_step { here = 0; open = 0 };
-			lock = 0;
-			goto out
-		:: else
-		fi;
-		lock = 0
+	:: mem[SLOT] == OURS ->
+		mem[SLOT] = EMPTY;
+		d_step { here = 0; open = 0 }
 	:: else
 	fi;
-	d_step { assert(!HALF); open = 0; there = 0 };
-out:	skip
+	lock = 0
 }
 
-proctype ranger()
+/* close in the drop-in, and close_range. */
+proctype closer()
 {
-	byte f;
-
-	f = mem[SLOT];
 	if
-	:: f == OURS ->
-		table_lock();
-		if
-		:: mem[SLOT] == OURS ->
-			mem[SLOT] = EMPTY;
-			d_step { here = 0; open = 0 }
-		:: else
-		fi;
-		lock = 0
+	:: mem[SLOT] == OURS -> end_ours()
 	:: else
 	fi;
-#ifndef BROKEN_RANGE
-	settle();
-#endif
 	d_step { assert(!HALF); open = 0; there = 0 }
+}
+
+proctype writer()
+{
+	if
+	:: mem[SLOT] == OURS ->
+		if
+		:: mem[GONE] ->
+#ifndef BROKEN_NO_WAIT
+			(mem[DONE] || !open);
+			/* It asks the table again, once, and finds it empty. */
+			assert(mem[SLOT] == EMPTY);
+#endif
+			assert(!HALF)
+		:: else
+		fi
+	:: else -> assert(!HALF)
+	fi
 }
 
 /* MOD of the item. */
@@ -183,12 +180,6 @@ proctype ctl()
 	byte f;
 
 	f = mem[SLOT];
-#ifndef BROKEN_NO_SETTLE
-	if
-	:: f == EMPTY && mem[MOVING] -> settle()
-	:: else
-	fi;
-#endif
 	if
 	:: f == OURS ->
 		atomic { !mtx -> mtx = 1 };
@@ -200,7 +191,7 @@ proctype ctl()
 		fi;
 		/* Not found: so it has been frozen, and will say when it is the kernel's. */
 		assert(mem[GONE] || !open);
-		there || !open
+		mem[DONE] || !open
 	:: else
 	fi;
 	assert(!HALF);
@@ -245,15 +236,13 @@ proctype executor()
 		table_lock();
 		if
 		:: mem[SLOT] == OURS ->
-			atomic { !mtx -> mem[GONE] = 1; mem[SLOT] = EMPTY; here = 0; there = 1 }
+			atomic { !mtx -> mem[GONE] = 1; mem[SLOT] = EMPTY; here = 0; there = 1;
+				 mem[DONE] = 1 }
 		:: else
 		fi;
 		lock = 0
 	:: else
 	fi;
-#ifndef BROKEN_EXEC
-	settle();
-#endif
 	assert(!HALF)
 }
 
@@ -264,8 +253,8 @@ init {
 #ifdef CLOSE
 		run closer();
 #endif
-#ifdef RANGER
-		run ranger();
+#ifdef WRITER
+		run writer();
 #endif
 #ifdef CTL
 		run ctl();

@@ -73,17 +73,22 @@ credits_no_await broken credits -DBROKEN_NO_AWAIT
 credits_leave_early broken credits -DBROKEN_LEAVE_EARLY
 credits_split broken credits -DBROKEN_SPLIT
 moving_close ok moving -DCLOSE -DCTL -DWAIT
-moving_range ok moving -DRANGER -DCTL -DWAIT
+moving_write ok moving -DWRITER -DCTL -DCLOSE
 moving_exec ok moving -DEXEC -DCTL -DCLOSE
-moving_late broken moving -DCLOSE -DBROKEN_MOVING_LATE
+moving_written_first broken moving -DWRITER -DBROKEN_SLOT_FIRST
+moving_closed_first broken moving -DCLOSE -DBROKEN_SLOT_FIRST
+moving_asked_first broken moving -DCTL -DBROKEN_SLOT_FIRST
+moving_executed_first broken moving -DEXEC -DBROKEN_SLOT_FIRST
+moving_late broken moving -DWAIT -DBROKEN_MOVING_LATE
 moving_front_first broken moving -DWAIT -DBROKEN_FRONT_FIRST
-moving_cleared_early broken moving -DCTL -DBROKEN_CLEARED_EARLY
-moving_look_first broken moving -DCLOSE -DBROKEN_LOOK_FIRST
+moving_cleared_early broken moving -DWAIT -DBROKEN_CLEARED_EARLY
 moving_spilled_after broken moving -DWAIT -DBROKEN_SPILLED_AFTER
-moving_no_look broken moving -DCLOSE -DBROKEN_NO_LOOK
-moving_no_settle broken moving -DCTL -DBROKEN_NO_SETTLE
-moving_range_goes_on broken moving -DRANGER -DBROKEN_RANGE
-moving_exec_goes_on broken moving -DEXEC -DBROKEN_EXEC
+moving_no_wait broken moving -DWRITER -DBROKEN_NO_WAIT
+moving_said_first broken moving -DWRITER -DBROKEN_SAID_FIRST
+told ok told
+told_no_grace broken told -DBROKEN_NO_GRACE
+told_outside broken told -DBROKEN_TOLD_OUTSIDE
+told_grace_first broken told -DBROKEN_GRACE_FIRST
 bell ok bell
 bell_no_await broken bell -DBROKEN_NO_AWAIT
 bell_no_ring broken bell -DBROKEN_NO_RING

@@ -2,7 +2,8 @@
 /*
  * An object leaves an epoll for the kernel while other threads use what is the kernel's in that
  * epoll already. Where the object's item is not to report again, the kernel's ready list is emptied
- * for a moment: nobody may see that, and what is registered meanwhile is not lost.
+ * for a moment: nobody may see that, and what is registered meanwhile is not lost. Nor is what is
+ * written meanwhile: nobody reaches the kernel's object before it is what ours was, with its items.
  */
 #include "torture.h"
 
@@ -11,12 +12,18 @@
 
 #include <pollux/posix.h>
 
+#include "posix/posix.h"
+
 #define SOCKET_DATA 7
 #define OBJECT_DATA 1
+#define DUP_DATA 2
 
 struct world {
 	struct gate gate, spill;
-	int ep, fd, sock, peer, result, done, escaped;
+	/* Where who arms stops, and what leaves. */
+	const char *at;
+	int leaves;
+	int ep, fd, dup, sock, peer, result, done, escaped;
 	struct epoll_event ev;
 };
 
@@ -49,6 +56,7 @@ static void add_collected(struct world *w)
 	add(w->ep, w->fd, EPOLLIN | EPOLLET, OBJECT_DATA);
 	assert_int_equal(pollux_epoll_wait(w->ep, &w->ev, 1, 0), 1);
 	assert_true(pollux_fd_served(w->fd));
+	w->leaves = w->fd;
 }
 
 static void begin(struct world *w)
@@ -69,7 +77,7 @@ static void escaper(struct thread *t)
 {
 	struct world *w = t->arg;
 
-	pollux_escape(w->fd);
+	pollux_escape(w->leaves);
 	atomic_set(&w->escaped, 1);
 }
 
@@ -78,7 +86,7 @@ static void arms(struct thread *t)
 	struct world *w = t->arg;
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLONESHOT, .data.u64 = SOCKET_DATA};
 
-	gate_arm(&w->gate, "ctl_beside");
+	gate_arm(&w->gate, w->at);
 	w->result = pollux_epoll_ctl(w->ep, EPOLL_CTL_MOD, w->sock, &ev);
 	atomic_set(&w->done, 1);
 }
@@ -91,13 +99,15 @@ static bool reached_soon(struct gate *g)
 }
 
 /* Whichever of the two goes first. */
-static void armed_while_the_list_is_empty(void **state)
+static void armed_meanwhile(const char *at, bool epoll)
 {
 	struct thread t[2];
 	struct world w;
 
-	(void)state;
 	begin(&w);
+	w.at = at;
+	if (epoll)
+		w.leaves = w.ep;
 	add(w.ep, w.sock, EPOLLIN | EPOLLONESHOT, SOCKET_DATA);
 	assert_int_equal(pollux_epoll_wait(w.ep, &w.ev, 1, 0), 1);
 	assert_int_equal(pollux_epoll_wait(w.ep, &w.ev, 1, 0), 0);
@@ -118,16 +128,6 @@ static void armed_while_the_list_is_empty(void **state)
 	end(&w);
 }
 
-static void arms_before(struct thread *t)
-{
-	struct world *w = t->arg;
-	struct epoll_event ev = {.events = EPOLLIN | EPOLLONESHOT, .data.u64 = SOCKET_DATA};
-
-	gate_arm(&w->gate, "ctl_passes");
-	w->result = pollux_epoll_ctl(w->ep, EPOLL_CTL_MOD, w->sock, &ev);
-	atomic_set(&w->done, 1);
-}
-
 /* It was on its way to the kernel when there was no object yet. */
 static void armed_from_before_the_first_object(void **state)
 {
@@ -136,9 +136,10 @@ static void armed_from_before_the_first_object(void **state)
 
 	(void)state;
 	begin_empty(&w);
+	w.at = "ctl_passes";
 	add(w.ep, w.sock, EPOLLIN | EPOLLONESHOT, SOCKET_DATA);
 	assert_int_equal(pollux_epoll_wait(w.ep, &w.ev, 1, 0), 1);
-	thread_start(&t[0], arms_before, &w);
+	thread_start(&t[0], arms, &w);
 	assert_true(gate_reached(&w.gate));
 	add_collected(&w);
 	gate_arm_any(&w.spill, "spill_registrations");
@@ -154,6 +155,19 @@ static void armed_from_before_the_first_object(void **state)
 	assert_int_equal(pollux_epoll_wait(w.ep, &w.ev, 1, 0), 1);
 	assert_int_equal(w.ev.data.u64, SOCKET_DATA);
 	end(&w);
+}
+
+static void armed_while_the_list_is_empty(void **state)
+{
+	(void)state;
+	armed_meanwhile("ctl_beside", false);
+}
+
+/* The epoll goes as a whole, after who arms has looked at it. */
+static void armed_while_its_epoll_leaves(void **state)
+{
+	(void)state;
+	armed_meanwhile("ctl_decided", true);
 }
 
 static void looker(struct thread *t)
@@ -184,13 +198,203 @@ static void looked_at_while_the_list_is_empty(void **state)
 	end(&w);
 }
 
+static void writes(struct thread *t)
+{
+	struct world *w = t->arg;
+
+	w->result = (int)pollux_write(w->fd, &(uint64_t){1}, 8);
+	atomic_set(&w->done, 1);
+}
+
+/* An edge on top of one that has been collected: it is another one. */
+static void written_while_it_moves(void **state)
+{
+	struct thread t[2];
+	struct world w;
+
+	(void)state;
+	begin(&w);
+	add(w.ep, w.sock, EPOLLIN, SOCKET_DATA);
+	assert_int_equal(read(w.sock, &(char){0}, 1), 1);
+	gate_arm_any(&w.spill, "spill_moving");
+	thread_start(&t[0], escaper, &w);
+	assert_true(gate_reached(&w.spill));
+	thread_start(&t[1], writes, &w);
+	sleep_ms(20);
+	gate_open(&w.spill);
+	torture_end(t, 2);
+	assert_int_equal(w.result, 8);
+	assert_int_equal(pollux_epoll_wait(w.ep, &w.ev, 1, 0), 1);
+	assert_int_equal(w.ev.data.u64, OBJECT_DATA);
+	assert_int_equal(pollux_epoll_wait(w.ep, &w.ev, 1, 0), 0);
+	end(&w);
+}
+
+static void writes_slowly(struct thread *t)
+{
+	struct world *w = t->arg;
+
+	gate_arm(&w->gate, "queue_before_mark");
+	w->result = (int)pollux_write(w->fd, &(uint64_t){1}, 8);
+}
+
+/* It has changed the count, and has not told anybody yet. */
+static void told_of_while_it_leaves(void **state)
+{
+	struct thread t[2];
+	struct world w;
+
+	(void)state;
+	begin(&w);
+	assert_int_equal(read(w.sock, &(char){0}, 1), 1);
+	/* So that its mark and its count are two steps. */
+	add(w.ep, w.sock, EPOLLIN, SOCKET_DATA);
+	w.dup = pollux_dup(w.fd);
+	add(w.ep, w.dup, EPOLLIN | EPOLLONESHOT, DUP_DATA);
+	assert_int_equal(pollux_epoll_wait(w.ep, &w.ev, 1, 0), 1);
+	assert_int_equal(w.ev.data.u64, DUP_DATA);
+	gate_arm_any(&w.spill, "spill_begun");
+	thread_start(&t[0], escaper, &w);
+	assert_true(gate_reached(&w.spill));
+	thread_start(&t[1], writes_slowly, &w);
+	assert_true(gate_reached(&w.gate));
+	gate_open(&w.spill);
+	sleep_ms(20);
+	gate_open(&w.gate);
+	torture_end(t, 2);
+	assert_int_equal(w.result, 8);
+	assert_int_equal(pollux_epoll_wait(w.ep, &w.ev, 1, 0), 1);
+	assert_int_equal(w.ev.data.u64, OBJECT_DATA);
+	assert_int_equal(pollux_epoll_wait(w.ep, &w.ev, 1, 0), 0);
+	pollux_close(w.dup);
+	end(&w);
+}
+
+static void nonblocks(struct thread *t)
+{
+	struct world *w = t->arg;
+
+	gate_arm(&w->gate, "status_before");
+	w->result = pollux_fcntl(w->fd, F_SETFL, O_NONBLOCK);
+}
+
+static void flags_set_while_it_leaves(void **state)
+{
+	struct thread t;
+	struct world w;
+
+	(void)state;
+	begin(&w);
+	assert_int_equal(pollux_fcntl(w.fd, F_SETFL, 0), 0);
+	thread_start(&t, nonblocks, &w);
+	assert_true(gate_reached(&w.gate));
+	pollux_escape(w.fd);
+	gate_open(&w.gate);
+	torture_end(&t, 1);
+	assert_int_equal(w.result, 0);
+	assert_int_equal(pollux_fcntl(w.fd, F_GETFL, 0), O_RDWR | O_NONBLOCK);
+	end(&w);
+}
+
+/* --- a pipe, whose bytes keep their order ------------------------------------------------ */
+
+struct poured {
+	struct gate spill;
+	int fds[2];
+	ssize_t result;
+	char got[8];
+};
+
+static void poured_begin(struct poured *p)
+{
+	char c;
+
+	torture_begin();
+	points_delay(false);
+	*p = (struct poured){.result = -1};
+	assert_int_equal(plx_px_pipe2(p->fds, O_NONBLOCK | O_CLOEXEC, true), 0);
+	assert_true(pollux_fd_served(p->fds[0]));
+	/* A part of a slot: the kernel's has to be put in as a whole. */
+	assert_int_equal(pollux_write(p->fds[1], "xab", 3), 3);
+	assert_int_equal(pollux_read(p->fds[0], &c, 1), 1);
+}
+
+static void poured_escaper(struct thread *t)
+{
+	struct poured *p = t->arg;
+
+	pollux_escape(p->fds[0]);
+}
+
+static void pours_in(struct thread *t)
+{
+	struct poured *p = t->arg;
+
+	p->result = pollux_write(p->fds[1], "cd", 2);
+}
+
+static void takes_out(struct thread *t)
+{
+	struct poured *p = t->arg;
+
+	p->result = pollux_read(p->fds[0], p->got, sizeof(p->got));
+}
+
+static void met_while_it_pours(struct poured *p, void (*call)(struct thread *t))
+{
+	struct thread t[2];
+
+	poured_begin(p);
+	gate_arm_any(&p->spill, "spill_numbers");
+	thread_start(&t[0], poured_escaper, p);
+	assert_true(gate_reached(&p->spill));
+	thread_start(&t[1], call, p);
+	sleep_ms(20);
+	gate_open(&p->spill);
+	torture_end(t, 2);
+	assert_false(pollux_fd_served(p->fds[0]));
+}
+
+static void poured_end(struct poured *p)
+{
+	pollux_close(p->fds[0]);
+	pollux_close(p->fds[1]);
+}
+
+static void written_while_it_pours(void **state)
+{
+	struct poured p;
+
+	(void)state;
+	met_while_it_pours(&p, pours_in);
+	assert_int_equal(p.result, 2);
+	assert_int_equal(pollux_read(p.fds[0], p.got, sizeof(p.got)), 4);
+	assert_memory_equal(p.got, "abcd", 4);
+	poured_end(&p);
+}
+
+static void read_while_it_pours(void **state)
+{
+	struct poured p;
+
+	(void)state;
+	met_while_it_pours(&p, takes_out);
+	assert_int_equal(p.result, 2);
+	assert_memory_equal(p.got, "ab", 2);
+	poured_end(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(armed_while_the_list_is_empty),
-		TEST(armed_from_before_the_first_object),
-		TEST(looked_at_while_the_list_is_empty),
+		TEST(armed_while_the_list_is_empty), TEST(armed_from_before_the_first_object),
+		TEST(armed_while_its_epoll_leaves),  TEST(looked_at_while_the_list_is_empty),
+		TEST(written_while_it_moves),	     TEST(told_of_while_it_leaves),
+		TEST(flags_set_while_it_leaves),     TEST(written_while_it_pours),
+		TEST(read_while_it_pours),
 	};
 
+	plx_px_init();
+	plx_px_no_adopt &= ~PLX_ADOPT_PIPE;
 	return RUN(tests);
 }
