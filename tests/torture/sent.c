@@ -1,0 +1,720 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Objects are sent to another process, and to this one, by SCM_RIGHTS while threads write, read,
+ * wait, change registrations and close numbers: what is counted stays counted, bytes keep their
+ * order, each edge is reported once, and nobody sleeps for ever. The receiver is a program of its
+ * own, which uses what it gets.
+ */
+#include "torture.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <pollux/posix.h>
+
+#include "posix/posix.h"
+
+#define LONG_MS 60000
+
+/* --- the receiver ------------------------------------------------------------------------ */
+
+enum use { USE_COUNT, USE_BYTES, USE_EPOLL, USE_NOTHING };
+
+/* What is to be done with the descriptor that comes with it, and what has been done. */
+struct order {
+	enum use use;
+	uint32_t n;
+	uint64_t data;
+	/* The answer. */
+	uint64_t written, got;
+};
+
+/* Bytes go in records, by which one can tell who has written them, and when. */
+struct record {
+	uint32_t who, seq;
+};
+
+#define CHILD 100
+
+static int received(int chan, struct order *o)
+{
+	union {
+		char room[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	struct iovec iov = {.iov_base = o, .iov_len = sizeof(*o)};
+	struct msghdr m = {.msg_iov = &iov,
+			   .msg_iovlen = 1,
+			   .msg_control = control.room,
+			   .msg_controllen = sizeof(control.room)};
+	ssize_t r = recvmsg(chan, &m, MSG_CMSG_CLOEXEC);
+	int fd;
+
+	if (r != sizeof(*o) || m.msg_controllen < CMSG_LEN(sizeof(fd)))
+		return -1;
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(fd));
+	return fd;
+}
+
+/* Through libc: it is the kernel's. */
+static void use(struct order *o, int fd)
+{
+	static uint32_t seq;
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLET, .data.u64 = o->data};
+	uint64_t v = 1;
+
+	for (uint32_t i = 0; i < o->n; i++) {
+		struct record r = {.who = CHILD, .seq = seq};
+
+		if (o->use == USE_COUNT) {
+			if (write(fd, &v, sizeof(v)) == sizeof(v))
+				o->written++;
+			if (i % 4 == 3 && read(fd, &v, sizeof(v)) == sizeof(v))
+				o->got += v;
+			v = 1;
+		} else if (o->use == USE_BYTES && write(fd, &r, sizeof(r)) == sizeof(r)) {
+			o->written++;
+			seq++;
+		}
+	}
+	if (o->use == USE_EPOLL) {
+		int mine = eventfd(1, EFD_CLOEXEC);
+
+		/* Whoever waits there hears of it. It stays open. */
+		o->written = epoll_ctl(fd, EPOLL_CTL_ADD, mine, &ev) == 0;
+	}
+}
+
+static int receiver(int chan)
+{
+	struct order o;
+	int fd, kept = -1;
+
+	while ((fd = received(chan, &o)) >= 0) {
+		use(&o, fd);
+		/* The last one is closed later, and those of the epolls never. */
+		if (kept >= 0)
+			close(kept);
+		kept = fd;
+		if (send(chan, &o, sizeof(o), MSG_NOSIGNAL) != sizeof(o))
+			break;
+	}
+	return 0;
+}
+
+static struct {
+	int chan;
+	pid_t pid;
+} other;
+
+static void other_start(void)
+{
+	char number[16];
+	int pair[2];
+
+	/* Nothing of ours is open. */
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+	snprintf(number, sizeof(number), "%d", pair[1]);
+	other.chan = pair[0];
+	other.pid = pollux_fork();
+	if (other.pid == 0) {
+		fcntl(pair[1], F_SETFD, 0);
+		execl("/proc/self/exe", "sent", "--receiver", number, (char *)NULL);
+		_exit(1);
+	}
+	assert_true(other.pid > 0);
+	close(pair[1]);
+}
+
+static void other_end(void)
+{
+	int status;
+
+	close(other.chan);
+	assert_int_equal(waitpid(other.pid, &status, 0), other.pid);
+	assert_int_equal(status, 0);
+}
+
+/* As the drop-in does it. */
+static bool sent(int chan, struct order *o, int fd, bool many)
+{
+	union {
+		char room[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control = {.room = {0}};
+	struct iovec iov = {.iov_base = o, .iov_len = sizeof(*o)};
+	struct mmsghdr m = {.msg_hdr = {.msg_iov = &iov,
+					.msg_iovlen = 1,
+					.msg_control = control.room,
+					.msg_controllen = sizeof(control.room)}};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m.msg_hdr);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(fd));
+	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+	plx_px_escape_msg(&m.msg_hdr);
+	return many ? sendmmsg(chan, &m, 1, MSG_NOSIGNAL) == 1
+		    : sendmsg(chan, &m.msg_hdr, MSG_NOSIGNAL) == sizeof(*o);
+}
+
+/* The other one has used it when this returns. False: it was not there. */
+static bool lend(struct order *o, int fd, bool many)
+{
+	if (!sent(other.chan, o, fd, many))
+		return false;
+	if (recv(other.chan, o, sizeof(*o), 0) != sizeof(*o))
+		broken("the receiver has ended");
+	return true;
+}
+
+/* The same within this process: another number for it, of the kernel's. */
+static int to_ourselves(int fd, bool many)
+{
+	struct order o = {.use = USE_NOTHING};
+	int pair[2], got = -1;
+
+	check(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0);
+	if (sent(pair[0], &o, fd, many))
+		got = received(pair[1], &o);
+	close(pair[0]);
+	close(pair[1]);
+	return got;
+}
+
+/* --- counts and bytes --------------------------------------------------------------------- */
+
+#define FILES 3
+#define WRITERS 2
+#define THREADS (WRITERS + 3)
+#define PIPE FILES
+#define WOKEN (FILES + 1)
+
+static unsigned long rounds, sendings, meddlings;
+
+struct world {
+	int ep, second, fd[FILES], twin, pipe[2], wake;
+	uint64_t written[FILES], got[FILES];
+	/* Records in the pipe: those of the writer, of the child, and what has been read of each.
+	 */
+	uint64_t put[2], taken[2];
+	uint32_t seed;
+	int stop, over;
+};
+
+struct part {
+	struct thread t;
+	struct world *w;
+	uint32_t r;
+};
+
+static const uint32_t modes[FILES] = {EPOLLIN, EPOLLIN | EPOLLET, EPOLLIN};
+
+static int ctl(int ep, int op, int fd, uint32_t events, uint64_t data)
+{
+	struct epoll_event ev = {.events = events, .data.u64 = data};
+
+	return pollux_epoll_ctl(ep, op, fd, &ev);
+}
+
+static void writes(struct thread *t)
+{
+	struct part *p = t->arg;
+	struct world *w = p->w;
+
+	while (!atomic_get(&w->stop) && !stopping()) {
+		uint32_t r = rnd(&p->r), i = r % (FILES + 1);
+		uint64_t v = 1 + (r >> 8) % 3;
+		int fd = i == FILES ? w->twin : w->fd[i];
+
+		/* The twin is the first one's second number. */
+		i %= FILES;
+		atomic_add(&w->written[i], v);
+		if (pollux_write(fd, &v, sizeof(v)) != sizeof(v))
+			broken("a write failed: %s", strerror(errno));
+		if ((r >> 16) % 8 == 0)
+			sched_yield();
+		else if ((r >> 16) % 64 == 1)
+			usleep((r >> 24) % 64);
+	}
+}
+
+static void pours(struct thread *t)
+{
+	struct part *p = t->arg;
+	struct world *w = p->w;
+	uint32_t seq = 0;
+
+	while (!atomic_get(&w->stop) && !stopping()) {
+		struct record r = {.who = 0, .seq = seq};
+
+		if (pollux_write(w->pipe[1], &r, sizeof(r)) == sizeof(r)) {
+			seq++;
+			atomic_add(&w->put[0], 1);
+		} else if (errno != EAGAIN) {
+			broken("a write into the pipe failed: %s", strerror(errno));
+		}
+		if (rnd(&p->r) % 16 == 0)
+			usleep(rnd(&p->r) % 64);
+	}
+}
+
+static uint64_t take(int fd)
+{
+	uint64_t v;
+
+	if (pollux_read(fd, &v, sizeof(v)) == sizeof(v))
+		return v;
+	if (errno != EAGAIN)
+		broken("a read failed: %s", strerror(errno));
+	return 0;
+}
+
+static void drink(struct world *w, uint32_t *seq)
+{
+	struct record r[4];
+	ssize_t n = pollux_read(w->pipe[0], r, sizeof(r));
+
+	if (n < 0 && errno == EAGAIN)
+		return;
+	if (n <= 0 || n % (ssize_t)sizeof(*r)) {
+		broken("a read of the pipe gave %zd", n);
+		return;
+	}
+	for (ssize_t i = 0; i < n / (ssize_t)sizeof(*r); i++) {
+		int who = r[i].who == CHILD;
+
+		if (!who && (r[i].who || r[i].seq != seq[0]))
+			broken("record %u of %u where %u was expected", r[i].seq, r[i].who, seq[0]);
+		if (who && atomic_get(&w->taken[1]) && r[i].seq != seq[1])
+			broken("record %u of the other where %u was expected", r[i].seq, seq[1]);
+		seq[who] = r[i].seq + 1;
+		atomic_add(&w->taken[who], 1);
+	}
+}
+
+static void waits(struct thread *t)
+{
+	struct part *p = t->arg;
+	struct world *w = p->w;
+	uint32_t seq[2] = {0};
+
+	while (!atomic_get(&w->over) && !stopping()) {
+		struct epoll_event ev[WOKEN + 1];
+		uint32_t seen = 0;
+		int max = 1 + (int)(rnd(&p->r) % (WOKEN + 1));
+		int n = pollux_epoll_wait(w->ep, ev, max, LONG_MS);
+
+		if (n <= 0)
+			broken("a wait gave %d", n);
+		for (int i = 0; i < n; i++) {
+			uint64_t at = ev[i].data.u64;
+
+			if (at > WOKEN || seen & 1u << at || !(ev[i].events & EPOLLIN)) {
+				broken("event %#x of %#llx", ev[i].events, (unsigned long long)at);
+				return;
+			}
+			seen |= 1u << at;
+			if (at == PIPE) {
+				drink(w, seq);
+			} else if (at < FILES) {
+				uint64_t v = take(w->fd[at]);
+
+				atomic_add(&w->got[at], v);
+				/* Of a semaphore's there is more than one. */
+				while (v && modes[at] & EPOLLET) {
+					v = take(w->fd[at]);
+					atomic_add(&w->got[at], v);
+				}
+			}
+		}
+	}
+}
+
+/* Numbers and registrations that come and go. */
+static void meddles(struct thread *t)
+{
+	struct part *p = t->arg;
+	struct world *w = p->w;
+
+	while (!atomic_get(&w->stop) && !stopping()) {
+		uint32_t r = rnd(&p->r);
+		int i = (int)(r % FILES), fd, ep;
+
+		switch (r >> 8 & 7) {
+		case 0:
+			check(ctl(w->ep, EPOLL_CTL_MOD, w->fd[i], modes[i], (uint64_t)i) == 0);
+			break;
+		case 1:
+			check(ctl(w->ep, EPOLL_CTL_DEL, w->fd[i], 0, 0) == 0);
+			check(ctl(w->ep, EPOLL_CTL_ADD, w->fd[i], modes[i], (uint64_t)i) == 0);
+			break;
+		case 2:
+			fd = pollux_dup(w->fd[i]);
+			check(fd >= 0);
+			check(pollux_write(fd, &(uint64_t){1}, 8) == 8);
+			atomic_add(&w->written[i], 1);
+			pollux_close(fd);
+			break;
+		case 3:
+			fd = pollux_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+			check(pollux_dup2(w->fd[i], fd) == fd);
+			check(pollux_write(fd, &(uint64_t){1}, 8) == 8);
+			atomic_add(&w->written[i], 1);
+			pollux_close(fd);
+			break;
+		case 4:
+			ep = pollux_epoll_create1(EPOLL_CLOEXEC);
+			check(ctl(ep, EPOLL_CTL_ADD, w->fd[i], EPOLLIN, 0) == 0);
+			sched_yield();
+			pollux_close(ep);
+			break;
+		case 5:
+			check(ctl(w->second, EPOLL_CTL_MOD, w->twin, EPOLLIN | EPOLLET, 0) == 0);
+			break;
+		case 6:
+			check(pollux_fcntl(w->pipe[0], F_SETFL, O_NONBLOCK) == 0);
+			check(pollux_fcntl(w->fd[i], F_SETFL, O_NONBLOCK) == 0);
+			break;
+		default:
+			check(ctl(w->ep, EPOLL_CTL_MOD, w->pipe[0], EPOLLIN, PIPE) == 0);
+		}
+		atomic_add(&meddlings, 1);
+		if ((r >> 16) % 4 == 0)
+			usleep((r >> 20) % 256);
+	}
+}
+
+static void send_one(struct world *w, uint32_t r)
+{
+	struct order o = {.n = (r >> 8) % 16};
+	bool many = r >> 16 & 1, mine = (r >> 17 & 3) == 0;
+	uint32_t i = r % (FILES + 4);
+	int fd = i < FILES ? w->fd[i] : i == FILES ? w->twin : i == FILES + 1 ? w->pipe[1] : w->ep;
+
+	if (i > FILES)
+		o.use = i == FILES + 1 ? USE_BYTES : USE_NOTHING;
+	/* The pipe may be full. */
+	if (o.use == USE_COUNT && i <= FILES && !mine) {
+		i %= FILES;
+		check(lend(&o, fd, many));
+		atomic_add(&w->written[i], o.written);
+		atomic_add(&w->got[i], o.got);
+	} else if (mine) {
+		int got = to_ourselves(fd, many);
+
+		check(got >= 0);
+		if (i <= FILES) {
+			i %= FILES;
+			atomic_add(&w->written[i], 1);
+			check(write(got, &(uint64_t){1}, 8) == 8);
+		}
+		close(got);
+	} else {
+		check(lend(&o, fd, many));
+		if (o.use == USE_BYTES)
+			atomic_add(&w->put[1], o.written);
+	}
+	atomic_add(&sendings, 1);
+}
+
+static void world_begin(struct world *w)
+{
+	uint32_t seed = w->seed;
+
+	*w = (struct world){.seed = seed};
+	w->ep = pollux_epoll_create1(EPOLL_CLOEXEC);
+	w->second = pollux_epoll_create1(EPOLL_CLOEXEC);
+	w->wake = pollux_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	check(plx_px_pipe2(w->pipe, O_NONBLOCK | O_CLOEXEC, true) == 0);
+	for (int i = 0; i < FILES; i++) {
+		int semaphore = i == 2 ? EFD_SEMAPHORE : 0;
+
+		w->fd[i] = pollux_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC | semaphore);
+		check(ctl(w->ep, EPOLL_CTL_ADD, w->fd[i], modes[i], (uint64_t)i) == 0);
+	}
+	w->twin = pollux_dup(w->fd[0]);
+	check(ctl(w->second, EPOLL_CTL_ADD, w->twin, EPOLLIN | EPOLLET, 0) == 0);
+	check(ctl(w->ep, EPOLL_CTL_ADD, w->pipe[0], EPOLLIN, PIPE) == 0);
+	check(ctl(w->ep, EPOLL_CTL_ADD, w->wake, EPOLLIN, WOKEN) == 0);
+	check(pollux_fd_served(w->pipe[0]) == 1 && pollux_fd_served(w->fd[0]) == 1);
+}
+
+static bool all_there(struct world *w)
+{
+	for (int i = 0; i < FILES; i++)
+		if (atomic_get(&w->got[i]) != atomic_get(&w->written[i]))
+			return false;
+	return atomic_get(&w->put[0]) == atomic_get(&w->taken[0]) &&
+	       atomic_get(&w->put[1]) == atomic_get(&w->taken[1]);
+}
+
+static void world_end(struct world *w)
+{
+	for (int i = 0; i < FILES; i++)
+		pollux_close(w->fd[i]);
+	pollux_close(w->twin);
+	pollux_close(w->pipe[0]);
+	pollux_close(w->pipe[1]);
+	pollux_close(w->wake);
+	pollux_close(w->ep);
+	pollux_close(w->second);
+}
+
+static void world_round(struct world *w)
+{
+	struct part p[THREADS];
+	void (*mains[THREADS])(struct thread *) = {waits, pours, meddles};
+
+	world_begin(w);
+	for (int i = 0; i < THREADS; i++) {
+		p[i] = (struct part){.w = w, .r = rnd(&w->seed)};
+		thread_start(&p[i].t, mains[i] ? mains[i] : writes, &p[i]);
+	}
+	for (int i = 0; i < 4 && !stopping(); i++) {
+		usleep(rnd(&w->seed) % 2000);
+		send_one(w, rnd(&w->seed));
+	}
+	atomic_set(&w->stop, 1);
+	for (int i = 1; i < THREADS; i++)
+		thread_join(&p[i].t);
+	/* One reader is left, which has to hear of all. */
+	if (!stopping() && !await(all_there(w)))
+		for (int i = 0; i < FILES; i++)
+			broken("%d: %llu written, %llu read; records %llu of %llu, %llu of %llu", i,
+			       (unsigned long long)w->written[i], (unsigned long long)w->got[i],
+			       (unsigned long long)w->taken[0], (unsigned long long)w->put[0],
+			       (unsigned long long)w->taken[1], (unsigned long long)w->put[1]);
+	atomic_set(&w->over, 1);
+	check(pollux_write(w->wake, &(uint64_t){1}, 8) == 8);
+	thread_join(&p[0].t);
+	world_end(w);
+	rounds++;
+}
+
+static void counts_and_bytes(void **state)
+{
+	struct world w = {.seed = 5};
+	int64_t start = now_ns();
+
+	(void)state;
+	torture_begin();
+	other_start();
+	while (torture_until(start, rounds > 5))
+		world_round(&w);
+	other_end();
+	torture_end(NULL, 0);
+	print_message("%lu rounds, %lu sent, %lu other calls\n", rounds, sendings, meddlings);
+	assert_true(rounds > 5);
+}
+
+/* --- edges -------------------------------------------------------------------------------- */
+
+enum { EDGE_OBJECT, EDGE_SOCKET, EDGES };
+
+struct edges {
+	int ep, fd, sock[2];
+	/* Of each: written, and reported. */
+	uint64_t made[EDGES], heard[EDGES];
+	int stop, over;
+};
+
+static unsigned long edge_rounds, edges_made;
+
+static void hears(struct thread *t)
+{
+	struct edges *e = t->arg;
+
+	for (;;) {
+		struct epoll_event ev[EDGES + 1];
+		int n = pollux_epoll_wait(e->ep, ev, EDGES + 1, LONG_MS);
+
+		if (stopping())
+			return;
+		if (n <= 0)
+			broken("a wait gave %d", n);
+		for (int i = 0; i < n; i++) {
+			uint64_t at = ev[i].data.u64;
+
+			if (at >= EDGES) {
+				broken("an event of %#llx", (unsigned long long)at);
+				return;
+			}
+			if (atomic_get(&e->heard[at]) == atomic_get(&e->made[at]))
+				broken("an edge of %s more than was made",
+				       at ? "the socket" : "the object");
+			atomic_add(&e->heard[at], 1);
+		}
+		if (atomic_get(&e->over))
+			return;
+	}
+}
+
+/* One after the other, each when the one before it has been heard of. Nobody reads. */
+static bool edge(struct edges *e, int at)
+{
+	bool all;
+
+	atomic_add(&e->made[at], 1);
+	if (at == EDGE_OBJECT)
+		check(pollux_write(e->fd, &(uint64_t){1}, 8) == 8);
+	else
+		check(write(e->sock[1], "x", 1) == 1);
+	all = await(stopping() || atomic_get(&e->heard[at]) == atomic_get(&e->made[at]));
+	if (!all)
+		broken("edge %llu of %s is lost", (unsigned long long)e->made[at],
+		       at ? "the socket" : "the object");
+	atomic_add(&edges_made, 1);
+	return all && !stopping();
+}
+
+static void makes_objects(struct thread *t)
+{
+	struct edges *e = t->arg;
+
+	while (!atomic_get(&e->stop) && edge(e, EDGE_OBJECT))
+		;
+}
+
+static void makes_sockets(struct thread *t)
+{
+	struct edges *e = t->arg;
+
+	/* As many as there is room for. */
+	for (int i = 0; i < 200 && !atomic_get(&e->stop) && edge(e, EDGE_SOCKET); i++)
+		if (i % 8 == 0)
+			sched_yield();
+}
+
+static void edges_round(uint32_t *seed)
+{
+	struct edges e = {.ep = pollux_epoll_create1(EPOLL_CLOEXEC),
+			  .fd = pollux_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+	struct order o = {.use = USE_NOTHING};
+	uint32_t r = rnd(seed);
+	struct thread t[3];
+
+	check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, e.sock) == 0);
+	check(ctl(e.ep, EPOLL_CTL_ADD, e.fd, EPOLLIN | EPOLLET, EDGE_OBJECT) == 0);
+	check(ctl(e.ep, EPOLL_CTL_ADD, e.sock[0], EPOLLIN | EPOLLET, EDGE_SOCKET) == 0);
+	thread_start(&t[0], hears, &e);
+	thread_start(&t[1], makes_objects, &e);
+	thread_start(&t[2], makes_sockets, &e);
+	usleep(r % 1000);
+	check(lend(&o, r >> 10 & 1 ? e.fd : e.ep, r >> 11 & 1));
+	usleep((r >> 12) % 1000);
+	check(lend(&o, r >> 10 & 1 ? e.ep : e.fd, r >> 11 & 1));
+	usleep((r >> 22) % 500);
+	atomic_set(&e.stop, 1);
+	thread_join(&t[1]);
+	thread_join(&t[2]);
+	/* It leaves with the next. */
+	atomic_set(&e.over, 1);
+	atomic_add(&e.made[EDGE_OBJECT], 1);
+	check(pollux_write(e.fd, &(uint64_t){1}, 8) == 8);
+	thread_join(&t[0]);
+	pollux_close(e.ep);
+	pollux_close(e.fd);
+	close(e.sock[0]);
+	close(e.sock[1]);
+	edge_rounds++;
+}
+
+static void edges(void **state)
+{
+	int64_t start = now_ns();
+	uint32_t seed = 9;
+
+	(void)state;
+	torture_begin();
+	other_start();
+	while (torture_until(start, edge_rounds > 20))
+		edges_round(&seed);
+	other_end();
+	torture_end(NULL, 0);
+	print_message("%lu rounds, %lu edges\n", edge_rounds, edges_made);
+	assert_true(edge_rounds > 20);
+}
+
+/* --- an epoll in which somebody sleeps ------------------------------------------------------ */
+
+#define OTHERS_DATA 77
+#define OWN_DATA 78
+
+struct sleeper {
+	struct thread t;
+	int ep, fd;
+	int heard_other, heard_own, spurious;
+};
+
+static unsigned long slept;
+
+static void sleeps(struct thread *t)
+{
+	struct sleeper *s = t->arg;
+
+	while (!s->heard_own && !stopping()) {
+		struct epoll_event ev[2];
+		int n = pollux_epoll_wait(s->ep, ev, 2, LONG_MS);
+
+		for (int i = 0; i < n; i++) {
+			if (ev[i].data.u64 == OTHERS_DATA)
+				atomic_add(&s->heard_other, 1);
+			else if (ev[i].data.u64 == OWN_DATA)
+				atomic_add(&s->heard_own, 1);
+			else
+				s->spurious = 1;
+		}
+		if (n <= 0 || s->spurious)
+			broken("a wait gave %d", n);
+	}
+}
+
+static void a_sleeper(void **state)
+{
+	int64_t start = now_ns();
+	uint32_t seed = 13;
+
+	(void)state;
+	torture_begin();
+	other_start();
+	for (; torture_until(start, slept > 20); slept++) {
+		struct sleeper s = {.ep = pollux_epoll_create1(EPOLL_CLOEXEC),
+				    .fd = pollux_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+		struct order o = {.use = USE_EPOLL, .data = OTHERS_DATA};
+
+		check(ctl(s.ep, EPOLL_CTL_ADD, s.fd, EPOLLIN, OWN_DATA) == 0);
+		thread_start(&s.t, sleeps, &s);
+		usleep(rnd(&seed) % 500);
+		check(lend(&o, s.ep, rnd(&seed) & 1));
+		check(o.written == 1);
+		if (!await(stopping() || atomic_get(&s.heard_other)))
+			broken("a sleeper does not hear of what another process has registered");
+		check(pollux_write(s.fd, &(uint64_t){1}, 8) == 8);
+		thread_join(&s.t);
+		check(atomic_get(&s.heard_other) == 1);
+		pollux_close(s.ep);
+		pollux_close(s.fd);
+	}
+	other_end();
+	torture_end(NULL, 0);
+	print_message("%lu sleepers\n", slept);
+	assert_true(slept > 20);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(counts_and_bytes),
+		TEST(edges),
+		TEST(a_sleeper),
+	};
+
+	if (argc == 3 && strcmp(argv[1], "--receiver") == 0)
+		return receiver(atoi(argv[2]));
+	plx_px_init();
+	plx_px_no_adopt &= ~PLX_ADOPT_PIPE;
+	return RUN(tests);
+}
