@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
+#include <sys/wait.h>
 
 #include <pollux/posix.h>
 
@@ -18,6 +19,8 @@
 #define ROW 6
 #define NEVER INT64_MAX
 #define MS 1000000ll
+/* No interrupt is as late as that. */
+#define LATE (500 * MS)
 
 static struct itimerspec spec_of(int64_t ms, int64_t interval_ms)
 {
@@ -254,6 +257,8 @@ static void what_was_told_has_expired(void **state)
 
 struct timer {
 	int fd;
+	/* Its number is another than that of its registration. */
+	bool renumbered;
 	pthread_mutex_t mutex;
 	/* Odd: it is being set. */
 	uint32_t seq;
@@ -278,7 +283,7 @@ struct part {
 	uint32_t r;
 };
 
-static unsigned long reported, taken, settings, meddled, rounds_done;
+static unsigned long reported, taken, settings, meddled, rounds_done, forks, sendings, renumbered;
 
 /* The mutex is held. */
 static void set_timer(struct timer *t, int64_t ms, int64_t interval_ms)
@@ -334,15 +339,15 @@ static void setter(struct thread *t)
 	}
 }
 
-static void read_timer(struct timer *t)
+/* The mutex is held. fd: one of its numbers. */
+static void read_at(struct timer *t, int fd)
 {
 	int64_t before, after;
 	uint64_t n = 0;
 	ssize_t r;
 
-	pthread_mutex_lock(&t->mutex);
 	before = now_ns();
-	r = pollux_read(t->fd, &n, sizeof(n));
+	r = pollux_read(fd, &n, sizeof(n));
 	after = now_ns();
 	if (r == sizeof(n)) {
 		int64_t most = 1, least = 1;
@@ -362,7 +367,15 @@ static void read_timer(struct timer *t)
 		atomic_add(&taken, 1);
 	} else if (r != -1 || errno != EAGAIN) {
 		broken("a read failed: %s", strerror(errno));
+	} else if (t->lo != NEVER && !t->taken && before >= t->hi + LATE) {
+		broken("nothing to read %lld ns after the time", (long long)(before - t->hi));
 	}
+}
+
+static void read_timer(struct timer *t)
+{
+	pthread_mutex_lock(&t->mutex);
+	read_at(t, t->fd);
 	pthread_mutex_unlock(&t->mutex);
 }
 
@@ -420,6 +433,59 @@ static void waiter(struct thread *t)
 	}
 }
 
+/* Another number for it, of the kernel's, as another process would have it. */
+static int sent(int fd)
+{
+	union {
+		char room[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control = {.room = {0}};
+	struct iovec iov = {.iov_base = (char[1]){0}, .iov_len = 1};
+	struct msghdr m = {.msg_iov = &iov,
+			   .msg_iovlen = 1,
+			   .msg_control = control.room,
+			   .msg_controllen = sizeof(control.room)};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	int pair[2];
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(fd));
+	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+	check(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) == 0);
+	plx_px_escape_msg(&m);
+	check(sendmsg(pair[0], &m, 0) == 1);
+	check(recvmsg(pair[1], &m, MSG_CMSG_CLOEXEC) == 1);
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(fd));
+	close(pair[0]);
+	close(pair[1]);
+	return fd;
+}
+
+/* In another process, too, for a moment. */
+static void forked(void)
+{
+	pid_t pid = pollux_fork();
+
+	if (pid == 0)
+		_exit(0);
+	check(pid > 0 && waitpid(pid, NULL, 0) == pid);
+}
+
+/* It goes on under another number. */
+static void renumber(struct timer *t)
+{
+	int fd;
+
+	pthread_mutex_lock(&t->mutex);
+	fd = pollux_fcntl(t->fd, F_DUPFD, 0);
+	check(fd >= 0);
+	pollux_close(t->fd);
+	t->fd = fd;
+	t->renumbered = true;
+	pthread_mutex_unlock(&t->mutex);
+}
+
 /* What ends that settings are put off, for a while or for good. */
 static void meddle(struct world *w, uint32_t r)
 {
@@ -440,9 +506,13 @@ static void meddle(struct world *w, uint32_t r)
 		pollux_close(fd);
 		break;
 	case 1:
+		if (t->renumbered)
+			return;
 		check(ctl(w->ep, EPOLL_CTL_MOD, t->fd, i) == 0);
 		break;
 	case 2:
+		if (t->renumbered)
+			return;
 		check(ctl(w->ep, EPOLL_CTL_DEL, t->fd, 0) == 0);
 		sched_yield();
 		check(ctl(w->ep, EPOLL_CTL_ADD, t->fd, i) == 0);
@@ -473,6 +543,29 @@ static void meddle(struct world *w, uint32_t r)
 		check(fd >= 0);
 		sched_yield();
 		pollux_close(fd);
+		break;
+	case 9:
+		if (r >> 12 & 3)
+			return;
+		forked();
+		atomic_add(&forks, 1);
+		break;
+	case 10:
+		fd = sent(t->fd);
+		pthread_mutex_lock(&t->mutex);
+		read_at(t, fd);
+		pthread_mutex_unlock(&t->mutex);
+		close(fd);
+		atomic_add(&sendings, 1);
+		break;
+	case 11:
+		close(sent(w->ep));
+		break;
+	case 12:
+		/* Its registration stays, under a number that means nothing. */
+		renumber(t);
+		check(ctl(w->ep, EPOLL_CTL_DEL, t->fd, 0) == -1 && errno == ENOENT);
+		atomic_add(&renumbered, 1);
 		break;
 	default:
 		if (plx_px_timerfd_gettime(t->fd, &left) != 0)
@@ -566,9 +659,10 @@ static void world_main(struct thread *t)
 static bool met(void)
 {
 	return atomic_get(&reported) > 20 && atomic_get(&taken) > 10 && atomic_get(&meddled) > 10 &&
-	       atomic_get(&rounds_done) > 10 && points_passed("timer_said") > 50 &&
-	       points_passed("timer_true") > 20 && points_passed("timer_leave") > 5 &&
-	       points_passed("timer_soon") > 5;
+	       atomic_get(&rounds_done) > 10 && atomic_get(&forks) > 0 &&
+	       atomic_get(&sendings) > 3 && atomic_get(&renumbered) > 3 &&
+	       points_passed("timer_said") > 50 && points_passed("timer_true") > 20 &&
+	       points_passed("timer_leave") > 5 && points_passed("timer_soon") > 5;
 }
 
 static void all_at_once(void **state)
@@ -585,10 +679,12 @@ static void all_at_once(void **state)
 	torture_sleep_until(met());
 	torture_end(t, WORLDS);
 	print_message("%lu rounds, %lu settings, put off %lu times, made true %lu times, laziness "
-		      "ended %lu times, %lu reports, %lu reads, %lu other calls\n",
+		      "ended %lu times, %lu reports, %lu reads, %lu other calls, of which %lu "
+		      "forks, %lu sent, "
+		      "%lu renumbered\n",
 		      rounds_done, settings, points_passed("timer_said"),
 		      points_passed("timer_true"), points_passed("timer_leave"), reported, taken,
-		      meddled);
+		      meddled, forks, sendings, renumbered);
 	assert_true(met());
 }
 
