@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 
 #include <pollux/posix.h>
@@ -261,6 +262,254 @@ static void counts_through_forks(void **state)
 	for (int i = 0; i < FILES; i++)
 		pollux_close(m.fd[i]);
 	pollux_close(m.ep);
+}
+
+/* --- several epolls, a timer, children of children ------------------------------------------- */
+
+#define EPS 3
+#define BYE FILES
+#define TICK (FILES + 1)
+#define NEW 100
+#define TICK_NS 3000000ll
+
+struct several {
+	int ep[EPS], fd[FILES], bye[EPS], tick;
+	uint64_t written, seen, ticks;
+	/* The writers have stopped for a moment. */
+	int pause, paused, stop, over;
+	/* What the other process has done. */
+	uint64_t theirs;
+};
+
+struct several_part {
+	struct thread t;
+	struct several *s;
+	int ep;
+	uint32_t r;
+};
+
+static void several_waits(struct thread *t)
+{
+	struct several_part *p = t->arg;
+	struct several *s = p->s;
+
+	while (!atomic_get(&s->over) && !stopping()) {
+		struct epoll_event ev[FILES + 3];
+		uint32_t seen = 0;
+		int n = pollux_epoll_wait(s->ep[p->ep], ev, 1 + (int)(rnd(&p->r) % (FILES + 3)),
+					  LONG_MS);
+
+		if (n <= 0 && errno != EINTR)
+			broken("a wait gave %d, errno %d", n, errno);
+		for (int i = 0; i < n; i++) {
+			uint64_t at = ev[i].data.u64;
+
+			if (at == NEW)
+				continue;
+			if (at > TICK || seen & 1u << at || ev[i].events != EPOLLIN) {
+				broken("event %#x of %llu, of %d", ev[i].events,
+				       (unsigned long long)at, n);
+				return;
+			}
+			seen |= 1u << at;
+			/* Others may have been quicker. */
+			if (at < FILES)
+				atomic_add(&s->seen, get(s->fd[at]));
+			else if (at == TICK)
+				atomic_add(&s->ticks, get(s->tick));
+		}
+	}
+}
+
+static void several_writes(struct thread *t)
+{
+	struct several_part *p = t->arg;
+	struct several *s = p->s;
+
+	while (!atomic_get(&s->stop) && !stopping()) {
+		uint64_t v = 1 + rnd(&p->r) % 3;
+
+		if (atomic_get(&s->pause)) {
+			atomic_add(&s->paused, 1);
+			while (atomic_get(&s->pause) && !stopping())
+				usleep(100);
+			continue;
+		}
+		atomic_add(&s->written, v);
+		if (!put(s->fd[rnd(&p->r) % FILES], v))
+			broken("a write failed: %s", strerror(errno));
+		usleep(rnd(&p->r) % 200);
+	}
+}
+
+static void several_meddles(struct thread *t)
+{
+	struct several_part *p = t->arg;
+	struct several *s = p->s;
+
+	while (!atomic_get(&s->stop) && !stopping()) {
+		struct epoll_event ev = {.events = EPOLLIN};
+		uint32_t r = rnd(&p->r);
+		int fd, at = (int)(r >> 4) % FILES, ep = s->ep[(r >> 8) % EPS];
+
+		ev.data.u64 = (uint64_t)at;
+		switch (r % 4) {
+		case 0:
+			check(pollux_epoll_ctl(ep, EPOLL_CTL_MOD, s->fd[at], &ev) == 0);
+			break;
+		case 1:
+			check(pollux_epoll_ctl(ep, EPOLL_CTL_DEL, s->fd[at], NULL) == 0);
+			check(pollux_epoll_ctl(ep, EPOLL_CTL_ADD, s->fd[at], &ev) == 0);
+			break;
+		case 2:
+			/* Closed with what is in it. */
+			fd = new_efd();
+			check(add(ep, fd, NEW) == 0 && put(fd, 1));
+			pollux_close(fd);
+			break;
+		default:
+			check(get(s->bye[0]) == 0);
+		}
+		usleep((r >> 16) % 500);
+	}
+}
+
+/* Its end is not the end of all that has copies. */
+static void generations(uint32_t r)
+{
+	int status;
+	pid_t pid = pollux_fork();
+
+	if (pid == 0) {
+		if (pollux_fork() == 0) {
+			usleep(r % 2000);
+			if (r & 4096)
+				execl("/bin/true", "true", NULL);
+		}
+		_exit(0);
+	}
+	check(pid > 0 && waitpid(pid, &status, 0) == pid);
+}
+
+static bool several_all(struct several *s)
+{
+	return atomic_get(&s->seen) == atomic_get(&s->written);
+}
+
+/* Every write has been heard of, and read, when all are quiet. */
+static void several_quiet(struct several *s, int writers)
+{
+	atomic_set(&s->paused, 0);
+	atomic_set(&s->pause, 1);
+	if (!await(stopping() || (atomic_get(&s->paused) >= writers && several_all(s))))
+		broken("%llu written, %llu read", (unsigned long long)s->written,
+		       (unsigned long long)s->seen);
+	atomic_set(&s->pause, 0);
+}
+
+static void several_begin(struct several *s)
+{
+	const struct itimerspec tick = {.it_value.tv_nsec = TICK_NS,
+					.it_interval.tv_nsec = TICK_NS};
+
+	for (int i = 0; i < FILES; i++)
+		s->fd[i] = new_efd();
+	for (int e = 0; e < EPS; e++) {
+		s->ep[e] = new_ep();
+		s->bye[e] = new_efd();
+		check(add(s->ep[e], s->bye[e], BYE) == 0);
+		for (int i = 0; i < FILES; i++)
+			check(add(s->ep[e], s->fd[i], (uint64_t)i) == 0);
+	}
+	s->tick = (int)plx_px_timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	check(add(s->ep[0], s->tick, TICK) == 0);
+	if (plx_px_timerfd_settime(s->tick, 0, &tick, NULL) != 0)
+		check(timerfd_settime(s->tick, 0, &tick, NULL) == 0);
+}
+
+static void several_end(struct several *s)
+{
+	for (int e = 0; e < EPS; e++) {
+		pollux_close(s->ep[e]);
+		pollux_close(s->bye[e]);
+	}
+	for (int i = 0; i < FILES; i++)
+		pollux_close(s->fd[i]);
+	pollux_close(s->tick);
+}
+
+/* Threads that use everything, while fn goes on. */
+static void several_beside(struct several *s, bool (*fn)(struct several *s, uint32_t *r))
+{
+	struct several_part p[EPS + WRITERS + 1];
+	int64_t begun, ticks, now;
+	uint32_t r = 31;
+
+	several_begin(s);
+	begun = now_ns();
+	for (int i = 0; i < EPS + WRITERS + 1; i++) {
+		p[i] = (struct several_part){.s = s, .ep = i, .r = rnd(&r)};
+		thread_start(&p[i].t,
+			     i < EPS		 ? several_waits
+			     : i < EPS + WRITERS ? several_writes
+						 : several_meddles,
+			     &p[i]);
+	}
+	while (!stopping() && fn(s, &r))
+		several_quiet(s, WRITERS);
+	several_quiet(s, WRITERS);
+	atomic_set(&s->stop, 1);
+	for (int i = EPS; i < EPS + WRITERS + 1; i++)
+		thread_join(&p[i].t);
+	atomic_set(&s->over, 1);
+	for (int e = 0; e < EPS; e++)
+		check(put(s->bye[e], 1));
+	for (int i = 0; i < EPS; i++)
+		thread_join(&p[i].t);
+	now = now_ns();
+	s->ticks += get(s->tick);
+	ticks = (now - begun) / TICK_NS;
+	if ((int64_t)s->ticks > (now_ns() - begun) / TICK_NS + 1 || (int64_t)s->ticks < ticks - 1)
+		broken("%llu expirations, not %lld", (unsigned long long)s->ticks,
+		       (long long)ticks);
+	check(several_all(s));
+	several_end(s);
+}
+
+static int64_t several_start;
+static unsigned long several_forks;
+static uint32_t several_before, several_ways;
+
+static bool forks_of_all_kinds(struct several *s, uint32_t *r)
+{
+	(void)s;
+	if (rnd(r) % 3)
+		child_that_ends(rnd(r));
+	else
+		generations(rnd(r));
+	several_forks++;
+	__atomic_store_n(&plx_lent.returns, several_before, __ATOMIC_RELAXED);
+	__atomic_store_n(&plx_lent.idle_forks, 0, __ATOMIC_RELAXED);
+	/* Waits go on, by which it may come back. */
+	for (uint32_t i = rnd(r) % 200; i && !stopping() && returns() == several_before; i--)
+		usleep(100);
+	usleep(rnd(r) % 1000);
+	several_ways += returns() - several_before;
+	return torture_until(several_start, several_ways >= 3);
+}
+
+static void several_through_forks(void **state)
+{
+	struct several s = {0};
+
+	(void)state;
+	torture_begin();
+	several_start = now_ns();
+	several_beside(&s, forks_of_all_kinds);
+	assert_false(torture_failed);
+	print_message("%lu forks, %llu written, %llu expirations, %u ways back\n", several_forks,
+		      (unsigned long long)s.written, (unsigned long long)s.ticks, several_ways);
+	assert_true(several_ways > 0);
 }
 
 /* --- calls that meet the way back -------------------------------------------------------- */
@@ -577,6 +826,44 @@ static void orphan_apart(void)
 	met_end(&m);
 }
 
+/* The first one that uses something ends it all, for good; what it does counts. */
+static bool a_child_writes(struct several *s, uint32_t *r)
+{
+	static int rounds;
+	int status, p[2];
+	uint64_t done = 0;
+	pid_t pid;
+
+	check(pipe(p) == 0);
+	pid = pollux_fork();
+	if (pid == 0) {
+		for (int i = 0; i < 50; i++) {
+			usleep(rnd(r) % 100);
+			if (put(s->fd[rnd(r) % FILES], 2))
+				done += 2;
+		}
+		/* What is read is theirs. */
+		done -= get(s->fd[0]);
+		_exit(write(p[1], &done, sizeof(done)) != sizeof(done));
+	}
+	check(read(p[0], &done, sizeof(done)) == sizeof(done));
+	atomic_add(&s->written, done);
+	check(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0);
+	close(p[0]);
+	close(p[1]);
+	return ++rounds < 10;
+}
+
+static void used_beside_apart(void)
+{
+	struct several s = {0};
+
+	torture_begin();
+	several_beside(&s, a_child_writes);
+	if (torture_failed)
+		_exit(5);
+}
+
 static void children_that_use_it(void **state)
 {
 	(void)state;
@@ -586,6 +873,7 @@ static void children_that_use_it(void **state)
 	apart(deletes_apart);
 	apart(grandchild_apart);
 	apart(orphan_apart);
+	apart(used_beside_apart);
 }
 
 /* --- what does not come back ---------------------------------------------------------------- */
@@ -662,6 +950,7 @@ int main(void)
 		cmocka_unit_test(a_sleeper_of_another_epoll),
 		cmocka_unit_test(messages_through_forks),
 		cmocka_unit_test(counts_through_forks),
+		cmocka_unit_test(several_through_forks),
 	};
 
 	plx_px_init();
