@@ -8,7 +8,8 @@
  *   1. the mutexes of all epolls that watch the objects are taken: no harvest, no ctl
  *   2. each object is frozen: reads and writes find it gone, and wait for step 6. Those that have
  *      been quicker may not have told of it: what they have changed would be an edge that nobody
- *      has queued, and be taken for one that has been collected. So they are waited for
+ *      has queued, and be taken for one that has been collected. So they are waited for, if some
+ *      item is edge-triggered: for others what is there is enough
  *   3. its items leave the epolls
  *   4. a kernel eventfd with the count takes its place under every number (dup3); what is
  *      in a pipe goes into the kernel's, whose numbers they are
@@ -1548,6 +1549,22 @@ static void moves_lend(struct spill *s)
 	}
 }
 
+/* The mutexes held: whether some item remembers that its event has been collected. */
+static bool any_edges(const struct spill *s)
+{
+	bool any = false;
+
+	plx_rcu_read_lock();
+	for (int i = 0; i < s->ntargets && !any; i++) {
+		struct plx_watch *w = plx_load_acq(&s->targets[i].f->watches);
+
+		for (; w && !any; w = plx_load_acq(&w->next))
+			any = plx_watch_is_item(w) && (plx_load(&w->events) & EPOLLET);
+	}
+	plx_rcu_read_unlock();
+	return any;
+}
+
 /* plx_table_lock held, signals kept away; the files have been collected in s. */
 static void spill_run(struct spill *s, enum plx_way_out why)
 {
@@ -1561,7 +1578,7 @@ static void spill_run(struct spill *s, enum plx_way_out why)
 		target_freeze(t);
 	PLX_DELAY(spill_frozen);
 	/* Partners: all who change the state of an object within an RCU section, and then tell. */
-	if (s->neps && (!__libc_single_threaded || plx_load(&plx_px_raw_threads)))
+	if ((!__libc_single_threaded || plx_load(&plx_px_raw_threads)) && any_edges(s))
 		plx_rcu_synchronize();
 	for (t = s->targets; t < end; t++)
 		number_items(t->f);
