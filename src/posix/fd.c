@@ -219,6 +219,7 @@ long plx_px_close_range(unsigned int first, unsigned int last, unsigned int flag
 	PLX_INSIDE();
 	unsigned int end = plx_table_end();
 	struct pollux_file *closed = NULL;
+	bool locked;
 	long r;
 
 	if (first > last || (flags & ~(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC)))
@@ -229,7 +230,10 @@ long plx_px_close_range(unsigned int first, unsigned int last, unsigned int flag
 		for (unsigned int fd = first; fd <= last && fd < end; fd++)
 			if (plx_fd_ours(fd) && !plx_fd_hidden(fd) && !leave_epoll(fd))
 				close_later(fd, &closed);
+	/* A spill has descriptors of its own meanwhile, at whatever numbers are free. */
+	locked = plx_table_enter();
 	r = close_kernel_range(first, last, flags);
+	plx_table_leave(locked);
 	while (closed) {
 		struct pollux_file *f = closed;
 

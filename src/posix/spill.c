@@ -558,6 +558,7 @@ static void make_kernel_objects(struct spill *s)
 		if (all)
 			fill_kernel_eventfd(t->k, e, t->count);
 	}
+	PLX_DELAY(spill_made);
 	replace_numbers(s);
 	PLX_DELAY(spill_numbers);
 	for (t = s->targets; t < end; t++) {
