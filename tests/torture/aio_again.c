@@ -168,7 +168,7 @@ static void submits(struct thread *t)
 		if (n > 0)
 			first = REQUESTS;
 		else
-			usleep(rnd(&p->r) % 64);
+			usleep(50 + rnd(&p->r) % 200);
 	}
 }
 
@@ -210,7 +210,8 @@ static void waits(struct thread *t)
 		if (n > 0)
 			atomic_add(&w->taken, (unsigned long)n);
 		else
-			sched_yield();
+			/* The kernel's end of a context is the work of its own threads, too. */
+			usleep((r >> 20) % 256);
 	}
 }
 
@@ -231,7 +232,7 @@ static void cancels(struct thread *t)
 		if (errno == EINPROGRESS)
 			atomic_add(&w->cancelled, 1);
 		else
-			usleep((r >> 16) % 64);
+			usleep(50 + (r >> 16) % 200);
 	}
 }
 
