@@ -324,6 +324,15 @@ static int efd_sleep(struct pollux_eventfd *e, uint32_t events,
 	return r;
 }
 
+static __attribute__((noinline)) int efd_blocking(struct pollux_eventfd *e, uint32_t events,
+						  int (*try)(struct pollux_eventfd *, uint64_t *),
+						  uint64_t *value)
+{
+	int r = try_told(e, try, value);
+
+	return r == -EAGAIN ? efd_sleep(e, events, try, value) : r;
+}
+
 static int try_write_at(struct pollux_eventfd *e, uint64_t *value)
 {
 	return efd_try_write(e, *value);
@@ -331,10 +340,12 @@ static int try_write_at(struct pollux_eventfd *e, uint64_t *value)
 
 int pollux_efd_read(struct pollux_eventfd *e, uint64_t *value, int block)
 {
-	int r = plx_unlikely(block) ? try_told(e, efd_try_read, value) : efd_try_read(e, value);
+	int r;
 
-	if (r == -EAGAIN && block)
-		r = efd_sleep(e, EPOLLIN | EPOLLHUP | EPOLLERR, efd_try_read, value);
+	if (plx_unlikely(block))
+		r = efd_blocking(e, EPOLLIN | EPOLLHUP | EPOLLERR, efd_try_read, value);
+	else
+		r = efd_try_read(e, value);
 	if (!r)
 		plx_tsan_after(e);
 	return r;
@@ -342,15 +353,12 @@ int pollux_efd_read(struct pollux_eventfd *e, uint64_t *value, int block)
 
 int pollux_efd_write(struct pollux_eventfd *e, uint64_t value, int block)
 {
-	int r;
-
 	if (plx_unlikely(value == UINT64_MAX))
 		return -EINVAL;
 	plx_tsan_before(e);
-	r = plx_unlikely(block) ? try_told(e, try_write_at, &value) : efd_try_write(e, value);
-	if (r == -EAGAIN && block)
-		r = efd_sleep(e, EPOLLOUT | EPOLLHUP | EPOLLERR, try_write_at, &value);
-	return r;
+	if (plx_unlikely(block))
+		return efd_blocking(e, EPOLLOUT | EPOLLHUP | EPOLLERR, try_write_at, &value);
+	return efd_try_write(e, value);
 }
 
 static int efd_signal(struct pollux_eventfd *e)
