@@ -29,6 +29,7 @@
  *   pollux_ep.recent       written by producers as they please, never followed
  *   pollux_ep.bell         atomic; see ready.c
  *   pollux_ep.collected_at atomic; when a ring was collected last
+ *   pollux_ep.rings, owed, heard  atomic; they only grow; see ready.c, 8
  *   pollux_ep.has_ready    written under ep.mtx, read by anybody: `ready` may hold something
  *   pollux_ep.ready, items, closed  ep.mtx
  *   pollux_ep.refs         atomic: one for the open file and all items together, one for
@@ -188,6 +189,10 @@ struct pollux_ep {
 	struct plx_yields yields;
 	int visit_depth;
 	uint64_t visit_gen;
+	/* Rings through a descriptor. */
+	uint64_t rings;
+	uint64_t owed;
+	uint64_t heard;
 	/* The layer above: freed with the epoll, by owner_free. */
 	void *owner;
 	void (*owner_free)(void *owner);
@@ -279,16 +284,29 @@ bool plx_ready_empty(struct pollux_ep *ep);
  * the one who is on the way already may have to do. A full barrier first is the caller's.
  */
 bool plx_ep_wake_one(struct pollux_ep *ep);
+/* Of the bell: rings since the last collection. */
+#define PLX_BELL_COUNTS 0xffffull
 /* The half of the bell that a host may sleep on. */
 static inline uint32_t *plx_bell_word(struct pollux_ep *ep)
 {
 	_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the low half comes first");
 	return (uint32_t *)&ep->bell;
 }
-/* A ring has arrived, or its sleeper is up anyway; a harvest must follow. */
-void plx_bell_collect(struct pollux_ep *ep);
-/* Whether somebody has rung since. */
-bool plx_bell_rung(struct pollux_ep *ep);
+/* A ring has arrived (taken: 1), or its sleeper is up anyway (0); a harvest must follow. */
+void plx_bell_collect(struct pollux_ep *ep, uint32_t taken);
+/* See ready.c, 8. Whether a ring may lie about that no sleeper will take. */
+static inline bool plx_bell_stray(struct pollux_ep *ep)
+{
+	return ((plx_load(&ep->bell) & PLX_BELL_COUNTS) ||
+		plx_unlikely(plx_load(&ep->owed) > plx_load(&ep->heard))) &&
+	       !plx_load(&ep->sleepers);
+}
+/* So many rings have come out of what the host rings with, or will never be made. */
+void plx_bell_heard(struct pollux_ep *ep, uint64_t n);
+/* One is about to be made that is not begun by plx_ep_wake_one. */
+void plx_bell_other(struct pollux_ep *ep);
+/* The host rings with something new, that nobody has rung with before. */
+void plx_bell_forget(struct pollux_ep *ep);
 
 /*
  * Around a spin of a waiter while others sleep: it counts as woken. came: it has found

@@ -7,6 +7,7 @@
  *   item_push        owner of QUEUED        RCU or ep.mtx   yes
  *   ep_help          any producer           RCU or ep.mtx   yes, wait-free
  *   ep_wake_one      anybody                valid ep        yes
+ *   bell_over        waiter, 256th ringer   valid ep        yes
  *   ep_stand_in/down waiter that spins      valid ep        yes
  *   ready_splice     consumer               ep.mtx          waits for nobody
  *   item_unmark      consumer               ep.mtx          yes
@@ -64,6 +65,23 @@
  *    unchanged has pushed before, so that look finds its push. Whoever stands in and does not
  *    get to run is like a ring whose sleeper does not: after a millisecond the epoll is not
  *    busy any more, and what yields may take is bounded besides (spin.c).
+ * 8. A ring that nobody takes. Some hosts ring by a write to a descriptor, which stays there until
+ *    somebody comes for it. A sleeper that leaves for another reason, an event of another kind, a
+ *    signal, a time-out, leaves rings behind: some have been written, some are still to be, and of
+ *    a producer that has only looked for sleepers not even the count is there. In the next wait
+ *    such a ring looks like an event. Nobody waits for a producer, so that wait has to know what
+ *    may be there. `rings` counts the rings begun up to the last collection, `heard` those that
+ *    were read from the descriptor, which counts them as well. Of the rings that a collection
+ *    finds at most one has reached its caller. If there are more, or if older ones were still
+ *    owed, so that what has reached it may be one of these, `owed` becomes what `rings` is. Each
+ *    ring that has neither been taken nor read is thus within `owed` while that is more than
+ *    `heard`, or within the counts of the bell, which mean nothing else while nobody sleeps. Then a
+ *    wait reads the descriptor before it asks: if this thread is the only one that waits, no ring
+ *    that was written before the wait began is left (tests/model/hush.pml). Who sleeps is woken by
+ *    what is written, and takes it: it is not read before his eyes, since another would have to be
+ *    rung for in his place, out of turn. With several threads a collection that is not finished yet
+ *    may hide one. A read may also find that all has been taken. A producer that is stopped before
+ *    its write costs each wait a read in vain until it goes on.
  */
 #include "epoll/engine.h"
 
@@ -73,7 +91,7 @@
 #define BELL_BEGUN_ONE 0x1ull
 #define BELL_DONE 0xff00ull
 #define BELL_DONE_ONE 0x100ull
-#define BELL_COUNTS (BELL_BEGUN | BELL_DONE)
+#define BELL_COUNTS PLX_BELL_COUNTS
 #define BELL_COLLECTION 0x10000ull
 #define BELL_BUSY_NS 1000000
 
@@ -292,6 +310,23 @@ static bool bell_busy(struct pollux_ep *ep)
 	return ep->host->now(ep->host_arg) - plx_load(&ep->collected_at) < BELL_BUSY_NS;
 }
 
+/* n rings have been begun that no collection will find any more; owed: some may not be taken. */
+static void bell_over(struct pollux_ep *ep, uint32_t n, bool owed)
+{
+	uint64_t rings, old;
+
+	/* Who sleeps on the word itself meets no ring that comes late. */
+	if (!n || ep->host->park)
+		return;
+	rings = plx_xadd(&ep->rings, n) + n;
+	old = plx_load(&ep->owed);
+	/* What has been taken may be one of those that are owed, in the place of one of these. */
+	if (!owed && plx_likely(old <= plx_load(&ep->heard)))
+		return;
+	while (old < rings && !plx_cas(&ep->owed, &old, rings))
+		;
+}
+
 /* A ring that another thread has collected already counts for nothing. */
 static void bell_complete(struct pollux_ep *ep, uint64_t rung)
 {
@@ -309,6 +344,7 @@ bool plx_ep_wake_one(struct pollux_ep *ep)
 
 	if (plx_likely(!sleepers) || PLX_INJECTED(lost_wake))
 		return false;
+	PLX_DELAY(bell_before_begun);
 	bell = plx_load(&ep->bell);
 	do {
 		uint64_t done = (bell & BELL_DONE) / BELL_DONE_ONE;
@@ -319,6 +355,8 @@ bool plx_ep_wake_one(struct pollux_ep *ep)
 			return true;
 		rung = (bell & BELL_BEGUN) == BELL_BEGUN ? bell : bell + BELL_BEGUN_ONE;
 	} while (rung != bell && !plx_cas(&ep->bell, &bell, rung));
+	if (plx_unlikely(rung == bell))
+		bell_over(ep, 1, true);
 	PLX_DELAY(bell_before_unpark);
 	plx_spin_note_waker(&ep->waker_cpu);
 	ep->host->unpark_one(ep->host_arg, plx_bell_word(ep));
@@ -327,26 +365,41 @@ bool plx_ep_wake_one(struct pollux_ep *ep)
 	return true;
 }
 
-static bool bell_clear(struct pollux_ep *ep)
+/* taken: so many rings have reached the caller. */
+static bool bell_clear(struct pollux_ep *ep, uint32_t taken)
 {
 	uint64_t bell = plx_load(&ep->bell);
+	uint32_t begun;
 
 	do {
 		if (!(bell & BELL_COUNTS))
 			return false;
 	} while (!plx_cas(&ep->bell, &bell, (bell & ~BELL_COUNTS) + BELL_COLLECTION));
+	begun = bell & BELL_BEGUN;
+	bell_over(ep, begun, begun > taken);
 	return true;
 }
 
-void plx_bell_collect(struct pollux_ep *ep)
+void plx_bell_collect(struct pollux_ep *ep, uint32_t taken)
 {
-	if (bell_clear(ep))
+	if (bell_clear(ep, taken))
 		plx_store(&ep->collected_at, ep->host->now(ep->host_arg));
 }
 
-bool plx_bell_rung(struct pollux_ep *ep)
+void plx_bell_heard(struct pollux_ep *ep, uint64_t n)
 {
-	return plx_load(&ep->bell) & BELL_COUNTS;
+	plx_xadd(&ep->heard, n);
+}
+
+void plx_bell_other(struct pollux_ep *ep)
+{
+	bell_over(ep, 1, true);
+}
+
+void plx_bell_forget(struct pollux_ep *ep)
+{
+	plx_bell_collect(ep, 0);
+	plx_store(&ep->heard, plx_load(&ep->rings));
 }
 
 void plx_ep_stand_in(struct pollux_ep *ep)
@@ -361,6 +414,6 @@ void plx_ep_stand_down(struct pollux_ep *ep, bool came)
 {
 	plx_xadd(&ep->sleepers, (uint32_t)-1);
 	PLX_DELAY(stand_before_clear);
-	if (bell_clear(ep) && came)
+	if (bell_clear(ep, 0) && came)
 		plx_store(&ep->collected_at, ep->host->now(ep->host_arg));
 }

@@ -28,7 +28,7 @@ bool plx_ep_announce(struct pollux_ep *ep)
 void plx_ep_retract(struct pollux_ep *ep)
 {
 	plx_xadd(&ep->sleepers, (uint32_t)-1);
-	plx_bell_collect(ep);
+	plx_bell_collect(ep, 0);
 }
 
 static bool ep_has_work(void *arg)

@@ -19,6 +19,7 @@ static void front_unpark(void *host, uint32_t *bell)
 {
 	struct plx_front *fr = host;
 	uint64_t one = 1;
+	bool rung = false;
 	int fd;
 
 	(void)bell;
@@ -28,9 +29,12 @@ static void front_unpark(void *host, uint32_t *bell)
 	if (fd >= 0) {
 		plx_stat(PLX_STAT_RINGS);
 		plx_stat(PLX_STAT_MADE);
-		plx_sys3(SYS_write, fd, &one, sizeof(one));
+		rung = plx_sys3(SYS_write, fd, &one, sizeof(one)) == sizeof(one);
 	}
 	plx_rcu_read_unlock();
+	/* The sum is right (ready.c, 8). */
+	if (plx_unlikely(!rung))
+		plx_bell_heard(fr->ep, 1);
 }
 
 static int64_t front_now(void *host)
@@ -207,6 +211,17 @@ out:
 	return r < 0 ? (int)r : 0;
 }
 
+/* What has been rung and not been read so far. */
+static bool doorbell_read(struct plx_front *fr, int fd)
+{
+	uint64_t rings;
+
+	if (plx_sys3(SYS_read, fd, &rings, sizeof(rings)) != sizeof(rings))
+		return false;
+	plx_bell_heard(fr->ep, rings);
+	return true;
+}
+
 int plx_front_bell(struct plx_front *fr, int epfd)
 {
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
@@ -215,14 +230,12 @@ int plx_front_bell(struct plx_front *fr, int epfd)
 	plx_lock(&fr->lock, PLX_RANK_FRONT);
 	plx_hidden_lock();
 	if (fr->doorbell < 0) {
-		plx_bell_collect(fr->ep);
+		plx_bell_forget(fr->ep);
 		r = doorbell_make(fr, epfd);
 	} else if (fr->kfd >= 0) {
-		uint64_t rings;
-
 		/* Those of old have been heard, or their sleepers are rung for again. */
-		plx_sys3(SYS_read, fr->doorbell, &rings, sizeof(rings));
-		plx_bell_collect(fr->ep);
+		doorbell_read(fr, fr->doorbell);
+		plx_bell_collect(fr->ep, 0);
 		ev.data.u64 = fr->marker;
 		r = plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_ADD, fr->doorbell, &ev);
 	}
@@ -254,17 +267,16 @@ bool plx_front_keep(struct plx_front *fr, int epfd)
 
 bool plx_front_hush(struct plx_front *fr)
 {
-	uint64_t rings;
 	bool rung;
 
 	if (!plx_load_acq(&fr->inproc))
 		return false;
 	/* Until the end of the section the number means what is meant. */
 	plx_rcu_read_lock();
-	rung = plx_sys3(SYS_read, plx_load(&fr->doorbell), &rings, sizeof(rings)) == sizeof(rings);
+	rung = doorbell_read(fr, plx_load(&fr->doorbell));
 	plx_rcu_read_unlock();
 	if (rung)
-		plx_bell_collect(fr->ep);
+		plx_bell_collect(fr->ep, 0);
 	return rung;
 }
 

@@ -174,7 +174,9 @@ bool plx_timer_escape(int fd);
 void plx_timer_close(struct pollux_file *f);
 /*
  * epoll.c: takes what rings have been made out of the doorbell, as if its event had been
- * collected: false if there were none. It is no more on the kernel's ready list.
+ * collected: false if there were none. A look of the kernel at its ready list drops it then. Until
+ * that has come by it keeps its place, where another ring finds it; one that comes later stands
+ * behind whatever was there before.
  */
 bool plx_front_hush(struct plx_front *fr);
 /* epoll.c: a duplicate of the epoll for as long as it lives; false if there is none. */

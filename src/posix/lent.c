@@ -740,8 +740,10 @@ static void commit(struct back *b)
 		plx_store_rel(&front->fr->spilled, 0);
 		plx_mb();
 		/* Who announces himself later sees `spilled` (wait_lent). */
-		if (front->bell && plx_load(&front->fr->ep->sleepers))
+		if (front->bell && plx_load(&front->fr->ep->sleepers)) {
+			plx_bell_other(front->fr->ep);
 			front->fr->ep->host->unpark_one(front->fr, plx_bell_word(front->fr->ep));
+		}
 	}
 	plx_store(&plx_lent.on, 0);
 	b->w->back = true;

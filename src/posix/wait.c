@@ -353,7 +353,7 @@ static int filter_events(struct waiter *w, struct epoll_event *ev, int n, bool w
 		return n;
 	for (int i = 0; i < n; i++) {
 		if (bell && ev[i].data.u64 == marker && ev[i].events == EPOLLIN) {
-			plx_bell_collect(fr->ep);
+			plx_bell_collect(fr->ep, 1);
 		} else if (timers && ev[i].events == EPOLLIN &&
 			   plx_timer_marked(fr, ev[i].data.u64)) {
 			w->swallowed = true;
@@ -434,6 +434,10 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 		room = writable_events(user, room < PROBED ? room : PROBED);
 		plx_timers_leave(w->fr);
 	}
+	/* What would take a slot of this wait, and nobody else will take. */
+	if (!block && plx_unlikely(plx_bell_stray(w->fr->ep)) && plx_load(&w->fr->nkernel) &&
+	    plx_front_live(w->fr))
+		taken = plx_front_hush(w->fr);
 	if (plx_likely(room))
 		buf = bounce_get(stack, &room);
 	else
@@ -533,7 +537,7 @@ static bool sleeps_at_once(struct waiter *w)
 	uint32_t direct = plx_load(&w->fr->direct);
 	enum plx_spin_how how;
 
-	if (!plx_load(&w->fr->nkernel) || plx_timers_unseen(w->fr))
+	if (!plx_load(&w->fr->nkernel) || plx_timers_unseen(w->fr) || plx_bell_stray(ep))
 		return false;
 	if (__libc_single_threaded)
 		return true;
@@ -596,18 +600,6 @@ static void waiter_retract(struct waiter *w)
 	plx_ep_retract(w->fr->ep);
 }
 
-/*
- * A sleep that was left by a signal, or had no room for more, may leave the doorbell's event on the
- * kernel's list: there it would take the slot of another in a wait with room for few. Who else
- * sleeps takes it. To be followed by pass_ring_on, as if the event had been collected. The model is
- * tests/model/hush.pml.
- */
-static __attribute__((noinline)) void take_ring_along(struct waiter *w)
-{
-	if (plx_load(&w->fr->ep->sleepers) <= 1 && plx_bell_rung(w->fr->ep))
-		plx_front_hush(w->fr);
-}
-
 /* Leaves without a harvest: a ring that was meant for this thread goes on to another. */
 static void waiter_leave(struct waiter *w)
 {
@@ -667,10 +659,8 @@ static void note_drop(void)
 	/* It may have had the event of one in its hand: before others think that nobody has. */
 	plx_timers_true(left.fr);
 	PLX_DELAY(wait_dropped);
-	if (note.announced) {
-		take_ring_along(&left);
+	if (note.announced)
 		waiter_leave(&left);
-	}
 	if (note.counted)
 		plx_xadd(&left.fr->twaiters, (uint32_t)-1);
 	plx_ghost_gone(left.fr);
@@ -700,8 +690,6 @@ static void waiter_done(void *p)
 	if (w->asleep && w->sleep->kernel.over) {
 		/* By a handler, which has nothing in its hand. */
 		sleep_end(w);
-		if (w->announced)
-			take_ring_along(w);
 	} else if (w->asleep) {
 		plx_ghost_gone(w->fr);
 		sleep_end(w);
@@ -766,8 +754,6 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 		 * The kernel looks for events before it looks for signals, so with
 		 * EINTR there was nothing; what the handler made stays (EP-SIG-08).
 		 */
-		if (plx_unlikely(n == w->max || n == -EINTR))
-			take_ring_along(w);
 		if (n < 0) {
 			waiter_leave(w);
 			return n;

@@ -1,33 +1,39 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A ring that is taken out of the doorbell by who does not collect its event is not lost to others.
+ * A ring that is taken out of the doorbell by who does not collect its event is not lost to others,
+ * and one that nobody takes costs no later wait a slot.
  *
- * Mirrors: src/posix/epoll.c plx_front_hush, front_unpark; src/posix/wait.c take_ring_along,
- * waiter_leave, pass_ring_on, wait_mixed, collect_kernel where the program's buffer is bad, and its
- * looks without a sleep; src/epoll/ready.c plx_ep_wake_one, bell_complete, plx_bell_collect. What is
+ * Mirrors: src/posix/epoll.c plx_front_hush, front_unpark; src/posix/wait.c waiter_leave,
+ * pass_ring_on, wait_mixed, sleeps_at_once, note_drop, collect_kernel where the program's buffer is
+ * bad, and its looks without a sleep; src/epoll/ready.c plx_ep_wake_one, bell_complete,
+ * plx_bell_collect, bell_over, plx_bell_stray. What is
  * told there of no_lost_wake.pml with -DKERNEL holds here, too; that one has the time-outs and the
  * spins, and the memory: all words here are changed by locked steps.
  *
  * Checked:
  *  - when nothing can move any more, no consumer sleeps while the list holds an item whose producer
  *    has returned. Producer 0 may stop for ever at any step of its wake;
- *  - a sleeper that leaves, full or by a signal, with nobody else asleep, leaves no event of the
- *    doorbell behind that was there when it began to, and that the bell tells of (-DONE: one consumer).
+ *  - if a wait finds the doorbell's event, a ring has been written since it began: what was written
+ *    before takes no slot of it (-DONE: one consumer). With two what the accounts say is left open:
+ *    any wait may take rings out before it looks.
  *
  * The doorbell: `count` says that its eventfd has a count, which only a hush takes; `door`, that it
  * is on the kernel's ready list. A look that comes by takes it off, and finds an event if there is a
  * count. A fault leaves all as it is, and the kernel wakes another sleeper, as it does whenever it
  * leaves something. A bad buffer (there are FAULTS) is one where not even one event can be stored.
  *
- * It is searched in parts: signals, faults, or other events of the kernel (-DOTHER), where nobody
- * stops (-DNO_STOP).
+ * It is searched in parts: signals, sleeps that are left by a jump, perhaps with something in hand
+ * (JUMPS), faults, or other events of the kernel (-DOTHER), where nobody stops (-DNO_STOP).
  *
  * Broken variants: NO_COLLECT (a hush leaves the bell's counts), COLLECT_FIRST (it clears them before
- * it takes the ring), HUSH_LATE (a leaver takes the ring after it has looked whom to ring for),
- * NO_LEAVE (it takes the ring, and rings for nobody), FULL_NO_PASS (so does one that has no room
- * left), NO_AGAIN (a sleeper that has taken it returns without another look), NO_ALONG (-DONE: the
- * step is left out). NO_TAKEN (a look without a sleep that has taken it rings for nobody) breaks
- * nothing here: the harvest after it does.
+ * it takes the ring), HUSH_LATE (a waiter takes the ring after it has announced itself and looked),
+ * NO_LEAVE (who leaves with a ring in hand rings for nobody), NO_AGAIN (a sleeper that has taken it
+ * returns without another look); with -DONE: NO_OWED (of the rings that a collection finds, those
+ * that have not reached its caller are forgotten), NO_DOUBT (what has reached it is taken for the
+ * one that it finds), HEARD_ALL (a read is taken for one of all that is owed), NO_COUNTS (what was
+ * begun after the leave is not looked for), NO_LOOK (a wait may sleep at once with rings about).
+ * NO_TAKEN (a look without a sleep that has taken it rings for nobody) breaks nothing here: the
+ * harvest after it does.
  */
 
 #ifndef WAITS
@@ -39,14 +45,23 @@
 #ifndef SIGNALS
 #define SIGNALS 0
 #endif
+#ifndef JUMPS
+#define JUMPS 0
+#endif
 
 bit item[2], due[2];
 bit announced[2], asleep[2];
 byte begun, done, collections;
-bit door, count, kernel_event;
-byte signals = SIGNALS, faults = FAULTS;
-/* Ghosts: producers in their wake; rings. */
-byte in_wake, rings;
+bit door, kernel_event;
+byte count;
+byte signals = SIGNALS, faults = FAULTS, jumps = JUMPS;
+#ifdef ONE
+/* rings - heard; owed - heard, or 0 if it is less. */
+short unheard;
+byte owed;
+/* Ghost: writes to the doorbell so far. */
+byte rings;
+#endif
 
 #define list_empty (!item[0] && !item[1])
 #define there (door || kernel_event)
@@ -82,7 +97,16 @@ inline wake_one()
 		if
 		:: s ->
 			MAY_STOP;
-			atomic { count = 1; door = 1; rings++; wake_sleeper() }
+			atomic {
+#ifdef ONE
+				count++;
+				rings++;
+#else
+				count = 1;
+#endif
+				door = 1;
+				wake_sleeper()
+			}
 			MAY_STOP;
 			atomic {
 				if
@@ -102,9 +126,9 @@ proctype producer(bit me; bool can_stop)
 {
 	byte s, c;
 
-	atomic { item[me] = 1; in_wake++ }
+	item[me] = 1;
 	wake_one();
-	atomic { due[me] = item[me]; in_wake-- }
+	due[me] = item[me];
 out:
 	skip
 }
@@ -129,58 +153,104 @@ inline harvest()
 	ring_on()
 }
 
-inline collect()
+/* In two steps: the counts go, and then it is known how many rings they were. */
+inline collect(taken)
 {
 	atomic {
+		b = begun;
 		if
 		:: begun || done -> begun = 0; done = 0; collections++
 		:: else
 		fi
-	}
+	};
+#ifdef ONE
+	atomic {
+		unheard = unheard + b;
+		if
+#ifndef BROKEN_NO_OWED
+		:: b > taken && unheard > owed -> owed = unheard
+#endif
+#ifndef BROKEN_NO_DOUBT
+		:: b && b <= taken && owed && unheard > owed -> owed = unheard
+#endif
+		:: else
+		fi;
+	};
+#endif
+	b = 0
 }
 
 inline retract()
 {
 	announced[me] = 0;
-	collect()
+	collect(0)
 }
 
 /* took: there was a ring. */
 inline hush()
 {
 #ifdef BROKEN_COLLECT_FIRST
-	collect();
+	collect(0);
 #endif
-	d_step { took = count; count = 0 };
+	d_step { c = count; took = c > 0; count = 0 };
+#ifdef ONE
+	atomic {
+#ifdef BROKEN_HEARD_ALL
+		if
+		:: took -> unheard = 0; owed = 0
+		:: else
+		fi;
+#else
+		unheard = unheard - c;
+		owed = (owed > c -> owed - c : 0);
+#endif
+	}
+#endif
+	c = 0;
 #if !defined(BROKEN_NO_COLLECT) && !defined(BROKEN_COLLECT_FIRST)
 	if
-	:: took -> collect()
+	:: took -> collect(0)
 	:: else
 	fi
 #endif
 }
 
-inline take_ring_along()
-{
-#ifndef BROKEN_NO_ALONG
-	atomic { s = announced[0] + announced[1] };
-	if
-	:: s <= 1 && (begun || done) -> hush(); took = 0
-	:: else
-	fi;
-	s = 0
+/* What the accounts say; with more consumers than one they may say anything. */
+#ifdef ONE
+#ifdef BROKEN_NO_COUNTS
+#define stray (!announced[0] && owed > 0)
 #else
-	skip
+#define stray (!announced[0] && (owed > 0 || begun || done))
 #endif
+#define no_stray !(stray)
+#else
+#define stray true
+#define no_stray true
+#endif
+
+/* taken: a ring that others may need. */
+inline hush_strays()
+{
+	if
+	:: stray -> hush(); taken = taken || took; took = 0
+	:: no_stray
+	fi
 }
+
+/* The slot of what it had to know of, and has left, is another's. */
+#ifdef ONE
+#define CHECK_SLOT assert(!rung || was != rings)
+#else
+#define CHECK_SLOT skip
+#endif
 
 /* In one step: any part of what the kernel has. */
 inline take_kernel()
 {
 	if
-	:: door -> door = 0; rung = count
+	:: door -> door = 0; rung = count > 0
 	:: kernel_event -> kernel_event = 0; kept = 1
-	:: door && kernel_event -> door = 0; kernel_event = 0; rung = count; kept = 1
+	:: door && kernel_event -> door = 0; kernel_event = 0; rung = count > 0; kept = 1
 	fi;
 	if
 	:: there -> wake_sleeper()
@@ -210,6 +280,29 @@ inline waiter_leave()
 #endif
 }
 
+/* Of a wait, without a sleep. */
+inline look()
+{
+	hush_strays();
+	atomic {
+		if
+		:: there -> take_kernel(); CHECK_SLOT
+		:: else
+		fi
+	};
+	if
+	:: rung -> rung = 0; collect(1); taken = 1
+	:: else
+	fi;
+#ifndef BROKEN_NO_TAKEN
+	if
+	:: taken -> ring_on()
+	:: else
+	fi;
+#endif
+	taken = 0
+}
+
 #ifdef OTHER
 active proctype other_descriptor()
 {
@@ -223,11 +316,14 @@ endo:	if
 proctype consumer(bit me)
 {
 	byte n = (me == 0 -> WAITS : 1);
-	byte s, c, was;
-	bit got, rung, kept, took, taken, fault, bad, calm;
+	byte s, c, b, was;
+	bit got, rung, kept, took, taken, fault, bad;
 	bool can_stop = 0;
 
 wait:
+#ifdef ONE
+	was = rings;
+#endif
 	if
 	:: atomic { faults > 0 -> faults--; bad = 1 }
 	:: true
@@ -235,6 +331,7 @@ wait:
 again:
 	if
 	:: bad ->
+		hush_strays();
 		do
 		:: atomic { fault_kernel() };
 			if
@@ -266,13 +363,15 @@ again:
 		:: else
 		fi
 	:: else ->
+		/* Without the look if it sleeps at once. */
 		if
-		:: atomic { there -> take_kernel() };
-			if
-			:: rung -> rung = 0; collect(); ring_on()
-			:: else
-			fi
+		:: true ->
+			look()
+#ifdef BROKEN_NO_LOOK
 		:: true
+#else
+		:: no_stray
+#endif
 		fi;
 		if
 		:: true -> harvest()
@@ -281,11 +380,7 @@ again:
 		atomic { got = got || kept; kept = 0 };
 		/* Our side may have gone first. */
 		if
-		:: atomic { got && there -> take_kernel(); kept = 0 };
-			if
-			:: rung -> rung = 0; collect(); ring_on()
-			:: else
-			fi
+		:: got -> look(); kept = 0
 		:: true
 		fi;
 		if
@@ -298,6 +393,10 @@ again:
 	:: !list_empty -> retract(); goto again
 	:: else
 	fi;
+#ifdef BROKEN_HUSH_LATE
+	hush();
+	took = 0;
+#endif
 park:
 	atomic {
 		if
@@ -309,6 +408,7 @@ park:
 			fi
 		:: there && !bad ->
 			take_kernel();
+			CHECK_SLOT;
 			if
 			:: rung || kept -> goto up
 			:: else -> goto park
@@ -346,17 +446,14 @@ up:
 	:: kept && !rung ->
 		/* It has no room for more. */
 		kept = 0;
-		atomic { calm = (in_wake == 0 && (begun || done)); was = rings };
-		take_ring_along();
 		retract();
-#ifndef BROKEN_FULL_NO_PASS
 		ring_on();
-#endif
-		goto left
-	:: else
+		goto returned
+	:: atomic { jumps > 0 -> jumps--; rung = 0; kept = 0; goto interrupted }
+	:: rung || !kept
 	fi;
 	if
-	:: rung -> rung = 0; collect()
+	:: rung -> rung = 0; collect(1)
 	:: else
 	fi;
 	retract();
@@ -367,23 +464,9 @@ up:
 	fi;
 
 interrupted:
-	atomic { calm = (in_wake == 0 && (begun || done)); was = rings };
-#ifndef BROKEN_HUSH_LATE
-	take_ring_along();
-#endif
 	waiter_leave();
-#ifdef BROKEN_HUSH_LATE
-	take_ring_along();
-#endif
-left:
-#ifdef ONE
-	atomic {
-		assert(!calm || was != rings || !(door && count))
-	};
-#endif
-	was = 0;
 returned:
-	atomic { got = 0; bad = 0; calm = 0; n-- };
+	atomic { got = 0; bad = 0; n-- };
 	if
 	:: n > 0 -> goto wait
 	:: else

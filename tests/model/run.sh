@@ -98,14 +98,19 @@ bell_moved_late broken bell -DBROKEN_MOVED_LATE
 hush_signal long hush -DSIGNALS=1
 hush_fault long hush -DFAULTS=1
 hush_full long hush -DOTHER -DNO_STOP
-hush_one ok hush -DONE -DOTHER -DSIGNALS=1 -DFAULTS=1 -DWAITS=2
+hush_jump long hush -DJUMPS=1
+hush_one ok hush -DONE -DOTHER -DSIGNALS=1 -DFAULTS=1 -DJUMPS=1 -DWAITS=2
+hush_one_again ok hush -DONE -DOTHER -DSIGNALS=1 -DWAITS=3
 hush_no_collect broken hush -DFAULTS=1 -DBROKEN_NO_COLLECT
 hush_collect_first broken hush -DFAULTS=1 -DBROKEN_COLLECT_FIRST
-hush_late broken hush -DFAULTS=1 -DSIGNALS=1 -DNO_STOP -DBROKEN_HUSH_LATE
-hush_no_leave broken hush -DSIGNALS=1 -DBROKEN_NO_LEAVE
-hush_full_no_pass broken hush -DOTHER -DBROKEN_FULL_NO_PASS
+hush_late broken hush -DNO_STOP -DBROKEN_HUSH_LATE
+hush_no_leave broken hush -DJUMPS=1 -DBROKEN_NO_LEAVE
 hush_no_again broken hush -DFAULTS=1 -DBROKEN_NO_AGAIN
-hush_no_along broken hush -DONE -DSIGNALS=1 -DBROKEN_NO_ALONG
+hush_no_owed broken hush -DONE -DOTHER -DWAITS=2 -DBROKEN_NO_OWED
+hush_no_doubt broken hush -DONE -DOTHER -DWAITS=3 -DBROKEN_NO_DOUBT
+hush_heard_all broken hush -DONE -DOTHER -DWAITS=3 -DBROKEN_HEARD_ALL
+hush_no_counts broken hush -DONE -DOTHER -DWAITS=2 -DBROKEN_NO_COUNTS
+hush_no_look broken hush -DONE -DOTHER -DWAITS=2 -DBROKEN_NO_LOOK
 twice ok twice
 twice_no_moving broken twice -DBROKEN_NO_MOVING
 twice_no_gen broken twice -DBROKEN_NO_GEN
