@@ -27,7 +27,7 @@
 /* Half the kernel's bound on the bytes of a ring, in events (AIO-SETUP-02). */
 #define MAX_EVENTS 0x800000u
 
-enum plx_aio_limit plx_aio_limit = PLX_AIO_UNLIMITED;
+PLX_START_PAGE enum plx_aio_limit plx_aio_limit = PLX_AIO_UNLIMITED;
 
 #if PLX_TSAN
 char plx_aio_address_token;

@@ -27,13 +27,13 @@
  */
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 
 #include "aio/ring.h"
 #include "base/clock.h"
 #include "base/delay.h"
 #include "base/inside.h"
+#include "base/key.h"
 #include "base/mem.h"
 #include "base/sys.h"
 #include "posix/posix.h"
@@ -57,8 +57,7 @@ struct plx_aio_waiter {
 
 /* The innermost wait of this thread, and memory for the next. */
 static __thread struct plx_aio_waiter *note, *spare;
-static PLX_START_PAGE pthread_key_t wait_key;
-static PLX_START_PAGE pthread_once_t wait_once = PTHREAD_ONCE_INIT;
+static PLX_START_PAGE struct plx_key wait_key;
 
 /* What the kernel's sixth argument points to. */
 struct sigarg {
@@ -163,14 +162,9 @@ static void thread_exit(void *p)
 	spare = NULL;
 }
 
-static void wait_init(void)
+PLX_START_CODE void plx_aio_wait_init(void)
 {
-	pthread_key_create(&wait_key, thread_exit);
-}
-
-void plx_aio_wait_init(void)
-{
-	pthread_once(&wait_once, wait_init);
+	(void)plx_key(&wait_key, thread_exit);
 }
 
 static void thread_begin(void)
@@ -179,8 +173,7 @@ static void thread_begin(void)
 
 	if (plx_likely(begun))
 		return;
-	plx_aio_wait_init();
-	begun = pthread_setspecific(wait_key, &note) == 0;
+	begun = pthread_setspecific(plx_key(&wait_key, thread_exit), &note) == 0;
 }
 
 /* The caller's own call inside k is the waiter's from here to the end. NULL without memory. */

@@ -77,6 +77,8 @@ typedef uint32_t plx_lock_t;
 #define PLX_START_PAGE __attribute__((section("plx_start_page")))
 /* What each child of a fork runs, in one place: it has none of the code mapped yet. */
 #define PLX_CHILD_CODE __attribute__((section(".text.hot.plx_child")))
+/* What each start of a program runs, for the same reason: code is mapped by 16 pages at a time. */
+#define PLX_START_CODE __attribute__((section(".text.startup.plx")))
 /* Large tables, of which little is written: they are put behind all that is small (meson.build). */
 #define PLX_LARGE __attribute__((section(".bss.plx_large")))
 

@@ -7,6 +7,7 @@
 #include "base/bug.h"
 #include "base/clock.h"
 #include "base/inside.h"
+#include "base/key.h"
 #include "base/lock.h"
 #include "base/mem.h"
 #include "base/slab.h"
@@ -80,8 +81,7 @@ static __thread struct {
 	int64_t flushed_at;
 } mine = {.enough = 4};
 
-static PLX_START_PAGE pthread_key_t retire_key;
-static PLX_START_PAGE pthread_once_t retire_once = PTHREAD_ONCE_INIT;
+static PLX_START_PAGE struct plx_key retire_key;
 
 /* Batches of threads that ended, under orphan_lock. */
 static plx_lock_t orphan_lock;
@@ -121,15 +121,9 @@ static void retire_thread_exit(void *p)
 		plx_retire_flush();
 }
 
-static void retire_init(void)
+PLX_START_CODE void plx_retire_init(void)
 {
-	PLX_INVARIANT(pthread_key_create(&retire_key, retire_thread_exit) == 0,
-		      "a thread key for retire batches can be had");
-}
-
-void plx_retire_init(void)
-{
-	pthread_once(&retire_once, retire_init);
+	(void)plx_key(&retire_key, retire_thread_exit);
 }
 
 void plx_mb_heavy(void)
@@ -193,8 +187,7 @@ static struct retire_batch *retire_batch_new(void)
 	struct retire_batch *b;
 
 	if (plx_unlikely(!mine.keyed)) {
-		plx_retire_init();
-		if (pthread_setspecific(retire_key, &mine))
+		if (pthread_setspecific(plx_key(&retire_key, retire_thread_exit), &mine))
 			return NULL;
 		mine.keyed = true;
 	}

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/slab.h"
 
-#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "base/inside.h"
 #include "base/lock.h"
 #include "base/atomic.h"
+#include "base/key.h"
 #include "base/mem.h"
 #include "base/sanitizer.h"
 #include "base/sys.h"
@@ -31,7 +31,7 @@ void plx_slab_free(void *p)
 	plx_free(p);
 }
 
-void plx_slab_init(void)
+PLX_START_CODE void plx_slab_init(void)
 {
 }
 
@@ -70,7 +70,7 @@ struct free_object {
 /* depot_lock: what no thread keeps, and memory that was never used. */
 static PLX_FORK_PAGE plx_lock_t depot_lock;
 static struct free_object *depot;
-static PLX_LARGE char first_chunk[FIRST_CHUNK] __attribute__((aligned(4096)));
+static PLX_LARGE char first_chunk[FIRST_CHUNK] __attribute__((aligned(64)));
 static char *fresh, *fresh_end;
 
 /*
@@ -84,8 +84,7 @@ static __thread struct {
 	uint32_t n;
 	bool started;
 } cache = {.n = PACK};
-static PLX_START_PAGE pthread_key_t cache_key;
-static PLX_START_PAGE pthread_once_t cache_once = PTHREAD_ONCE_INIT;
+static PLX_START_PAGE struct plx_key cache_key;
 
 static void depot_put(struct free_object *first, uint32_t n)
 {
@@ -110,14 +109,9 @@ static void cache_exit(void *p)
 	cache.started = false;
 }
 
-static void cache_init(void)
+PLX_START_CODE void plx_slab_init(void)
 {
-	pthread_key_create(&cache_key, cache_exit);
-}
-
-void plx_slab_init(void)
-{
-	pthread_once(&cache_once, cache_init);
+	(void)plx_key(&cache_key, cache_exit);
 }
 
 /* From now on the end of the thread gives back what it keeps. */
@@ -125,8 +119,7 @@ static bool cache_start(void)
 {
 	if (plx_likely(cache.started))
 		return true;
-	plx_slab_init();
-	if (pthread_setspecific(cache_key, &cache))
+	if (pthread_setspecific(plx_key(&cache_key, cache_exit), &cache))
 		return false;
 	cache.n = 0;
 	cache.started = true;

@@ -29,7 +29,7 @@
  */
 #include "epoll/engine.h"
 
-#include <pthread.h>
+#include "base/key.h"
 
 #define CREDIT 64
 
@@ -50,8 +50,7 @@ static long max_watches = UNKNOWN;
 static long charged __attribute__((aligned(64)));
 
 static __thread struct credit *mine;
-static PLX_START_PAGE pthread_key_t credit_key;
-static PLX_START_PAGE pthread_once_t credit_once = PTHREAD_ONCE_INIT;
+static PLX_START_PAGE struct plx_key credit_key;
 
 /* What it holds stays in it, for the next thread. */
 static void credit_exit(void *p)
@@ -62,15 +61,9 @@ static void credit_exit(void *p)
 	plx_store_rel(&c->taken, 0);
 }
 
-static void credit_init(void)
+PLX_START_CODE void plx_watches_init(void)
 {
-	PLX_INVARIANT(pthread_key_create(&credit_key, credit_exit) == 0,
-		      "a thread key for the count of watches can be had");
-}
-
-void plx_watches_init(void)
-{
-	pthread_once(&credit_once, credit_init);
+	(void)plx_key(&credit_key, credit_exit);
 }
 
 /* NULL without memory: such a thread charges each watch for itself. */
@@ -78,7 +71,6 @@ static struct credit *credit_new(void)
 {
 	struct credit *c;
 
-	plx_watches_init();
 	plx_lock(&credits_lock, PLX_RANK_WATCHES);
 	for (c = credits; c; c = c->next)
 		if (!plx_load_acq(&c->taken))
@@ -92,7 +84,7 @@ static struct credit *credit_new(void)
 			credits = c;
 		}
 	}
-	if (c && pthread_setspecific(credit_key, c)) {
+	if (c && pthread_setspecific(plx_key(&credit_key, credit_exit), c)) {
 		plx_store(&c->taken, 0);
 		c = NULL;
 	} else if (c) {

@@ -11,6 +11,7 @@
 #include "base/lock.h"
 #include "base/rcu.h"
 #include "base/sanitizer.h"
+#include "base/setting.h"
 #include "base/slab.h"
 #include "base/spin.h"
 #include "base/sys.h"
@@ -39,7 +40,7 @@ static const struct {
 	{"forked", PLX_ADOPT_FORKED}, {"all", ~0u},
 };
 
-static uint32_t parse_kinds(const char *list)
+static PLX_START_CODE uint32_t parse_kinds(const char *list)
 {
 	uint32_t kinds = 0;
 
@@ -74,15 +75,15 @@ static long read_max_watches(void)
 	return max;
 }
 
-void plx_px_init(void)
+PLX_START_CODE void plx_px_init(void)
 {
 	static PLX_START_PAGE uint32_t done;
-	const char *spin = getenv("POLLUX_SPIN");
+	const char *spin = plx_setting("SPIN");
 
 	if (plx_xchg(&done, 1))
 		return;
-	plx_px_no_adopt = parse_kinds(getenv("POLLUX_NO_ADOPT"));
-	plx_px_adopt = parse_kinds(getenv("POLLUX_ADOPT"));
+	plx_px_no_adopt = parse_kinds(plx_setting("NO_ADOPT"));
+	plx_px_adopt = parse_kinds(plx_setting("ADOPT"));
 	if (!(plx_px_adopt & (PLX_ADOPT_PIPE | PLX_ADOPT_WATCHED_PIPE)))
 		plx_px_no_adopt |= PLX_ADOPT_PIPE;
 	if (spin && strcmp(spin, "0") == 0)

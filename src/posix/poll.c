@@ -30,11 +30,11 @@
 #include "posix/front.h"
 
 #include <limits.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 
 #include "base/clock.h"
+#include "base/key.h"
 #include "base/mem.h"
 #include "base/sleep.h"
 #include "base/sys.h"
@@ -58,8 +58,7 @@ struct poll_bell {
 
 /* The calling thread's, or NULL. */
 static __thread struct poll_bell *poll_bell;
-static PLX_START_PAGE pthread_key_t bell_key;
-static PLX_START_PAGE pthread_once_t bell_once = PTHREAD_ONCE_INIT;
+static PLX_START_PAGE struct plx_key bell_key;
 
 struct poll_watch {
 	struct plx_watch w;
@@ -96,14 +95,9 @@ static void bell_thread_exit(void *p)
 	plx_free(b);
 }
 
-static void bell_init(void)
+PLX_START_CODE void plx_poll_init(void)
 {
-	pthread_key_create(&bell_key, bell_thread_exit);
-}
-
-void plx_poll_init(void)
-{
-	pthread_once(&bell_once, bell_init);
+	(void)plx_key(&bell_key, bell_thread_exit);
 }
 
 /* Neither of these two is to meet what has taken the bell's number since. */
@@ -160,14 +154,13 @@ static int bell_get(void)
 
 	if (bell_there())
 		return 0;
-	plx_poll_init();
 	if (!b) {
 		b = plx_zalloc(sizeof(*b));
 		if (!b)
 			return -ENOMEM;
 		b->fd = -1;
 		poll_bell = b;
-		pthread_setspecific(bell_key, b);
+		pthread_setspecific(plx_key(&bell_key, bell_thread_exit), b);
 	}
 	plx_hidden_lock();
 	fd = plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC);

@@ -2,9 +2,9 @@
 #include "posix/table.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <sched.h>
 
+#include "base/key.h"
 #include "base/sys.h"
 
 /*
@@ -30,7 +30,7 @@ struct hidden {
 	bool shared;
 };
 
-PLX_LARGE struct pollux_file *plx_table_first[PLX_TABLE_CHUNK] __attribute__((aligned(4096)));
+PLX_LARGE struct pollux_file *plx_table_first[PLX_TABLE_CHUNK] __attribute__((aligned(64)));
 /* The first one is never looked up here. */
 PLX_LARGE struct pollux_file **plx_table_chunks[PLX_TABLE_CHUNKS];
 PLX_LARGE void **plx_table_hints[PLX_TABLE_CHUNKS];
@@ -66,8 +66,7 @@ __thread bool plx_mover;
  */
 static struct plx_changer *changers;
 __thread struct plx_changer *plx_changer;
-static pthread_key_t changer_key;
-static pthread_once_t changer_once = PTHREAD_ONCE_INIT;
+static PLX_START_PAGE struct plx_key changer_key;
 
 static void changer_exit(void *p)
 {
@@ -77,15 +76,9 @@ static void changer_exit(void *p)
 	plx_store_rel(&c->taken, 0);
 }
 
-static void changer_init(void)
+PLX_START_CODE void plx_table_init(void)
 {
-	PLX_INVARIANT(pthread_key_create(&changer_key, changer_exit) == 0,
-		      "a thread key for changes of the descriptor table can be had");
-}
-
-void plx_table_init(void)
-{
-	pthread_once(&changer_once, changer_init);
+	(void)plx_key(&changer_key, changer_exit);
 }
 
 static struct plx_changer *changer_find(void)
@@ -114,9 +107,8 @@ static bool changer_begin(void)
 {
 	struct plx_changer *c;
 
-	plx_table_init();
 	c = changer_find();
-	if (c && pthread_setspecific(changer_key, c)) {
+	if (c && pthread_setspecific(plx_key(&changer_key, changer_exit), c)) {
 		plx_store_rel(&c->taken, 0);
 		c = NULL;
 	}

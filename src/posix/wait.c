@@ -18,11 +18,11 @@
 #include "posix/front.h"
 
 #include <limits.h>
-#include <pthread.h>
 #include <sys/single_threaded.h>
 
 #include "base/clock.h"
 #include "base/inside.h"
+#include "base/key.h"
 #include "base/sanitizer.h"
 #include "base/sleep.h"
 #include "base/spin.h"
@@ -85,8 +85,7 @@ struct waiter {
 
 /* What is not in use of the thread's memory for events. */
 static __thread struct bounce spare;
-static PLX_START_PAGE pthread_key_t wait_key;
-static PLX_START_PAGE pthread_once_t wait_once = PTHREAD_ONCE_INIT;
+static PLX_START_PAGE struct plx_key wait_key;
 
 static void note_drop(void);
 static bool timers_enter(struct waiter *w);
@@ -102,14 +101,9 @@ static void wait_thread_exit(void *p)
 	spare = (struct bounce){0};
 }
 
-static void wait_init(void)
+PLX_START_CODE void plx_wait_init(void)
 {
-	pthread_key_create(&wait_key, wait_thread_exit);
-}
-
-void plx_wait_init(void)
-{
-	pthread_once(&wait_once, wait_init);
+	(void)plx_key(&wait_key, wait_thread_exit);
 }
 
 /* Once a thread: its end is to be heard of. */
@@ -119,8 +113,7 @@ static void wait_thread_begin(void)
 
 	if (plx_likely(begun))
 		return;
-	plx_wait_init();
-	begun = pthread_setspecific(wait_key, &note) == 0;
+	begun = pthread_setspecific(plx_key(&wait_key, wait_thread_exit), &note) == 0;
 }
 
 /* Room for max events, or as many as can be had; the stack has the rest. */

@@ -104,7 +104,7 @@ static PLX_CHILD_CODE void at_child(void)
 	errno_restore(saved);
 }
 
-void plx_fork_register(void)
+PLX_START_CODE void plx_fork_register(void)
 {
 	plx_px_fork_known = true;
 	handlers = pthread_atfork(at_prepare, at_parent, at_child) == 0;

@@ -19,12 +19,12 @@
  */
 #include "preload/preload.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "aio/aio.h"
 #include "base/lock.h"
+#include "base/setting.h"
 #include "base/stats.h"
 #include "base/sys.h"
 #include "epoll/engine.h"
@@ -35,16 +35,16 @@ PLX_START_PAGE uint32_t plx_used;
 static PLX_START_PAGE uint32_t started;
 
 /* As the kernel has it, unless the operator lifts it. */
-static enum plx_aio_limit aio_limit(void)
+static PLX_START_CODE enum plx_aio_limit aio_limit(void)
 {
-	const char *max = getenv("POLLUX_AIO_MAX_NR");
+	const char *max = plx_setting("AIO_MAX_NR");
 
 	return max && strcmp(max, "none") == 0 ? PLX_AIO_UNLIMITED : PLX_AIO_MAX_NR;
 }
 
-static void choose_aio(void)
+static PLX_START_CODE void choose_aio(void)
 {
-	const char *mode = getenv("POLLUX_AIO");
+	const char *mode = plx_setting("AIO");
 
 	if (mode && strcmp(mode, "async") == 0)
 		plx_aio_mode = PLX_AIO_ASYNC;
@@ -53,7 +53,7 @@ static void choose_aio(void)
 }
 
 /* What is not found yet finds itself when it is called. */
-static void take_libc(void)
+static PLX_START_CODE void take_libc(void)
 {
 	plx_libc.epoll_wait = plx_real.epoll_wait;
 	plx_libc.epoll_pwait = plx_real.epoll_pwait;
@@ -63,7 +63,7 @@ static void take_libc(void)
 	plx_libc.close = plx_real.close;
 }
 
-void plx_start(void)
+PLX_START_CODE void plx_start(void)
 {
 	if (plx_likely(plx_load_acq(&started)))
 		return;
@@ -126,9 +126,9 @@ PLX_EXPORT int pthread_cancel(pthread_t t)
 	return plx_real.pthread_cancel(t);
 }
 
-__attribute__((constructor(101))) static void preload_start(void)
+__attribute__((constructor(101))) static PLX_START_CODE void preload_start(void)
 {
-	const char *stats = getenv("POLLUX_STATS");
+	const char *stats = plx_setting("STATS");
 
 	/* Asked at the start: programs replace their environment (nginx does). */
 	if (stats && strcmp(stats, "1") == 0)

@@ -39,7 +39,7 @@ static long absent(void)
 
 extern ElfW(Dyn) _DYNAMIC[] __attribute__((visibility("hidden")));
 
-void plx_real_learn(void)
+PLX_START_CODE void plx_real_learn(void)
 {
 	struct link_map *m = _r_debug.r_map;
 

@@ -31,6 +31,7 @@
  */
 #include "preload/preload.h"
 #include "base/inside.h"
+#include "base/lock.h"
 #include "base/sys.h"
 #include "preload/uring.h"
 
@@ -66,7 +67,7 @@ struct ring {
 	char *sq, *requests;
 };
 
-static struct ring rings[RINGS];
+static PLX_LARGE struct ring rings[RINGS];
 /* Whether any was ever followed: most programs have none. */
 static uint32_t any;
 

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the environment says about us. Most say nothing: to find that out by libc's getenv, which
+ * wants the length of each name, takes four pages more of code and constants to be mapped at each
+ * start of a program.
+ */
+#ifndef PLX_BASE_SETTING_H
+#define PLX_BASE_SETTING_H
+
+/* The value of POLLUX_NAME, or NULL. */
+const char *plx_setting(const char *name);
+
+#endif
