@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#define POINTS_MAX 96
+#define POINTS_MAX 128
 
 void plx_delay(const char *point);
 
