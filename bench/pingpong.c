@@ -5,13 +5,19 @@
  */
 #include "bench.h"
 
+#include <poll.h>
+
+/* MIXED and POLL: both sides, beside a pipe that stays empty, as loops have sockets. */
+enum ack { EPOLL, READ, MIXED, POLL };
+
 static struct {
 	unsigned int pairs;
 	uint64_t rounds;
-	/* Or else epoll_wait. */
-	unsigned int ack_read;
+	unsigned int ack;
 	bool pin;
 } opt = {.pairs = 1, .rounds = 100000};
+
+static int idle[2];
 
 struct pair {
 	int a;
@@ -45,13 +51,27 @@ static int watch(int fd)
 	int ep = bench_epoll();
 
 	bench_ctl(ep, EPOLL_CTL_ADD, fd, EPOLLIN, (uint64_t)fd);
+	if (opt.ack == MIXED)
+		bench_ctl(ep, EPOLL_CTL_ADD, idle[0], EPOLLIN, (uint64_t)idle[0]);
 	return ep;
+}
+
+static void await_by_poll(int fd)
+{
+	struct pollfd p[2] = {{.fd = fd, .events = POLLIN}, {.fd = idle[0], .events = POLLIN}};
+
+	if (poll(p, 2, -1) != 1 || p[0].revents != POLLIN)
+		bench_die("poll returned something else than the one event");
 }
 
 static void await(int ep, int fd)
 {
 	struct epoll_event ev[2];
 
+	if (opt.ack == POLL) {
+		await_by_poll(fd);
+		return;
+	}
 	if (bench_wait(ep, ev, 2, -1) != 1 || ev[0].data.u64 != (uint64_t)fd ||
 	    ev[0].events != EPOLLIN)
 		bench_die("epoll_wait returned something else than the one event");
@@ -60,14 +80,14 @@ static void await(int ep, int fd)
 static void *side_a(void *arg)
 {
 	struct pair *p = arg;
-	int ep = opt.ack_read ? -1 : watch(p->b);
+	int ep = opt.ack == READ ? -1 : watch(p->b);
 
 	if (opt.pin)
 		bench_pin(p->cpu_a);
 	bench_gate_enter(&gate);
 	for (uint64_t i = 0; i < opt.rounds; i++) {
 		write_one(p->a);
-		if (!opt.ack_read)
+		if (opt.ack != READ)
 			await(ep, p->b);
 		read_one(p->b);
 	}
@@ -95,14 +115,17 @@ static const char about[] = "Pairs of threads that answer each other through two
 static const struct bench_option options[] = {
 	{"threads", "pairs of threads", .count = &opt.pairs, .min = 1, .max = 2048},
 	{"events", "round trips of each pair", .number = &opt.rounds, .min = 1, .max = UINT32_MAX},
-	{"ack", "how the answer is awaited: epoll_wait, then read; or a\nblocking read",
-	 .choice = &opt.ack_read, .value = "epoll|read"},
+	{"ack",
+	 "how the answer is awaited: epoll_wait, then read; a blocking\nread; or, on both sides, "
+	 "epoll_wait or poll beside a pipe",
+	 .choice = &opt.ack, .value = "epoll|read|mixed|poll"},
 	{"pin", "put the two threads of a pair on different CPUs", .flag = &opt.pin},
 	{.name = NULL},
 };
 
 int main(int argc, char **argv)
 {
+	static const char *const ack[] = {"epoll", "read", "mixed", "poll"};
 	static int cpus[CPU_SETSIZE];
 	unsigned int n_cpus;
 	struct pair *pairs;
@@ -120,12 +143,14 @@ int main(int argc, char **argv)
 	threads = calloc(2 * (size_t)opt.pairs, sizeof(*threads));
 	if (!pairs || !threads)
 		bench_die("out of memory");
+	if (pipe(idle))
+		bench_die("pipe: %s", strerror(errno));
 	bench_gate_init(&gate, 2 * opt.pairs);
 	for (unsigned int i = 0; i < opt.pairs; i++) {
 		struct pair *p = &pairs[i];
 
 		p->a = bench_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-		p->b = bench_eventfd(0, (opt.ack_read ? 0 : EFD_NONBLOCK) | EFD_CLOEXEC);
+		p->b = bench_eventfd(0, (opt.ack == READ ? 0 : EFD_NONBLOCK) | EFD_CLOEXEC);
 		p->cpu_a = cpus[2 * i % n_cpus];
 		p->cpu_b = cpus[(2 * i + 1) % n_cpus];
 		threads[2 * i] = bench_thread(side_a, p);
@@ -142,8 +167,8 @@ int main(int argc, char **argv)
 	bench_print_served(pairs[0].a);
 	printf("threads=%u ack=%s pinned=%d events=%" PRIu64 " seconds=%.6f rate=%.1f "
 	       "ns_per_trip=%.1f ok=1\n",
-	       opt.pairs, opt.ack_read ? "read" : "epoll", opt.pin, trips, seconds,
-	       (double)trips / seconds, seconds * 1e9 / (double)trips);
+	       opt.pairs, ack[opt.ack], opt.pin, trips, seconds, (double)trips / seconds,
+	       seconds * 1e9 / (double)trips);
 	free(threads);
 	free(pairs);
 	return 0;

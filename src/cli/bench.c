@@ -375,21 +375,28 @@ static void add_waiters(void)
 static void add_pingpong(void)
 {
 	static const unsigned int usual[] = {1, 8, 0};
+	static const struct {
+		const char *ack, *label;
+	} ways[] = {
+		{"epoll", "epoll_wait"},
+		{"read", "epoll_wait and read"},
+		{"mixed", "epoll_wait with a pipe"},
+		{"poll", "poll with a pipe"},
+	};
 	struct machine m;
 
 	machine_describe(&m);
 	for (const unsigned int *n = thread_list(usual, usual); *n; n++) {
-		for (int read = 0; read < 2; read++) {
+		for (size_t w = 0; w < sizeof(ways) / sizeof(ways[0]); w++) {
 			for (int pin = 0; pin < 2; pin++) {
 				if (pin && (*n != 1 || m.cpus < 2))
 					continue;
 				config_stock("pingpong",
 					     cli_format("%u pair%s, %s%s", *n, plural(*n),
-							read ? "epoll_wait and read" : "epoll_wait",
-							pin ? ", pinned" : ""),
+							ways[w].label, pin ? ", pinned" : ""),
 					     "pingpong",
 					     cli_format("--threads %u --events %lu --ack %s%s", *n,
-							share(40000, *n), read ? "read" : "epoll",
+							share(40000, *n), ways[w].ack,
 							pin ? " --pin" : ""));
 			}
 		}
