@@ -120,20 +120,22 @@ void plx_list_unlink(struct plx_watch *w)
 }
 
 /*
- * Nothing that a producer has concluded is made wrong by the first watch of a list: where it
- * has seen no watch it sets neither QUEUED nor QUIET, and a former first one moved EPOCH
- * when it left.
+ * Producers conclude something from a list only while its primary item is alone there. So nothing
+ * is made wrong by a watch that comes to an empty list when the primary item has given the mark
+ * back, which moves EPOCH. Until then that item may have left the list and not moved EPOCH yet, and
+ * its QUIET would keep wakes from the one who comes. The model is tests/model/quiet.pml, CHANGE=4.
  */
 static void watch_link(struct pollux_file *f, struct plx_watch *w, struct plx_epitem *item)
 {
-	bool alone;
+	bool given_back, alone;
 
 	plx_lock(&f->lock, PLX_RANK_FILE);
-	alone = !f->watches;
+	/* Acquired: the former primary item has given the mark back. */
+	given_back = !(plx_load_acq(&f->flags) & PLX_FILE_HAS_PRIMARY);
+	alone = given_back && !f->watches;
 	if (item) {
-		/* Acquired: the former primary item has given the mark back. */
 		item->mark = &item->own_mark;
-		if (!(plx_load_acq(&f->flags) & PLX_FILE_HAS_PRIMARY)) {
+		if (given_back) {
 			plx_store(&f->flags, PLX_FILE_HAS_PRIMARY);
 			item->mark = &f->word;
 		}

@@ -45,7 +45,9 @@
  *    stay on the list: the producer that pushed may be stopped before its own, and later
  *    ones look no further than QUIET.) Each of
  * these moves EPOCH and clears QUIET after it has happened; the producer read the word before it
- * looked. Either its compare-and-swap fails, or it saw the change, or its QUIET is cleared.
+ * looked. Either its compare-and-swap fails, or it saw the change, or its QUIET is cleared. An item
+ * leaves the list before it does that; a watch that comes in between finds the list empty and does
+ * it in its place (watch_link in file.c).
  * 6. No wake is lost. Producer: push, barrier, look for sleepers. Consumer: announce,
  *    barrier, look at the list (ep_announce in wait.c). As in the kernel, each event
  *    wakes one more sleeper, even if the one woken before has not run yet (EP-WAKE-03),

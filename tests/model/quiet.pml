@@ -11,9 +11,10 @@
  * write's wake, once both have returned.
  * -DCHANGE=2: the epoll becomes watched: the same, its poll finds the item on the lists or in the
  * help slot, unless a harvest has delivered it.
- * -DCHANGE=4: the item is removed and then another watch becomes the first of the list, which bumps
- * nothing (watch_link): that the removal has moved the epoch (item_claim) has to be enough. Checked:
- * as for 1. A wake walks the list as it found its beginning.
+ * -DCHANGE=4: the item is removed, and another watch comes to the list at any time. It bumps nothing
+ * if the list is empty and the item has given its mark back (watch_link): that the removal has moved
+ * the epoch (item_claim) has to be enough. Checked: as for 1. The watch comes to the front; a wake
+ * walks the list as it found its beginning.
  * -DCHANGE=3: no change; a consumer goes to sleep, writers 0 and 1 may stop at any step for ever.
  * Checked: when nothing moves, the consumer does not sleep while a write of writer 2 has returned
  * and is not delivered. QUIET is therefore set after the wake of the sleeper, not before.
@@ -28,7 +29,8 @@
  * NO_BARRIER, CLEAR_ONLY (QUIET cleared, epoch kept), CHECK_FIRST (the writer checks the conditions
  * before it loads the word), QUIET_FIRST (-DCHANGE=3: QUIET set before the wake),
  * RELOAD (-DCHANGE=3: QUIET set for a stay on the list that began after the own wake),
- * CLAIM_KEEPS (-DCHANGE=4: the removal keeps the epoch). CHECK_FIRST
+ * CLAIM_KEEPS (-DCHANGE=4: the removal keeps the epoch), EMPTY_LIST (-DCHANGE=4: nothing is bumped if
+ * only the list is empty: the item may have left it and not moved the epoch yet). CHECK_FIRST
  * breaks nothing in this model since the word is compared as a whole.
  */
 
@@ -44,6 +46,7 @@ bit incoming, help;
 bit other, other_buf;			/* the second watch, or "epoll is watched" */
 #if CHANGE == 4
 bit linked = 1, dead;			/* the item */
+bit primary = 1;			/* it has not given its mark back */
 #define ALONE (linked && !other)
 #else
 #define ALONE (!other)
@@ -52,12 +55,14 @@ bit made[3], returned[3], there;	/* ghosts: not seen by the other, write returne
 
 bit announced, asleep, bell, mtx;
 
+#if CHANGE != 4
 active proctype memory()
 {
 endm:	do
 	:: atomic { other_buf -> other_buf = 0; other = 1; }
 	od
 }
+#endif
 
 #if CHANGE == 3
 #define MAY_STOP if :: me != 2 -> goto out :: true fi
@@ -125,8 +130,18 @@ proctype writer(byte me; byte n)
 				cnt++;
 				made[me] = 1;
 				queued = 1;
-				q = 0
-			:: else -> q = 1
+				q = 0;
+				e = 0;
+				c = 0;
+				qt = 0;
+				alone = 0
+			:: else ->
+				q = 1;
+				e = 0;
+				c = 0;
+				p = 0;
+				qt = 0;
+				alone = 0
 			fi
 		   }
 		   if
@@ -143,8 +158,11 @@ proctype writer(byte me; byte n)
 #if CHANGE == 4
 		atomic {
 			if
-			:: other -> made[me] = 0; goto done_
-			:: !other && !linked -> goto done_
+			:: other -> made[me] = 0
+			:: else
+			fi;
+			if
+			:: !linked -> goto done_
 			:: else
 			fi
 		}
@@ -162,14 +180,24 @@ retry:
 		:: q ->
 			if
 			:: pushed == p
+#if CHANGE == 4
+			:: else
+#else
 			:: else -> help = 1
+#endif
 			fi;
 			/*
 			 * Found on the list before the own wake, and not taken off since: then the
 			 * wake was for this stay on the list.
 			 */
-			vis = (p == pushed);
-			e0 = e;
+			d_step {
+				vis = (p == pushed);
+				e0 = (vis -> e : 0);
+				e = 0;
+				c = 0;
+				p = 0;
+				qt = 0;
+			}
 #ifndef BROKEN_QUIET_FIRST
 			wake_one();
 			tell_other();
@@ -211,7 +239,11 @@ retry:
 		fi;
 		atomic {
 			if
-			:: epoch == e && !queued && cnt == c && quiet == qt -> queued = 1
+			:: epoch == e && !queued && cnt == c && quiet == qt ->
+				queued = 1;
+				e = 0;
+				c = 0;
+				qt = 0
 			:: else -> goto retry
 			fi
 		}
@@ -258,6 +290,19 @@ inline seen()
 	d_step { made[0] = 0; made[1] = 0; made[2] = 0; }
 }
 
+#if CHANGE == 4
+/* What it delivers is not asked for. */
+inline harvest()
+{
+	atomic {
+		!mtx;
+		if
+		:: incoming -> dequeue()
+		:: else
+		fi
+	}
+}
+#else
 /* Harvest: a step each for the help slot, the list with dequeue, the poll. */
 inline harvest()
 {
@@ -275,10 +320,13 @@ inline harvest()
 #endif
 	mtx = 0
 }
+#endif
 
 proctype consumer()
 {
+#if CHANGE != 4
 	bit h, got;
+#endif
 #if CHANGE == 3
 again:
 	harvest();
@@ -303,7 +351,9 @@ ends:	!asleep;
 	goto again
 #else
 	harvest();
+#if CHANGE != 4
 	got = 0;
+#endif
 	harvest()
 #endif
 }
@@ -320,8 +370,10 @@ inline bump()
 }
 
 #if CHANGE == 4
-inline remove_item()
+proctype remover()
 {
+	bit q;
+
 	atomic { !mtx -> mtx = 1; }
 	linked = 0;
 	dead = 1;
@@ -345,18 +397,28 @@ inline remove_item()
 		epoch++;
 #endif
 	}
-	atomic { q = 0; mtx = 0; }
+	atomic { primary = 0; q = 0; mtx = 0; }
 }
 #endif
 
 proctype change()
 {
 #if CHANGE == 4
-	bit q;
+	bit alone;
 
-	remove_item();
-	other_buf = 1;
-	(!other_buf);
+	/* The list has a lock, and to let it go is a barrier. */
+	atomic {
+#ifdef BROKEN_EMPTY_LIST
+		alone = !linked;
+#else
+		alone = !linked && !primary;
+#endif
+		other = 1;
+	}
+	if
+	:: !alone -> bump()
+	:: else
+	fi;
 #else
 #ifdef BROKEN_BUMP_FIRST
 	bump();
@@ -396,6 +458,15 @@ init {
 		run writer(0, 1);
 		run writer(1, 1);
 		run writer(2, 1);
+#elif CHANGE == 4
+		/* As one write, two or none before have left it. */
+		if
+		:: true -> cnt = 1; queued = 1; incoming = 1; pushed = 0
+		:: true -> cnt = 1; queued = 1; incoming = 1; pushed = 0; quiet = 1
+		:: true
+		fi;
+		run writer(0, 1);
+		run writer(1, 1);
 #else
 		run writer(0, 2);
 		run writer(1, 1);
@@ -403,6 +474,9 @@ init {
 		run consumer();
 #if CHANGE != 3
 		run change();
+#endif
+#if CHANGE == 4
+		run remover();
 #endif
 	}
 	timeout;

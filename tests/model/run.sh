@@ -206,6 +206,7 @@ quiet_bump_first broken quiet -DCHANGE=1 -DBROKEN_BUMP_FIRST
 quiet_sleep_quiet_first broken quiet -DCHANGE=3 -DBROKEN_QUIET_FIRST
 quiet_sleep_reload broken quiet -DCHANGE=3 -DBROKEN_RELOAD
 quiet_first_claim_keeps broken quiet -DCHANGE=4 -DBROKEN_CLAIM_KEEPS
+quiet_first_empty_list broken quiet -DCHANGE=4 -DBROKEN_EMPTY_LIST
 aio_call ok aio_table -DCALLER -DSETUPS
 aio_stray ok aio_table -DSTRAY -DSETUPS
 aio_destroys ok aio_table -DCALLER -DDESTROYERS

@@ -114,6 +114,101 @@ static void the_same_word_a_second_time(void **state)
 	efd_put(e);
 }
 
+/* Takes the item away and is stopped when that is off the list, and nothing else has been said. */
+struct leaving {
+	struct thread t;
+	struct gate g;
+	struct pollux_ep *ep;
+	struct pollux_file *f;
+	int r;
+};
+
+static void leaving_main(struct thread *t)
+{
+	struct leaving *l = t->arg;
+
+	gate_arm(&l->g, "remove_before_dead");
+	l->r = ep_del(l->ep, l->f, 0);
+}
+
+static void blocked_reader(struct thread *t)
+{
+	uint64_t v;
+
+	if (pollux_efd_read(t->arg, &v, 1) != 0 || v != 1)
+		broken("a reader was not told of a write");
+}
+
+/* Where the one writes who is stopped, if there is one; what comes to the empty list. */
+enum before { QUIET_ALREADY, BEFORE_QUIET, BEFORE_ADD, BEFORES };
+enum comes { WATCH, BLOCKED_READER };
+
+static void come_while_leaving(enum before b, enum comes c)
+{
+	struct pollux_eventfd *e = efd_new(0, 0);
+	struct pollux_file *f = pollux_efd_file(e);
+	struct leaving l = {.ep = ep_new(), .f = f};
+	struct pollux_ep *other = ep_new();
+	struct thread reader;
+	struct stopped s;
+
+	ep_add(l.ep, f, 0, EPOLLIN | EPOLLET, 'a');
+	if (b == BEFORE_ADD) {
+		stopped_start(&s, "add_before_cas", e, NULL);
+	} else {
+		efd_add(e, 1);
+		if (b == BEFORE_QUIET)
+			stopped_start(&s, "quiet_before_cas", e, NULL);
+		else
+			efd_add(e, 1);
+		assert_int_equal(quiet(e), b == QUIET_ALREADY);
+	}
+	/* Whoever is to make the file quiet does so only while the count is what he has seen. */
+	if (b == QUIET_ALREADY)
+		assert_int_equal(efd_take(e), 2);
+	thread_start(&l.t, leaving_main, &l);
+	assert_true(gate_reached(&l.g));
+	if (c == WATCH) {
+		ep_add(other, f, 0, EPOLLIN | EPOLLET, 'b');
+		if (b == BEFORE_QUIET)
+			assert_one(other, EPOLLIN, 'b');
+		else
+			assert_none(other);
+	} else {
+		thread_start(&reader, blocked_reader, e);
+		assert_true(thread_asleep(&reader));
+	}
+	if (b != QUIET_ALREADY)
+		stopped_go(&s);
+	assert_false(quiet(e));
+	if (b != BEFORE_ADD)
+		efd_add(e, 1);
+	if (c == WATCH)
+		assert_one(other, EPOLLIN, 'b');
+	else
+		thread_join(&reader);
+	gate_open(&l.g);
+	thread_join(&l.t);
+	assert_int_equal(l.r, 0);
+	assert_false(torture_failed);
+	ep_put(l.ep);
+	ep_put(other);
+	efd_put(e);
+}
+
+/* The only item has left the list, and has not ended the quiet yet: who comes then does it. */
+static void who_comes_ends_the_quiet(void **state)
+{
+	(void)state;
+	torture_begin();
+	points_delay(false);
+	for (int b = 0; b < BEFORES; b++)
+		come_while_leaving(b, WATCH);
+	/* A reader sleeps only while there is nothing to read. */
+	come_while_leaving(QUIET_ALREADY, BLOCKED_READER);
+	come_while_leaving(BEFORE_ADD, BLOCKED_READER);
+}
+
 static void never_quiet_with_two_to_tell(void **state)
 {
 	struct pollux_eventfd *e = efd_new(0, 0);
@@ -226,6 +321,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(a_change_ends_the_quiet),
 		TEST(the_same_word_a_second_time),
+		TEST(who_comes_ends_the_quiet),
 		TEST(never_quiet_with_two_to_tell),
 		TEST(random_quiet),
 	};
