@@ -124,15 +124,11 @@ static void EP_SIG_06_queued_signals_are_handled_in_their_order(void **state)
 
 int main(void)
 {
-#ifdef __SANITIZE_THREAD__
-	/* It holds handlers back and runs them where it likes, inside calls of ours as well. */
-	fprintf(stderr, "ThreadSanitizer runs signal handlers at places of its own\n");
-	return 77;
-#endif
 	static const struct CMUnitTest handlers[] = {
 		cmocka_unit_test(EP_SIG_06_all_pending_signals_are_handled_in_the_wait),
 		cmocka_unit_test(EP_SIG_06_queued_signals_are_handled_in_their_order),
 	};
 
+	NEEDS_HANDLERS_IN_PLACE();
 	return run_group(handlers);
 }
