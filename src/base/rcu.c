@@ -302,8 +302,14 @@ void plx_retire_full_flush(void)
 	else if (!plx_trylock(&gp_lock, PLX_RANK_GRACE))
 		return;
 	left = orphans_take();
-	if (left || !gp_over(after))
+	if (left || !gp_over(after)) {
+		/*
+		 * Whoever this thread has taken the CPU from, perhaps by the wake that brought it
+		 * here, may be within a section: that ends before anybody has to sleep for it.
+		 */
+		plx_sys0(SYS_sched_yield);
 		gp_run();
+	}
 	plx_unlock(&gp_lock, PLX_RANK_GRACE);
 	now = plx_now_ns();
 	enough_adapt(now - start, start - mine.flushed_at);
