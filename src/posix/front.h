@@ -16,7 +16,7 @@
  *   scanned   the clock of lent.c when a wait began that looked at the kernel's whole list
  *   nkernel   atomic; 0: nothing but the doorbell was ever registered in the kernel
  *   gen       atomic; moves when items have gone to the kernel
- *   turn      1: the kernel filled a whole wait, in-process items go first next time
+ *   turn      who goes first in the next wait, because the other has filled a whole one (wait.c)
  *   direct    approximate; so many waits may sleep without a look at the kernel's side before
  *   ghosts, nghosts  ghost_lock: data of items whose next event is a spill's own making
  *   gone      ghost_lock: waiters that have left their sleep without a look while there were some

@@ -417,7 +417,7 @@ static long poll_give_up(struct poll_call *c)
 }
 
 /* Our side after a sleep that was left without an answer of the kernel's. */
-static long poll_left_by(struct poll_call *c, int why)
+static int poll_left_by(struct poll_call *c, int why)
 {
 	int n;
 
@@ -492,10 +492,14 @@ static long poll_run(struct poll_call *c, const struct timespec *timeout, const 
 		if (k > 0) {
 			n = poll_merge(c, k);
 			asked = true;
-		} else if (!poll_stale(c)) {
-			return poll_left_by(c, k);
-		} else if (k < 0) {
-			return k;
+		} else {
+			n = poll_left_by(c, k);
+			/* What has gone may have been looked at when it was half frozen. */
+			if (!poll_stale(c))
+				return n;
+			if (k < 0)
+				return k;
+			n = 0;
 		}
 	}
 }
@@ -846,6 +850,17 @@ static long ppoll_call(void *arg, const struct timespec *timeout)
 	return ppoll_once(a->fds, a->n, timeout, a->sigmask);
 }
 
+/* Where a signal ends a poll, nothing was ready, and the kernel says so of each. */
+static __attribute__((noinline)) long ppoll_interrupted(struct pollfd *fds, nfds_t n)
+{
+	const short none = 0;
+
+	for (nfds_t i = 0; i < n; i++)
+		if (plx_copy_out(&fds[i].revents, &none, sizeof(none)))
+			return -EFAULT;
+	return -EINTR;
+}
+
 long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 		  const sigset_t *sigmask)
 {
@@ -854,7 +869,9 @@ long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 	int64_t end = masked_end(timeout, sigmask);
 	long r = ppoll_once(fds, n, timeout, sigmask);
 
-	return plx_sleep_is_over(r) ? poll_again(r, ppoll_call, &args, timeout, end) : r;
+	if (plx_sleep_is_over(r))
+		r = poll_again(r, ppoll_call, &args, timeout, end);
+	return plx_unlikely(r == -EINTR) ? ppoll_interrupted(fds, n) : r;
 }
 
 /* What select means by its three sets, in poll's terms. */

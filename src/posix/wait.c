@@ -34,6 +34,8 @@
 #define PROBED 1024
 /* Waits between two looks that may show that looks pay again. */
 #define DIRECT_SLEEPS 8
+/* front.turn */
+enum { TURN_ANY, TURN_OURS, TURN_KERNEL };
 #define MAX_EVENTS (INT_MAX / (int)sizeof(struct epoll_event))
 
 /*
@@ -530,7 +532,8 @@ static bool sleeps_at_once(struct waiter *w)
 	uint32_t direct = plx_load(&w->fr->direct);
 	enum plx_spin_how how;
 
-	if (!plx_load(&w->fr->nkernel) || plx_timers_unseen(w->fr) || plx_bell_stray(ep))
+	if (!plx_load(&w->fr->nkernel) || plx_load(&w->fr->turn) == TURN_KERNEL ||
+	    plx_timers_unseen(w->fr) || plx_bell_stray(ep))
 		return false;
 	if (__libc_single_threaded)
 		return true;
@@ -547,12 +550,13 @@ static bool sleeps_at_once(struct waiter *w)
 /*
  * What both sides have now; a negative errno only if nothing was stored. The kernel is
  * asked first, unless it filled the whole buffer the last time. sleeps: it is going to be asked by
- * a sleep if our side has nothing, so it is asked here only for what goes with that.
+ * a sleep if our side has nothing, so it is asked here only for what goes with that; if there is
+ * no room for it, it comes first the next time.
  */
 static int collect_both(struct waiter *w, bool sleeps)
 {
 	bool kernel = plx_load(&w->fr->nkernel);
-	bool kernel_first = kernel && !sleeps && !plx_load(&w->fr->turn);
+	bool kernel_first = kernel && !sleeps && plx_load(&w->fr->turn) != TURN_OURS;
 	int n = 0, r;
 
 	if (kernel_first) {
@@ -562,10 +566,9 @@ static int collect_both(struct waiter *w, bool sleeps)
 			return r;
 		}
 		n = r;
-		if (n == w->max)
-			plx_store(&w->fr->turn, 1);
+		plx_store(&w->fr->turn, n == w->max ? TURN_OURS : TURN_ANY);
 	} else if (kernel) {
-		plx_store(&w->fr->turn, 0);
+		plx_store(&w->fr->turn, TURN_ANY);
 	}
 	r = collect_inproc(w, n);
 	if (r < 0)
@@ -573,9 +576,8 @@ static int collect_both(struct waiter *w, bool sleeps)
 	n += r;
 	if (sleeps && !n)
 		return 0;
-	/* It is the kernel's turn next time. */
 	if (sleeps && n == w->max)
-		plx_store(&w->fr->direct, 0);
+		plx_store(&w->fr->turn, TURN_KERNEL);
 	if (kernel && !kernel_first && n < w->max) {
 		r = collect_kernel(w, n, false);
 		if (r < 0)

@@ -276,7 +276,7 @@ struct several {
 	int ep[EPS], fd[FILES], bye[EPS], tick;
 	uint64_t written, seen, ticks;
 	/* The writers have stopped for a moment. */
-	int pause, paused, stop, over;
+	int pause, pauses, paused, stop, over;
 	/* What the other process has done. */
 	uint64_t theirs;
 };
@@ -329,9 +329,12 @@ static void several_writes(struct thread *t)
 	while (!atomic_get(&s->stop) && !stopping()) {
 		uint64_t v = 1 + rnd(&p->r) % 3;
 
-		if (atomic_get(&s->pause)) {
+		int pause = atomic_get(&s->pause);
+
+		if (pause) {
 			atomic_add(&s->paused, 1);
-			while (atomic_get(&s->pause) && !stopping())
+			/* The next one may have begun before this thread hears of the end. */
+			while (atomic_get(&s->pause) == pause && !stopping())
 				usleep(100);
 			continue;
 		}
@@ -400,10 +403,12 @@ static bool several_all(struct several *s)
 static void several_quiet(struct several *s, int writers)
 {
 	atomic_set(&s->paused, 0);
-	atomic_set(&s->pause, 1);
+	atomic_set(&s->pause, ++s->pauses);
 	if (!await(stopping() || (atomic_get(&s->paused) >= writers && several_all(s))))
-		broken("%llu written, %llu read", (unsigned long long)s->written,
-		       (unsigned long long)s->seen);
+		broken("%llu written, %llu read, %d of %d paused",
+		       (unsigned long long)atomic_get(&s->written),
+		       (unsigned long long)atomic_get(&s->seen), (int)atomic_get(&s->paused),
+		       writers);
 	atomic_set(&s->pause, 0);
 }
 

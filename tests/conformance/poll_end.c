@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A poll that ends without an event, because its time is over or by a signal, says of each of its
+ * entries that nothing is ready, whatever stood there before (poll(2)).
+ */
+#include "waiting.h"
+
+#include <sys/time.h>
+
+#define SET 3
+
+static volatile sig_atomic_t handled;
+
+static void handler(int sig)
+{
+	(void)sig;
+	handled = 1;
+}
+
+enum how { BY_TIME, BY_SIGNAL, BY_SIGNAL_AND_MASK };
+
+struct way {
+	enum how how;
+	int n;
+};
+
+static void poll_ends_with_nothing(void **state)
+{
+	const struct way *w = *state;
+	struct itimerval soon = {.it_value.tv_usec = 20000};
+	struct sigaction sa = {.sa_handler = handler};
+	struct timespec ts = {.tv_nsec = 20000000}, *tsp = w->how == BY_TIME ? &ts : NULL;
+	struct subject s[SET] = {subject_new(KIND_EVENTFD), subject_new(KIND_PIPE),
+				 subject_new(KIND_EVENTFD)};
+	struct pollfd p[SET];
+	sigset_t none;
+	int n;
+
+	sigemptyset(&none);
+	assert_ok(sigaction(SIGALRM, &sa, NULL));
+	/* The second time the thread has what it needs to sleep. */
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < SET; i++)
+			p[i] = (struct pollfd){
+				.fd = s[i].fd, .events = POLLIN, .revents = POLLIN | POLLERR};
+		handled = 0;
+		if (w->how != BY_TIME)
+			assert_ok(setitimer(ITIMER_REAL, &soon, NULL));
+		n = ppoll(p, (nfds_t)w->n, tsp, w->how == BY_SIGNAL_AND_MASK ? &none : NULL);
+		if (w->how == BY_TIME)
+			assert_int_equal(n, 0);
+		else
+			assert_true(n == -1 && errno == EINTR && handled);
+		for (int i = 0; i < SET; i++)
+			assert_int_equal(p[i].revents, i < w->n ? 0 : POLLIN | POLLERR);
+	}
+	for (int i = 0; i < SET; i++)
+		subject_close(&s[i]);
+}
+
+int main(void)
+{
+	static const struct way way[] = {
+		{BY_TIME, 1},
+		{BY_TIME, 3},
+		{BY_SIGNAL, 1},
+		{BY_SIGNAL, 3},
+		{BY_SIGNAL_AND_MASK, 1},
+		{BY_SIGNAL_AND_MASK, 3},
+	};
+#define WAY(suffix, i) VARIANT(poll_ends_with_nothing, suffix, &way[i])
+	static const struct CMUnitTest tests[] = {
+		WAY("_by_time", 0),	     WAY("_by_time_mixed", 1),
+		WAY("_by_signal", 2),	     WAY("_by_signal_mixed", 3),
+		WAY("_by_masked_signal", 4), WAY("_by_masked_signal_mixed", 5),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
