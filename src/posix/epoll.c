@@ -58,12 +58,21 @@ static void front_free(void *p)
 	plx_free(fr);
 }
 
-/* The kernel epoll must die with its last descriptor, so this cannot wait (EP-KEY-11). */
+/*
+ * The kernel epoll must die with its last descriptor, so this is not left for later (EP-KEY-11). A
+ * spill that moves items of it uses the number, and holds the mutex for as long.
+ */
 static void front_release(struct pollux_file *f)
 {
-	if (plx_load(&plx_file_front(f)->timer_mark))
-		plx_timers_leave(plx_file_front(f));
-	plx_fd_unhide_locked(&plx_file_front(f)->kfd);
+	struct plx_front *fr = plx_file_front(f);
+
+	if (plx_load(&fr->timer_mark))
+		plx_timers_leave(fr);
+	if (plx_load(&fr->kfd) >= 0) {
+		plx_lock(&fr->ep->mtx, PLX_RANK_EP);
+		plx_fd_unhide_locked(&fr->kfd);
+		plx_unlock(&fr->ep->mtx, PLX_RANK_EP);
+	}
 	plx_ep_release(f);
 }
 

@@ -183,9 +183,9 @@ void plx_numbers_unlock(int fd, int other)
  * find nothing; the kernel epoll, waited on for the front, would be silent; and if another program
  * took the place of this one, nobody would register the item any more.
  *
- *   plx_moving   set before the first front is given up, cleared when the last item is there and
- * its slot empty; both by the spill, under plx_table_lock plx_mover    of the thread that does it,
- * which waits for nobody
+ *   plx_moving   set before the first front is given up, cleared when the last slot is empty;
+ *                both by the spill, under plx_table_lock
+ *   plx_mover    of the thread that does it, which waits for nobody
  *
  * Argument. (1) Who finds a slot empty may go to the kernel by the number: it is emptied, and the
  * object is said to be the kernel's (served.spilled) after that, when the items are there. (2) Who
