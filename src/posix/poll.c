@@ -29,6 +29,7 @@
  */
 #include "posix/front.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -940,7 +941,7 @@ static long select_store(struct select_sets *s, const struct pollfd *set, int n)
 
 			if (!(s->in[k][fd / SET_WORD] & bit))
 				continue;
-			if (set[i].revents & select_events[k])
+			if (set[i].revents & (select_events[k] | POLLNVAL))
 				bits++;
 			else
 				s->in[k][fd / SET_WORD] &= ~bit;
@@ -971,6 +972,35 @@ static long select_quick(fd_set *const user[3], int n, size_t bytes, const struc
 	return select_store(&s, set, count);
 }
 
+/* Of a number that is open and cannot be polled (O_PATH) select says that it is ready in all ways.
+ */
+static bool select_closed(int fd)
+{
+	return plx_sys2(SYS_fcntl, fd, F_GETFD) < 0;
+}
+
+/*
+ * The kernel's select fails for a number that is not open before it looks at any file, where a poll
+ * looks at all. A look at an epoll changes it: items that have become unready lose their places. So
+ * with an epoll in the set the numbers are looked at first.
+ */
+static long select_check(const struct pollfd *set, int n)
+{
+	bool looks_change = false;
+
+	plx_rcu_read_lock();
+	for (int i = 0; i < n && !looks_change; i++) {
+		const struct pollux_file *f = plx_table_peek(set[i].fd);
+
+		looks_change = f && f->kind == PLX_KIND_EPOLL;
+	}
+	plx_rcu_read_unlock();
+	for (int i = 0; i < n && looks_change; i++)
+		if (select_closed(set[i].fd))
+			return -EBADF;
+	return 0;
+}
+
 static long select_run(struct select_sets *s, int n, const struct timespec *timeout,
 		       const sigset_t *sigmask)
 {
@@ -994,9 +1024,11 @@ static long select_run(struct select_sets *s, int n, const struct timespec *time
 		ours = false;
 	}
 	PLX_HOLD_PUSH(plx_free, set == small ? NULL : set);
-	r = ours ? poll_set(set, count, timeout, sigmask) : PLX_PASS;
+	r = ours ? select_check(set, count) : PLX_PASS;
+	if (!r)
+		r = poll_set(set, count, timeout, sigmask);
 	for (int i = 0; r >= 0 && i < count; i++)
-		if (set[i].revents & POLLNVAL)
+		if (set[i].revents & POLLNVAL && select_closed(set[i].fd))
 			r = -EBADF;
 	if (r >= 0)
 		r = select_store(s, set, count);
