@@ -810,23 +810,33 @@ static long ppoll_once(struct pollfd *fds, nfds_t n, const struct timespec *time
 	return r;
 }
 
+/* A call that a handler may begin anew. */
+struct poll_entry {
+	long (*once)(const void *args, const struct timespec *timeout);
+	/* The kernel's alone, which looks and does not sleep. */
+	long (*kernel_look)(const void *args);
+};
+
 /*
- * A handler has run in the sleep of a call, and all that it began with may have changed: once(arg,
- * timeout) makes it anew. end: when its time is over; 0 if it has none.
+ * A handler has run in the sleep of a call, and all that it began with may have changed: it is made
+ * anew. end: when its time is over; 0 if it has none.
  */
-static __attribute__((noinline)) long
-poll_again(long r, long (*once)(void *arg, const struct timespec *timeout), void *arg,
-	   const struct timespec *timeout, int64_t end)
+static __attribute__((noinline)) long poll_again(long r, const struct poll_entry *call,
+						 const void *args, const struct timespec *timeout,
+						 int64_t end)
 {
 	static const struct timespec now;
 	struct timespec left;
 
 	while (r == PLX_SLEEP_ANEW)
-		r = once(arg, end ? poll_left(end, &left) : timeout);
+		r = call->once(args, end ? poll_left(end, &left) : timeout);
 	if (!plx_sleep_is_over(r))
 		return r;
-	if (r == PLX_SLEEP_LOOK)
-		r = once(arg, &now);
+	if (r == PLX_SLEEP_LOOK) {
+		r = call->once(args, &now);
+		if (r == PLX_PASS)
+			r = call->kernel_look(args);
+	}
 	return r > 0 ? r : -EINTR;
 }
 
@@ -844,12 +854,22 @@ struct ppoll_args {
 	const sigset_t *sigmask;
 };
 
-static long ppoll_call(void *arg, const struct timespec *timeout)
+static long ppoll_call(const void *args, const struct timespec *timeout)
 {
-	struct ppoll_args *a = arg;
+	const struct ppoll_args *a = args;
 
 	return ppoll_once(a->fds, a->n, timeout, a->sigmask);
 }
+
+static long ppoll_look(const void *args)
+{
+	const struct ppoll_args *a = args;
+	struct timespec now = {0};
+
+	return plx_sys6(SYS_ppoll, (long)a->fds, (long)a->n, (long)&now, 0, _NSIG / 8, 0);
+}
+
+static const struct poll_entry ppoll_entry = {ppoll_call, ppoll_look};
 
 /* Where a signal ends a poll, nothing was ready, and the kernel says so of each. */
 static __attribute__((noinline)) long ppoll_interrupted(struct pollfd *fds, nfds_t n)
@@ -871,7 +891,7 @@ long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 	long r = ppoll_once(fds, n, timeout, sigmask);
 
 	if (plx_sleep_is_over(r))
-		r = poll_again(r, ppoll_call, &args, timeout, end);
+		r = poll_again(r, &ppoll_entry, &args, timeout, end);
 	return plx_unlikely(r == -EINTR) ? ppoll_interrupted(fds, n) : r;
 }
 
@@ -1082,12 +1102,23 @@ struct pselect_args {
 	const sigset_t *sigmask;
 };
 
-static long pselect_call(void *arg, const struct timespec *timeout)
+static long pselect_call(const void *args, const struct timespec *timeout)
 {
-	struct pselect_args *a = arg;
+	const struct pselect_args *a = args;
 
 	return pselect_once(a->n, a->sets[0], a->sets[1], a->sets[2], timeout, a->sigmask);
 }
+
+static long pselect_look(const void *args)
+{
+	const struct pselect_args *a = args;
+	struct timespec now = {0};
+
+	return plx_sys6(SYS_pselect6, a->n, (long)a->sets[0], (long)a->sets[1], (long)a->sets[2],
+			(long)&now, 0);
+}
+
+static const struct poll_entry pselect_entry = {pselect_call, pselect_look};
 
 long plx_px_pselect(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct timespec *timeout,
 		    const sigset_t *sigmask)
@@ -1097,5 +1128,5 @@ long plx_px_pselect(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct time
 	int64_t end = masked_end(timeout, sigmask);
 	long r = pselect_once(n, rd, wr, ex, timeout, sigmask);
 
-	return plx_sleep_is_over(r) ? poll_again(r, pselect_call, &args, timeout, end) : r;
+	return plx_sleep_is_over(r) ? poll_again(r, &pselect_entry, &args, timeout, end) : r;
 }
