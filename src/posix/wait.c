@@ -1098,6 +1098,9 @@ static __attribute__((noinline)) long wait_again(long r, int epfd, struct epoll_
 	/* Events go before the signal (EP-SIG-01). */
 	if (r == PLX_SLEEP_LOOK)
 		r = wait_call(epfd, ev, max, &now, sigmask, &deadline);
+	/* The handler may have sent all to the kernel, as by a fork. */
+	if (r == PLX_PASS)
+		r = plx_sys6(SYS_epoll_pwait, epfd, (long)ev, max, 0, 0, _NSIG / 8);
 	return r > 0 ? r : -EINTR;
 }
 
