@@ -48,6 +48,17 @@
 /* A set of so many needs no memory. */
 #define SMALL 32
 
+/*
+ * The timeout of a look that a signal has left to a call: if it finds nothing the call is
+ * interrupted, and a select leaves its sets as they are. Nothing else is told this one.
+ */
+static const struct timespec look_only;
+
+static bool is_look(const struct timespec *timeout)
+{
+	return timeout && !timeout->tv_sec && !timeout->tv_nsec;
+}
+
 struct poll_call;
 
 struct poll_bell {
@@ -317,6 +328,14 @@ static int unseen_sleep(struct pollfd *set, nfds_t n, const struct timespec *tim
 	return r < 0 ? -errno : r;
 }
 
+/* Without a sleep. The kernel says that it is interrupted only if it finds nothing. */
+static int look_kernel(struct pollfd *set, nfds_t n)
+{
+	struct timespec now = {0};
+
+	return (int)plx_sys6(SYS_ppoll, (long)set, (long)n, (long)&now, 0, _NSIG / 8, 0);
+}
+
 /* If the sleep is over (plx_sleep_is_over), the call holds nothing any more. */
 static int poll_sleep(struct pollfd *set, nfds_t n, const struct timespec *timeout,
 		      const sigset_t *sigmask)
@@ -379,7 +398,7 @@ static int poll_kernel(struct poll_call *c, bool block, int64_t deadline, const 
 	if (!block) {
 		if (c->linked)
 			c->kernel[c->bell_at].fd = plx_load(&c->bell->fd);
-		return plx_sys6(SYS_ppoll, (long)c->kernel, c->n, (long)tp, 0, 8, 0);
+		return look_kernel(c->kernel, c->n);
 	}
 	poll_say_where(c);
 	r = poll_sleep(c->kernel, c->n, tp, sigmask);
@@ -417,15 +436,22 @@ static long poll_give_up(struct poll_call *c)
 	return PLX_PASS;
 }
 
-/* Our side after a sleep that was left without an answer of the kernel's. */
-static int poll_left_by(struct poll_call *c, int why)
+/*
+ * Our side where the kernel had no answer: what its call returned instead, unless there is
+ * something on ours. PLX_PASS if an object has gone, which may have been looked at when it was half
+ * frozen.
+ */
+static long poll_left_by(struct poll_call *c, int why)
 {
 	int n;
 
 	for (nfds_t i = 0; i < c->n; i++)
 		c->user[i].revents = 0;
 	n = poll_inproc(c);
-	return n ? n : why;
+	if (!poll_stale(c))
+		return n ? n : why;
+	/* A signal does not wait for the kernel's sleep. */
+	return why == -EINTR ? PLX_SLEEP_LOOK : why < 0 ? why : PLX_PASS;
 }
 
 /*
@@ -439,11 +465,12 @@ static int poll_left_by(struct poll_call *c, int why)
  */
 static long poll_run(struct poll_call *c, const struct timespec *timeout, const sigset_t *sigmask)
 {
-	bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
+	bool poll_only = is_look(timeout);
 	bool ask = poll_only || !bell_there(), asked = false;
 	uint32_t handlers = plx_inside.handlers;
 	int64_t deadline = -1;
 	int n = 0, k, r;
+	long left;
 
 	if (timeout && !poll_only) {
 		int64_t now = plx_now_ns();
@@ -458,7 +485,7 @@ static long poll_run(struct poll_call *c, const struct timespec *timeout, const 
 		if (ask) {
 			k = poll_kernel(c, false, 0, NULL);
 			if (k < 0)
-				return k;
+				return poll_left_by(c, k);
 			n = poll_merge(c, k);
 			asked = true;
 		}
@@ -494,12 +521,9 @@ static long poll_run(struct poll_call *c, const struct timespec *timeout, const 
 			n = poll_merge(c, k);
 			asked = true;
 		} else {
-			n = poll_left_by(c, k);
-			/* What has gone may have been looked at when it was half frozen. */
-			if (!poll_stale(c))
-				return n;
-			if (k < 0)
-				return k;
+			left = poll_left_by(c, k);
+			if (left != PLX_PASS)
+				return left;
 			n = 0;
 		}
 	}
@@ -574,7 +598,10 @@ static long poll_once(struct pollfd *set, nfds_t n, nfds_t ours, const struct ti
 	if (c->nours) {
 		r = poll_run(c, timeout, sigmask);
 	} else if (again) {
-		r = poll_sleep(c->kernel, n, timeout, sigmask);
+		if (is_look(timeout) && !sigmask)
+			r = look_kernel(c->kernel, n);
+		else
+			r = poll_sleep(c->kernel, n, timeout, sigmask);
 		for (nfds_t i = 0; r >= 0 && i < n; i++)
 			set[i].revents = c->kernel[i].revents;
 	}
@@ -585,8 +612,7 @@ static long poll_once(struct pollfd *set, nfds_t n, nfds_t ours, const struct ti
 /* Whether timeout is one that passes; when, if so. */
 static bool poll_end(const struct timespec *timeout, int64_t *end)
 {
-	if (!timeout || (!timeout->tv_sec && !timeout->tv_nsec) ||
-	    timeout->tv_sec >= INT64_MAX / PLX_NSEC / 2)
+	if (!timeout || is_look(timeout) || timeout->tv_sec >= INT64_MAX / PLX_NSEC / 2)
 		return false;
 	*end = plx_now_ns() + timeout->tv_sec * PLX_NSEC + timeout->tv_nsec;
 	return true;
@@ -607,7 +633,8 @@ static long poll_set(struct pollfd *set, nfds_t n, const struct timespec *timeou
 		     const sigset_t *sigmask)
 {
 	struct timespec left;
-	bool again = false;
+	/* A look does not go back to where the call began. */
+	bool again = timeout == &look_only;
 	int64_t end = 0;
 	bool timed = poll_end(timeout, &end);
 
@@ -756,7 +783,7 @@ static int quick_look(struct pollfd *set, nfds_t n)
 /* Whether so many ready files are an answer at once. */
 static bool quick_answer(int ready, const struct timespec *timeout)
 {
-	return ready > 0 || (ready == 0 && timeout && !timeout->tv_sec && !timeout->tv_nsec);
+	return ready > 0 || (ready == 0 && is_look(timeout));
 }
 
 /* The result of the call, or PLX_PASS if it takes the long way. */
@@ -790,7 +817,7 @@ static long ppoll_once(struct pollfd *fds, nfds_t n, const struct timespec *time
 		if (r != PLX_PASS)
 			return r;
 	}
-	if (!n || !poll_any_ours(fds, n))
+	if (!n || (!poll_any_ours(fds, n) && timeout != &look_only))
 		return PLX_PASS;
 	if (poll_too_many(n))
 		return -EINVAL;
@@ -810,34 +837,24 @@ static long ppoll_once(struct pollfd *fds, nfds_t n, const struct timespec *time
 	return r;
 }
 
-/* A call that a handler may begin anew. */
-struct poll_entry {
-	long (*once)(const void *args, const struct timespec *timeout);
-	/* The kernel's alone, which looks and does not sleep. */
-	long (*kernel_look)(const void *args);
-};
-
 /*
- * A handler has run in the sleep of a call, and all that it began with may have changed: it is made
- * anew. end: when its time is over; 0 if it has none.
+ * A handler has run in the sleep of a call, and all that it began with may have changed: once(args,
+ * timeout) makes it anew. end: when its time is over; 0 if it has none.
  */
-static __attribute__((noinline)) long poll_again(long r, const struct poll_entry *call,
-						 const void *args, const struct timespec *timeout,
-						 int64_t end)
+static __attribute__((noinline)) long
+poll_again(long r, long (*once)(const void *args, const struct timespec *timeout), const void *args,
+	   const struct timespec *timeout, int64_t end)
 {
-	static const struct timespec now;
 	struct timespec left;
 
 	while (r == PLX_SLEEP_ANEW)
-		r = call->once(args, end ? poll_left(end, &left) : timeout);
+		r = once(args, end ? poll_left(end, &left) : timeout);
 	if (!plx_sleep_is_over(r))
 		return r;
-	if (r == PLX_SLEEP_LOOK) {
-		r = call->once(args, &now);
-		if (r == PLX_PASS)
-			r = call->kernel_look(args);
-	}
-	return r > 0 ? r : -EINTR;
+	if (r == PLX_SLEEP_LOOK)
+		r = once(args, &look_only);
+	/* What the handler has made of the numbers is no error of this call's. */
+	return r > 0 || r == -EFAULT ? r : -EINTR;
 }
 
 /* Only with a mask may a call sleep again. */
@@ -861,16 +878,6 @@ static long ppoll_call(const void *args, const struct timespec *timeout)
 	return ppoll_once(a->fds, a->n, timeout, a->sigmask);
 }
 
-static long ppoll_look(const void *args)
-{
-	const struct ppoll_args *a = args;
-	struct timespec now = {0};
-
-	return plx_sys6(SYS_ppoll, (long)a->fds, (long)a->n, (long)&now, 0, _NSIG / 8, 0);
-}
-
-static const struct poll_entry ppoll_entry = {ppoll_call, ppoll_look};
-
 /* Where a signal ends a poll, nothing was ready, and the kernel says so of each. */
 static __attribute__((noinline)) long ppoll_interrupted(struct pollfd *fds, nfds_t n)
 {
@@ -891,7 +898,7 @@ long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 	long r = ppoll_once(fds, n, timeout, sigmask);
 
 	if (plx_sleep_is_over(r))
-		r = poll_again(r, &ppoll_entry, &args, timeout, end);
+		r = poll_again(r, ppoll_call, &args, timeout, end);
 	return plx_unlikely(r == -EINTR) ? ppoll_interrupted(fds, n) : r;
 }
 
@@ -947,24 +954,39 @@ static int select_gather(const struct select_sets *s, struct pollfd *set, int ro
 	return count;
 }
 
-/* Writes the results back; how many bits are set, or -EFAULT. */
-static long select_store(struct select_sets *s, const struct pollfd *set, int n)
+/* Whether the entry of a set is ready for what the set k asks; k has it. */
+static bool select_ready(const struct pollfd *entry, int k)
+{
+	return entry->revents & (select_events[k] | POLLNVAL);
+}
+
+static bool select_has(const struct select_sets *s, int k, int fd)
+{
+	return s->in[k] && (s->in[k][fd / SET_WORD] >> (fd % SET_WORD)) & 1;
+}
+
+/* How many bits are set in the results. */
+static long select_bits(const struct select_sets *s, const struct pollfd *set, int n)
 {
 	long bits = 0;
 
+	for (int i = 0; i < n; i++)
+		for (int k = 0; k < 3; k++)
+			bits += select_has(s, k, set[i].fd) && select_ready(&set[i], k);
+	return bits;
+}
+
+/* Writes the results back; how many bits are set, or -EFAULT. */
+static long select_store(struct select_sets *s, const struct pollfd *set, int n, long bits)
+{
 	for (int k = 0; k < 3; k++) {
 		if (!s->in[k])
 			continue;
 		for (int i = 0; i < n; i++) {
 			int fd = set[i].fd;
-			unsigned long bit = 1ul << (fd % SET_WORD);
 
-			if (!(s->in[k][fd / SET_WORD] & bit))
-				continue;
-			if (set[i].revents & (select_events[k] | POLLNVAL))
-				bits++;
-			else
-				s->in[k][fd / SET_WORD] &= ~bit;
+			if (!select_ready(&set[i], k))
+				s->in[k][fd / SET_WORD] &= ~(1ul << (fd % SET_WORD));
 		}
 		if (plx_copy_out(s->user[k], s->in[k], s->bytes))
 			return -EFAULT;
@@ -978,7 +1000,8 @@ static long select_quick(fd_set *const user[3], int n, size_t bytes, const struc
 	unsigned long in[3][QUICK_WORDS];
 	struct select_sets s = {.user = {user[0], user[1], user[2]}, .bytes = bytes};
 	struct pollfd set[QUICK];
-	int count;
+	int count, ready;
+	long bits;
 
 	for (int k = 0; k < 3; k++) {
 		s.in[k] = user[k] ? in[k] : NULL;
@@ -986,10 +1009,15 @@ static long select_quick(fd_set *const user[3], int n, size_t bytes, const struc
 			return PLX_PASS;
 	}
 	count = select_gather(&s, set, QUICK);
-	if (count <= 0 || !quick_answer(quick_look(set, count), timeout))
+	if (count <= 0)
+		return PLX_PASS;
+	ready = quick_look(set, count);
+	bits = ready > 0 ? select_bits(&s, set, count) : 0;
+	/* What is ready in a way that is not asked for is left to the long way. */
+	if (!quick_answer(ready, timeout) || !bits != !ready)
 		return PLX_PASS;
 	plx_stat(PLX_STAT_POLLS);
-	return select_store(&s, set, count);
+	return bits || timeout != &look_only ? select_store(&s, set, count, bits) : 0;
 }
 
 /* Of a number that is open and cannot be polled (O_PATH) select says that it is ready in all ways.
@@ -1021,13 +1049,42 @@ static long select_check(const struct pollfd *set, int n)
 	return 0;
 }
 
+/* A select that sleeps in the kernel, on the program's own sets. */
+static long select_kernel(struct select_sets *s, int n, const struct timespec *timeout,
+			  const sigset_t *sigmask)
+{
+	const struct {
+		const sigset_t *mask;
+		size_t size;
+	} masked = {sigmask, _NSIG / 8};
+	struct plx_sleep sleep = {.args = {n, (long)s->user[0], (long)s->user[1], (long)s->user[2],
+					   0, (long)&masked}};
+	struct timespec left;
+
+	if (plx_unlikely(!plx_load(&plx_sleeps_seen))) {
+		PLX_OUTSIDE(sleep_unseen);
+		int r = plx_libc.pselect(n, s->user[0], s->user[1], s->user[2], timeout, sigmask);
+
+		return r < 0 ? -errno : r;
+	}
+	/* The kernel writes to it. */
+	if (timeout) {
+		left = *timeout;
+		sleep.args[4] = (long)&left;
+	}
+	return plx_sleep(&sleep, sigmask ? PLX_SLEEP_MASKED : PLX_SLEEP_ENDS, SYS_pselect6);
+}
+
 static long select_run(struct select_sets *s, int n, const struct timespec *timeout,
 		       const sigset_t *sigmask)
 {
+	struct timespec left;
+	int64_t end;
+	bool timed = poll_end(timeout, &end);
 	struct pollfd small[SMALL], *set = small;
 	int count = select_gather(s, small, SMALL);
 	bool ours = false;
-	long r;
+	long r, bits;
 
 	if (count < 0) {
 		set = plx_zalloc(n * sizeof(*set));
@@ -1037,6 +1094,7 @@ static long select_run(struct select_sets *s, int n, const struct timespec *time
 	}
 	for (int i = 0; i < count; i++)
 		ours |= poll_ours(set[i].fd);
+	ours |= timeout == &look_only;
 	/* The kernel's select does not mind a limit that has come down since, poll does. */
 	if (ours && poll_too_many(count)) {
 		for (int i = 0; i < count; i++)
@@ -1050,8 +1108,19 @@ static long select_run(struct select_sets *s, int n, const struct timespec *time
 	for (int i = 0; r >= 0 && i < count; i++)
 		if (set[i].revents & POLLNVAL && select_closed(set[i].fd))
 			r = -EBADF;
-	if (r >= 0)
-		r = select_store(s, set, count);
+	bits = r > 0 ? select_bits(s, set, count) : 0;
+	if (r > 0 && !bits && !is_look(timeout)) {
+		/*
+		 * A poll tells of hang-ups and errors that are not asked for, a select sleeps on.
+		 * So does the kernel's.
+		 */
+		for (int i = 0; i < count; i++)
+			plx_px_escape(set[i].fd, PLX_OUT_POLL);
+		r = select_kernel(s, n, timed ? poll_left(end, &left) : timeout, sigmask);
+	} else if (r >= 0) {
+		/* The sets of a select that is interrupted stay as they are. */
+		r = bits || timeout != &look_only ? select_store(s, set, count, bits) : 0;
+	}
 	PLX_HOLD_POP(1);
 	return r;
 }
@@ -1109,17 +1178,6 @@ static long pselect_call(const void *args, const struct timespec *timeout)
 	return pselect_once(a->n, a->sets[0], a->sets[1], a->sets[2], timeout, a->sigmask);
 }
 
-static long pselect_look(const void *args)
-{
-	const struct pselect_args *a = args;
-	struct timespec now = {0};
-
-	return plx_sys6(SYS_pselect6, a->n, (long)a->sets[0], (long)a->sets[1], (long)a->sets[2],
-			(long)&now, 0);
-}
-
-static const struct poll_entry pselect_entry = {pselect_call, pselect_look};
-
 long plx_px_pselect(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct timespec *timeout,
 		    const sigset_t *sigmask)
 {
@@ -1128,5 +1186,5 @@ long plx_px_pselect(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct time
 	int64_t end = masked_end(timeout, sigmask);
 	long r = pselect_once(n, rd, wr, ex, timeout, sigmask);
 
-	return plx_sleep_is_over(r) ? poll_again(r, &pselect_entry, &args, timeout, end) : r;
+	return plx_sleep_is_over(r) ? poll_again(r, pselect_call, &args, timeout, end) : r;
 }

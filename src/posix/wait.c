@@ -1101,7 +1101,8 @@ static __attribute__((noinline)) long wait_again(long r, int epfd, struct epoll_
 	/* The handler may have sent all to the kernel, as by a fork. */
 	if (r == PLX_PASS)
 		r = plx_sys6(SYS_epoll_pwait, epfd, (long)ev, max, 0, 0, _NSIG / 8);
-	return r > 0 ? r : -EINTR;
+	/* What the handler has made of the number is no error of this call's. */
+	return r > 0 || r == -EFAULT ? r : -EINTR;
 }
 
 long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout,

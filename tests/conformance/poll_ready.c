@@ -22,25 +22,31 @@ struct way {
 	bool nested;
 	bool selects;
 	bool sleeps;
+	/* A pipe is polled as well, which is not ready. */
+	bool mixed;
 	enum kind kind;
 };
 
-static int ask(const struct way *w, int fd)
+static int ask(const struct way *w, int fd, int other)
 {
-	struct pollfd p = {.fd = fd, .events = POLLIN};
+	struct pollfd p[] = {{.fd = fd, .events = POLLIN}, {.fd = other, .events = POLLIN}};
+	int top = fd > other ? fd : other;
 	struct timeval now = {0};
 	fd_set in;
 
 	if (!w->selects)
-		return poll(&p, 1, w->sleeps ? -1 : 0);
+		return poll(p, other < 0 ? 1 : 2, w->sleeps ? -1 : 0);
 	FD_ZERO(&in);
 	FD_SET(fd, &in);
-	return select(fd + 1, &in, NULL, NULL, w->sleeps ? NULL : &now);
+	if (other >= 0)
+		FD_SET(other, &in);
+	return select(top + 1, &in, NULL, NULL, w->sleeps ? NULL : &now);
 }
 
 static void poll_of_what_is_ready_is_not_interrupted(void **state)
 {
 	const struct way *w = *state;
+	struct subject idle = subject_new(KIND_PIPE);
 	struct sigaction sa = {.sa_handler = handler}, before;
 	struct itimerval soon = {0}, none = {0};
 
@@ -53,7 +59,7 @@ static void poll_of_what_is_ready_is_not_interrupted(void **state)
 		ep_add(ep, s.fd, EPOLLIN, 1);
 		soon.it_value.tv_usec = 1 + round % SPAN_US;
 		assert_ok(setitimer(ITIMER_REAL, &soon, NULL));
-		n = ask(w, w->nested ? ep : s.fd);
+		n = ask(w, w->nested ? ep : s.fd, w->mixed ? idle.fd : -1);
 		err = errno;
 		assert_ok(setitimer(ITIMER_REAL, &none, NULL));
 		if (n != 1)
@@ -64,6 +70,7 @@ static void poll_of_what_is_ready_is_not_interrupted(void **state)
 	/* It came at least in some of the rounds, before the call, in it or behind it. */
 	assert_true(handled > 0);
 	assert_ok(sigaction(SIGALRM, &before, NULL));
+	subject_close(&idle);
 }
 
 int main(void)
@@ -76,6 +83,9 @@ int main(void)
 		{.nested = true, .kind = KIND_PIPE},
 		{.kind = KIND_EVENTFD, .sleeps = true},
 		{.kind = KIND_EVENTFD, .selects = true},
+		{.kind = KIND_EVENTFD, .mixed = true},
+		{.kind = KIND_EVENTFD, .mixed = true, .sleeps = true},
+		{.kind = KIND_EVENTFD, .mixed = true, .selects = true},
 	};
 #define WAY(suffix, i) VARIANT(poll_of_what_is_ready_is_not_interrupted, suffix, &way[i])
 	static const struct CMUnitTest tests[] = {
@@ -86,6 +96,9 @@ int main(void)
 		WAY("_of_the_kernel_s_epoll", 4),
 		WAY("_that_may_sleep", 5),
 		WAY("_select", 6),
+		WAY("_beside_a_pipe", 7),
+		WAY("_that_may_sleep_beside_a_pipe", 8),
+		WAY("_select_beside_a_pipe", 9),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
