@@ -354,6 +354,17 @@ bool would_block(const struct step *s, int fd, short events);
 /* A signal every millisecond, until stopped: what sleeps for ever ends with EINTR. */
 void ticks_start(void);
 void ticks_stop(void);
+/*
+ * DIFFERENTIAL_STORM in the environment: signals all the time, so many microseconds apart, handled
+ * by nobody that matters. Of a process; its children have none.
+ */
+void storm_start(void);
+/* Whether such a signal ended a call that nothing else would have ended: it is made again. */
+bool storm_ended(long r);
+/* The same for a call whose results are looked at: what it finds then it had to find before. */
+bool storm_again(long r, bool *before);
+/* Whether a call that would not sleep is to sleep until such a signal ends it. */
+bool storm_sleeps(void);
 extern volatile sig_atomic_t sigpipes;
 extern char *scratch;
 #define SCRATCH 131072

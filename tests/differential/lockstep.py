@@ -82,6 +82,8 @@ class Tester:
         self.env = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
         if args.adopt:
             self.env["DIFFERENTIAL_ADOPT"] = args.adopt
+        if args.storm:
+            self.env["DIFFERENTIAL_STORM"] = str(args.storm)
         # What comes back does so only if it is asked for.
         self.adopt = ["--adopt=forked"] + (["--adopt=" + args.adopt] if args.adopt else [])
         self.steps = 0
@@ -226,6 +228,7 @@ def main():
     parser.add_argument("--binary", required=True, help="the program differential")
     parser.add_argument("--pollux", required=True, help="the command pollux")
     parser.add_argument("--adopt", choices=["pipe", "watched-pipe"], help="serve what is not served by itself")
+    parser.add_argument("--storm", type=int, help="signals so many microseconds apart, on both sides")
     parser.add_argument("--profile", action="append", help="which; may be repeated")
     parser.add_argument("--seed", type=int, default=1, help="number of the first sequence")
     parser.add_argument("--sequences", type=int, default=2000, help="how many of each profile")

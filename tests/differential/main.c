@@ -9,6 +9,8 @@
  *
  * DIFFERENTIAL_ADOPT in the environment says which pipes Pollux serves: pipe or watched-pipe.
  *
+ * DIFFERENTIAL_STORM is how many microseconds signals are to be apart, at any instruction.
+ *
  * Both print the same on the kernel and on Pollux, or one of them is wrong.
  */
 #include "differential.h"
@@ -93,6 +95,7 @@ static bool run_apart(const struct step *some, int n)
 	fflush(stdout);
 	pid = fork();
 	if (pid == 0) {
+		storm_start();
 		run_steps(some, n);
 		exit(0);
 	}
@@ -134,6 +137,7 @@ int main(int argc, char **argv)
 	pipes_adopted = adopt != NULL;
 	pipes_watched = adopt && !strcmp(adopt, "watched-pipe");
 	ops_init();
+	storm_start();
 	tidy(0, &lim);
 	for (uint64_t i = first; i < first + count; i++) {
 		bool last = show && i == first + count - 1;

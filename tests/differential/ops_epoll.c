@@ -323,9 +323,10 @@ static void wait_apply(struct model *m, struct step *s)
 
 static int wait_call(const struct step *s, struct epoll_event *ev)
 {
-	struct timespec ts = {.tv_nsec = s->flags == TIME_SHORT ? 1000000 : 0};
-	int ms = s->flags == TIME_EVER ? -1 : s->flags == TIME_SHORT;
-	struct timespec *tp = s->flags == TIME_EVER ? NULL : &ts;
+	int time = s->flags == TIME_ZERO && storm_sleeps() ? TIME_EVER : (int)s->flags;
+	struct timespec ts = {.tv_nsec = time == TIME_SHORT ? 1000000 : 0};
+	int ms = time == TIME_EVER ? -1 : time == TIME_SHORT;
+	struct timespec *tp = time == TIME_EVER ? NULL : &ts;
 	int fd = number_of(s->a);
 	sigset_t mask;
 
@@ -357,6 +358,7 @@ static void wait_run(const struct step *s)
 	static struct epoll_event ev[EVENTS + 2];
 	struct epoll_event *p = pointer(s, ev);
 	int64_t start = 0;
+	bool before = false;
 	int n;
 
 	memset(ev, 0xa5, sizeof(ev));
@@ -364,7 +366,9 @@ static void wait_run(const struct step *s)
 		ticks_start();
 	else if (s->flags == TIME_SHORT)
 		start = clock_ns();
-	n = wait_call(s, p);
+	do
+		n = wait_call(s, p);
+	while (s->flags == TIME_SHORT && storm_again(n, &before));
 	if (s->flags == TIME_EVER)
 		ticks_stop();
 	log_ret(n);

@@ -75,20 +75,24 @@ static void poll_some(const struct step *s)
 {
 	struct pollfd set[SET], *p = pointer(s, set);
 	struct timespec zero = {0};
+	bool before = false, sleeps = storm_sleeps();
 	int r;
 
-	for (int i = 0; i < s->n; i++)
-		set[i] = (struct pollfd){.fd = number_of(entry_slot(s, i)),
-					 .events = masks[entry_mask(s, i)],
-					 .revents = 0x5a5a};
-	if (s->ptr == PTR_EDGE)
-		memcpy(p, set, s->room < s->n * sizeof(set[0]) ? s->room : s->n * sizeof(set[0]));
-	if (s->how == POLL_PPOLL)
-		r = ppoll(p, s->n, &zero, NULL);
-	else if (s->how == POLL_SYSCALL)
-		r = syscall(SYS_poll, p, s->n, 0);
-	else
-		r = poll(p, s->n, 0);
+	do {
+		for (int i = 0; i < s->n; i++)
+			set[i] = (struct pollfd){.fd = number_of(entry_slot(s, i)),
+						 .events = masks[entry_mask(s, i)],
+						 .revents = 0x5a5a};
+		if (s->ptr == PTR_EDGE)
+			memcpy(p, set,
+			       s->room < s->n * sizeof(set[0]) ? s->room : s->n * sizeof(set[0]));
+		if (s->how == POLL_PPOLL)
+			r = ppoll(p, s->n, sleeps ? NULL : &zero, NULL);
+		else if (s->how == POLL_SYSCALL)
+			r = syscall(SYS_poll, p, s->n, sleeps ? -1 : 0);
+		else
+			r = poll(p, s->n, sleeps ? -1 : 0);
+	} while (!sleeps && storm_again(r, &before));
 	log_ret(r);
 	for (int i = 0; p == set && i < s->n; i++) {
 		char name[32];
@@ -103,26 +107,32 @@ static void select_some(const struct step *s)
 	struct timespec zero = {0};
 	struct timeval none = {0};
 	fd_set sets[3];
-	int r, max = 0;
+	bool before = false, sleeps = storm_sleeps();
+	int r, max;
 
-	for (int k = 0; k < 3; k++)
-		FD_ZERO(&sets[k]);
-	for (int i = 0; i < s->n; i++) {
-		int fd = number_of(entry_slot(s, i)), mask = masks[entry_mask(s, i)];
+	do {
+		max = 0;
+		for (int k = 0; k < 3; k++)
+			FD_ZERO(&sets[k]);
+		for (int i = 0; i < s->n; i++) {
+			int fd = number_of(entry_slot(s, i)), mask = masks[entry_mask(s, i)];
 
-		if (fd < 0 || fd >= LOW_NUMBERS)
-			continue;
-		if (fd >= max)
-			max = fd + 1;
-		if (mask & POLLIN)
-			FD_SET(fd, &sets[0]);
-		if (mask & POLLOUT)
-			FD_SET(fd, &sets[1]);
-		if (mask & POLLPRI)
-			FD_SET(fd, &sets[2]);
-	}
-	r = s->how == POLL_PSELECT ? pselect(max, &sets[0], &sets[1], &sets[2], &zero, NULL)
-				   : select(max, &sets[0], &sets[1], NULL, &none);
+			if (fd < 0 || fd >= LOW_NUMBERS)
+				continue;
+			if (fd >= max)
+				max = fd + 1;
+			if (mask & POLLIN)
+				FD_SET(fd, &sets[0]);
+			if (mask & POLLOUT)
+				FD_SET(fd, &sets[1]);
+			if (mask & POLLPRI)
+				FD_SET(fd, &sets[2]);
+		}
+		r = s->how == POLL_PSELECT
+			    ? pselect(max, &sets[0], &sets[1], &sets[2], sleeps ? NULL : &zero,
+				      NULL)
+			    : select(max, &sets[0], &sets[1], NULL, sleeps ? NULL : &none);
+	} while (!sleeps && storm_again(r, &before));
 	log_ret(r);
 	for (int k = 0; k < 3; k++) {
 		char name[32];

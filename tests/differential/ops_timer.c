@@ -166,7 +166,10 @@ static void set_run(const struct step *s)
 	if (r == 0 && s->n >= WHEN_NEAR && s->n <= WHEN_PAST_PERIODIC && s->ptr == PTR_GOOD) {
 		struct pollfd pfd = {.fd = fd, .events = POLLIN};
 
-		log_value("poll(&pfd, 1, 10000)", poll(&pfd, 1, 10000));
+		do
+			r = poll(&pfd, 1, 10000);
+		while (storm_ended(r));
+		log_value("poll(&pfd, 1, 10000)", r);
 	}
 }
 
@@ -298,7 +301,8 @@ static void pass_ms(int ms)
 {
 	struct timespec ts = {.tv_nsec = ms * 1000000};
 
-	nanosleep(&ts, NULL);
+	while (storm_ended(nanosleep(&ts, &ts)))
+		;
 }
 
 static void row_run(const struct step *s)
