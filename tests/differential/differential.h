@@ -359,6 +359,7 @@ void ticks_stop(void);
  * by nobody that matters. Of a process; its children have none.
  */
 void storm_start(void);
+extern bool storming;
 /* Whether such a signal ended a call that nothing else would have ended: it is made again. */
 bool storm_ended(long r);
 /* The same for a call whose results are looked at: what it finds then it had to find before. */

@@ -68,6 +68,10 @@ static void poll_apply(struct model *m, struct step *s)
 		/* All of it goes if there are more than the limit allows (select does not mind). */
 		if (o && (o->kind == KIND_EPOLL || s->n > m->me->limit))
 			model_escape_maybe(m, o);
+		/* A select that sleeps beside a hang-up which it does not ask for is the kernel's.
+		 */
+		if (o && storming && s->how >= POLL_SELECT)
+			model_escape_maybe(m, o);
 	}
 }
 

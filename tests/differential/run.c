@@ -25,7 +25,7 @@ static void on_tick(int sig)
 	(void)sig;
 }
 
-static bool storming;
+bool storming;
 static pid_t storm_of;
 
 static void on_storm(int sig)
