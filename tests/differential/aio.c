@@ -624,11 +624,14 @@ static void gather(struct ctx *c)
 	for (int sure = c->sure; sure > 0; sure = c->sure) {
 		n = syscall(SYS_io_getevents, c->id, (long)sure, (long)MAX_EVENTS - all,
 			    events + all, &limit);
-		if (n < sure)
+		if (n < sure && !storming)
 			break;
 		for (long i = all; i < all + n; i++)
 			account(c, &events[i]);
-		all += n;
+		if (n < 0 && !storm_ended(n))
+			break;
+		all += n > 0 ? n : 0;
+		n = 0;
 	}
 	log_ret(n < 0 ? n : all);
 	log_event_list(events, all, true);
@@ -903,6 +906,12 @@ static void got(struct ctx *c, const void *user, long r)
 	log_event_list(events, r, false);
 }
 
+/* A call that finds nothing may be interrupted at any time. */
+static long or_nothing(long r)
+{
+	return storm_ended(r) ? 0 : r;
+}
+
 static void run_getevents(const struct aio_step *s)
 {
 	struct ctx *c = live(s->ctx);
@@ -922,7 +931,7 @@ static void run_getevents(const struct aio_step *s)
 	log_time(ts);
 	call(")");
 	r = syscall(SYS_io_getevents, context_id(s), s->min, s->nr, user, ts);
-	log_ret(r);
+	log_ret(or_nothing(r));
 	got(c, user, r);
 }
 
@@ -967,10 +976,11 @@ static void run_pgetevents(const struct aio_step *s)
 	if (pending)
 		raise(SIGUSR1);
 	r = syscall(SYS_io_pgetevents, context_id(s), s->min, s->nr, user, ts, sig);
-	log_ret(r);
+	log_ret(or_nothing(r));
 	log_value("handlers", (uint64_t)signals);
 	if (pending)
-		(void)sigtimedwait(&usr1, NULL, &none);
+		while (storm_ended(sigtimedwait(&usr1, NULL, &none)))
+			;
 	got(c, user, r);
 }
 
@@ -1163,7 +1173,7 @@ static void run_bad_header(const struct aio_step *s, int word)
 	log_ret(syscall(SYS_io_submit, c->id, 0, NULL));
 	begin_call();
 	call("io_getevents(%s, 0, 0, NULL, {0, 0})", context_name(s));
-	log_ret(syscall(SYS_io_getevents, c->id, 0, 0, NULL, &none));
+	log_ret(or_nothing(syscall(SYS_io_getevents, c->id, 0, 0, NULL, &none)));
 	header(c)[word] = was;
 }
 
@@ -1534,6 +1544,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	prepare_process();
+	storm_start();
 	for (uint64_t i = first; i < first + count; i++) {
 		bool last = show && i == first + count - 1;
 		char line[64];
