@@ -341,6 +341,16 @@ static void replaced_epoll(int number)
 	plx_rcu_read_unlock();
 }
 
+/*
+ * Whether number, which f is to be put at, is being sent: f has to be the kernel's first.
+ */
+static bool meets_sender(struct pollux_file *f, int number)
+{
+	return plx_number_sent(number) &&
+	       (plx_file_served(f) ||
+		(f->kind == PLX_KIND_EPOLL && !plx_load_acq(&plx_file_front(f)->spilled)));
+}
+
 long plx_px_dup3(int oldfd, int newfd, int flags)
 {
 	PLX_INSIDE();
@@ -348,7 +358,7 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 	struct plx_left left = {0};
 	struct pollux_file **slot;
 	enum plx_want want;
-	bool locked;
+	bool locked, meets;
 	int timers;
 	long r;
 
@@ -375,12 +385,15 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 			return -EMFILE;
 		plx_numbers_lock(oldfd, newfd);
 		f = plx_table_get(oldfd);
-		if (!f || !plx_file_lent(f))
+		meets = f && meets_sender(f, newfd);
+		if (!f || (!plx_file_lent(f) && !meets))
 			break;
 		plx_numbers_unlock(oldfd, newfd);
 		plx_hidden_unlock();
 		plx_table_leave(locked);
 		pollux_file_put(f);
+		if (meets)
+			plx_px_escape(oldfd, PLX_OUT_SCM_RIGHTS);
 	}
 	slot = newfd >= 0 ? plx_table_slot(newfd) : NULL;
 	if (want == PLX_WANT_TAKEN) {
@@ -397,15 +410,20 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 	 * prototype: a write of another thread would be lost in that. So what comes in is
 	 * in the table before the kernel replaces the number, what goes out is afterwards.
 	 */
+	PLX_DELAY(dup_before_entry);
 	if (f && slot) {
 		/* One more, so that its address means nothing else meanwhile. */
 		pollux_file_get(f);
 		old = plx_table_set(newfd, f);
+		PLX_DELAY(dup_entry);
+		/* Partner: plx_sent_begin. */
+		plx_mb_after_rmw();
+		meets = meets_sender(f, newfd);
 	} else if (slot) {
 		was = plx_table_raw(newfd);
 	}
 	PLX_DELAY(dup_before_kernel);
-	r = plx_sys3(SYS_dup3, oldfd, newfd, flags == -1 ? 0 : flags);
+	r = meets ? -EBUSY : plx_sys3(SYS_dup3, oldfd, newfd, flags == -1 ? 0 : flags);
 	PLX_DELAY(dup_after_kernel);
 	/* Where nothing of ours was there may be by now: it has been closed, and is another's. */
 	if (r >= 0 && was && plx_cas(slot, &was, NULL) && !plx_is_token(was))
@@ -430,6 +448,10 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		pollux_file_put(old);
 	if (f && slot)
 		pollux_file_put(f);
+	if (plx_unlikely(meets)) {
+		plx_px_escape(oldfd, PLX_OUT_SCM_RIGHTS);
+		return plx_px_dup3(oldfd, newfd, flags);
+	}
 	return r;
 }
 

@@ -162,8 +162,12 @@ void plx_px_spilled(enum plx_way_out why, int n);
 void plx_px_escape_all(enum plx_way_out why);
 /* Everything whose descriptor survives execve does. */
 void plx_px_escape_inherited(enum plx_way_out why);
-/* The descriptors in the SCM_RIGHTS messages of msg do. */
-void plx_px_escape_msg(const struct msghdr *msg);
+/*
+ * The descriptors in the SCM_RIGHTS messages of msg do, and nothing of ours takes their numbers
+ * before plx_px_sent is told *sent, which begins as 0: to be called if it is not 0 afterwards.
+ */
+void plx_px_escape_msg(const struct msghdr *msg, uint64_t *sent);
+void plx_px_sent(void *sent);
 /*
  * Every descriptor an iocb array of io_submit names does. How many of the array the kernel may
  * see: the next one names a descriptor that does not exist for the program.

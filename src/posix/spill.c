@@ -1896,7 +1896,7 @@ void plx_px_escape_inherited(enum plx_way_out why)
 	spill_end(&s, why, false);
 }
 
-void plx_px_escape_msg(const struct msghdr *msg)
+void plx_px_escape_msg(const struct msghdr *msg, uint64_t *sent)
 {
 	PLX_INSIDE();
 	struct msghdr m;
@@ -1917,13 +1917,23 @@ void plx_px_escape_msg(const struct msghdr *msg)
 			     i += sizeof(int)) {
 				int fd;
 
-				if (plx_copy_in(&fd, control + at + i, sizeof(fd)) == 0 &&
-				    plx_fd_ours(fd))
+				if (plx_copy_in(&fd, control + at + i, sizeof(fd)))
+					return;
+				plx_sent_begin(fd, sent);
+				if (plx_fd_ours(fd))
+					plx_px_escape(fd, PLX_OUT_SCM_RIGHTS);
+				/* It may have been one that was set and taken back. */
+				while (plx_unlikely(in_process(fd)))
 					plx_px_escape(fd, PLX_OUT_SCM_RIGHTS);
 			}
 		}
 		at += CMSG_ALIGN(c.cmsg_len);
 	}
+}
+
+void plx_px_sent(void *sent)
+{
+	plx_sent_end(*(uint64_t *)sent);
 }
 
 long plx_px_escape_iocbs(long n, void *const *iocbs)

@@ -175,6 +175,49 @@ void plx_numbers_unlock(int fd, int other)
 }
 
 /*
+ * Numbers that are being sent. Who sends a descriptor makes what it means a kernel object first, by
+ * its number, and the kernel looks the number up after that. If the program has put one of ours at
+ * the number in between, by dup2 in another thread or in a handler, a placeholder would be sent, or
+ * an epoll without the items that are ours. So a number is noted before the look at the table, and
+ * whoever is about to put something of ours at a number that is noted makes that the kernel's
+ * first.
+ *
+ *   plx_sent   atomic; how many calls are sending numbers with this remainder
+ *
+ * Argument. The sender notes, with a full barrier, and looks at the slot. dup3 sets the slot, by an
+ * exchange, looks for a note, and goes to the kernel after that, or takes back what it has set and
+ * begins anew with a kernel object. Of the two at least one sees the other. If it is the sender,
+ * his spill waits for dup3 to leave; what it has found at the number may be taken back then, and
+ * what was there before be ours, so he looks again. That nobody hears of a number that is set and
+ * taken back, dup3 looks for a note before, too: it has to take something back only if the note has
+ * come in between. A note that is too many (a handler has left the call by a jump, or its thread is
+ * not in the child of a fork) makes an object the kernel's that need not be. The model is
+ * tests/model/sent.pml.
+ *
+ * What gets a number that was closed, by eventfd or dup, is in the table only when the kernel has
+ * given the number to it: it is met if the number is closed while it is being sent.
+ */
+uint32_t plx_sent[PLX_SENT_KINDS];
+
+void plx_sent_begin(int fd, uint64_t *set)
+{
+	unsigned int kind = (unsigned int)fd % PLX_SENT_KINDS;
+
+	if (*set & 1ull << kind)
+		return;
+	*set |= 1ull << kind;
+	plx_xadd(&plx_sent[kind], 1);
+	/* Partner: dup3. */
+	plx_mb_after_rmw();
+}
+
+void plx_sent_end(uint64_t set)
+{
+	for (; set; set &= set - 1)
+		plx_xadd(&plx_sent[__builtin_ctzll(set)], (uint32_t)-1);
+}
+
+/*
  * Objects on their way. A spill gives up fronts (front.spilled), freezes objects, puts the kernel's
  * in their place under all numbers, registers the items with the kernel, under the numbers that
  * they were added by, and then empties the slots. In between an item is neither here nor there. A

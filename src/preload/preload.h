@@ -218,8 +218,8 @@ void plx_needless_never(void);
 /* limit.c: before a setrlimit, or a prlimit with this process number. */
 void plx_before_limit(int what, pid_t pid, const struct rlimit *user);
 
-/* socket.c */
-void plx_escape_message(const struct msghdr *m);
-void plx_escape_messages(const struct mmsghdr *m, unsigned int n);
+/* socket.c: for plx_px_sent when the call has been made, unless it is 0. */
+uint64_t plx_escape_message(const struct msghdr *m);
+uint64_t plx_escape_messages(const struct mmsghdr *m, unsigned int n);
 
 #endif

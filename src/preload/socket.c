@@ -1,38 +1,73 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * sendmsg, sendmmsg   descriptors in SCM_RIGHTS messages escape first
+ * sendmsg, sendmmsg   descriptors in SCM_RIGHTS messages escape first, and nothing of ours takes
+ *                     their numbers until the call is over
  *
  * Received descriptors have numbers that were free, hence not in the table.
  */
 #include "preload/preload.h"
 
-void plx_escape_message(const struct msghdr *m)
+uint64_t plx_escape_message(const struct msghdr *m)
 {
 	struct msghdr copy;
+	uint64_t sent = 0;
 
 	if (plx_copy_in(&copy, m, sizeof(copy)) == 0 && copy.msg_controllen && copy.msg_control)
-		plx_px_escape_msg(&copy);
+		plx_px_escape_msg(&copy, &sent);
+	return sent;
 }
 
-void plx_escape_messages(const struct mmsghdr *m, unsigned int n)
+uint64_t plx_escape_messages(const struct mmsghdr *m, unsigned int n)
 {
+	uint64_t sent = 0;
+
 	/* The kernel sends no more than this at a time. */
 	if (n > UIO_MAXIOV)
 		n = UIO_MAXIOV;
-	for (unsigned int i = 0; i < n; i++)
-		plx_escape_message(&m[i].msg_hdr);
+	for (unsigned int i = 0; i < n; i++) {
+		struct msghdr copy;
+
+		if (plx_copy_in(&copy, &m[i].msg_hdr, sizeof(copy)))
+			break;
+		if (copy.msg_controllen && copy.msg_control)
+			plx_px_escape_msg(&copy, &sent);
+	}
+	return sent;
+}
+
+static __attribute__((noinline)) ssize_t send_noted(int fd, const struct msghdr *m, int flags,
+						    uint64_t sent)
+{
+	ssize_t r;
+
+	pthread_cleanup_push(plx_px_sent, &sent);
+	r = plx_real.sendmsg(fd, m, flags);
+	pthread_cleanup_pop(1);
+	return r;
 }
 
 PLX_EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
-	if (plx_any())
-		plx_escape_message(m);
-	return plx_real.sendmsg(fd, m, flags);
+	uint64_t sent = plx_any() ? plx_escape_message(m) : 0;
+
+	return plx_unlikely(sent) ? send_noted(fd, m, flags, sent) : plx_real.sendmsg(fd, m, flags);
+}
+
+static __attribute__((noinline)) int send_many_noted(int fd, struct mmsghdr *m, unsigned int n,
+						     int flags, uint64_t sent)
+{
+	int r;
+
+	pthread_cleanup_push(plx_px_sent, &sent);
+	r = plx_real.sendmmsg(fd, m, n, flags);
+	pthread_cleanup_pop(1);
+	return r;
 }
 
 PLX_EXPORT int sendmmsg(int fd, struct mmsghdr *m, unsigned int n, int flags)
 {
-	if (plx_any())
-		plx_escape_messages(m, n);
-	return plx_real.sendmmsg(fd, m, n, flags);
+	uint64_t sent = plx_any() ? plx_escape_messages(m, n) : 0;
+
+	return plx_unlikely(sent) ? send_many_noted(fd, m, n, flags, sent)
+				  : plx_real.sendmmsg(fd, m, n, flags);
 }

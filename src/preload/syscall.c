@@ -14,6 +14,7 @@
 #include "preload/preload.h"
 #include "aio/aio.h"
 #include "base/inside.h"
+#include "base/sys.h"
 #include "epoll/engine.h"
 #include "preload/timeleft.h"
 #include "preload/uring.h"
@@ -240,7 +241,23 @@ static long do_kcmp(const struct raw *s)
 	return PLX_PASS;
 }
 
-/* Calls that do not sleep and do not return twice. */
+static long do_send(const struct raw *s)
+{
+	uint64_t sent;
+	long r;
+
+	if (!plx_any())
+		return PLX_PASS;
+	sent = s->nr == SYS_sendmsg ? plx_escape_message((const struct msghdr *)s->b)
+				    : plx_escape_messages((const struct mmsghdr *)s->b, s->c);
+	if (plx_likely(!sent))
+		return PLX_PASS;
+	r = plx_sys4(s->nr, s->a, s->b, s->c, s->d);
+	plx_px_sent(&sent);
+	return r;
+}
+
+/* Calls that do not sleep and do not return twice, or sleep as the kernel lets them. */
 static long serve(const struct raw *s)
 {
 	switch (s->nr) {
@@ -298,13 +315,8 @@ static long serve(const struct raw *s)
 	case SYS_kcmp:
 		return do_kcmp(s);
 	case SYS_sendmsg:
-		if (plx_any())
-			plx_escape_message((const struct msghdr *)s->b);
-		return PLX_PASS;
 	case SYS_sendmmsg:
-		if (plx_any())
-			plx_escape_messages((const struct mmsghdr *)s->b, s->c);
-		return PLX_PASS;
+		return do_send(s);
 	case SYS_splice:
 	case SYS_copy_file_range:
 		plx_escape_if_ours(s->a, PLX_OUT_SPLICE);

@@ -89,6 +89,13 @@ told ok told
 told_no_grace broken told -DBROKEN_NO_GRACE
 told_outside broken told -DBROKEN_TOLD_OUTSIDE
 told_grace_first broken told -DBROKEN_GRACE_FIRST
+sent ok sent
+sent_check_first broken sent -DBROKEN_CHECK_FIRST
+sent_look_first broken sent -DBROKEN_LOOK_FIRST
+sent_no_look broken sent -DBROKEN_NO_LOOK
+sent_ended_early broken sent -DBROKEN_ENDED_EARLY
+sent_one_look broken sent -DBROKEN_ONE_LOOK
+sent_no_await broken sent -DBROKEN_NO_AWAIT
 bell ok bell
 bell_no_await broken bell -DBROKEN_NO_AWAIT
 bell_no_ring broken bell -DBROKEN_NO_RING

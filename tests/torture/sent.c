@@ -3,7 +3,8 @@
  * Objects are sent to another process, and to this one, by SCM_RIGHTS while threads write, read,
  * wait, change registrations and close numbers: what is counted stays counted, bytes keep their
  * order, each edge is reported once, and nobody sleeps for ever. The receiver is a program of its
- * own, which uses what it gets.
+ * own, which uses what it gets, and gets no placeholder, also if the number becomes one of ours
+ * while it is sent.
  */
 #include "torture.h"
 
@@ -137,8 +138,9 @@ static void other_end(void)
 	assert_int_equal(status, 0);
 }
 
-/* As the drop-in does it. */
-static bool sent(int chan, struct order *o, int fd, bool many)
+/* As the drop-in does it; meanwhile() may be NULL. */
+static bool sent_beside(int chan, struct order *o, int fd, bool many, void (*meanwhile)(void *),
+			void *arg)
 {
 	union {
 		char room[CMSG_SPACE(sizeof(int))];
@@ -150,14 +152,25 @@ static bool sent(int chan, struct order *o, int fd, bool many)
 					.msg_control = control.room,
 					.msg_controllen = sizeof(control.room)}};
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m.msg_hdr);
+	uint64_t noted = 0;
+	bool done;
 
 	c->cmsg_level = SOL_SOCKET;
 	c->cmsg_type = SCM_RIGHTS;
 	c->cmsg_len = CMSG_LEN(sizeof(fd));
 	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
-	plx_px_escape_msg(&m.msg_hdr);
-	return many ? sendmmsg(chan, &m, 1, MSG_NOSIGNAL) == 1
+	plx_px_escape_msg(&m.msg_hdr, &noted);
+	if (meanwhile)
+		meanwhile(arg);
+	done = many ? sendmmsg(chan, &m, 1, MSG_NOSIGNAL) == 1
 		    : sendmsg(chan, &m.msg_hdr, MSG_NOSIGNAL) == sizeof(*o);
+	plx_px_sent(&noted);
+	return done;
+}
+
+static bool sent(int chan, struct order *o, int fd, bool many)
+{
+	return sent_beside(chan, o, fd, many, NULL, NULL);
 }
 
 /* The other one has used it when this returns. False: it was not there. */
@@ -704,12 +717,168 @@ static void a_sleeper(void **state)
 	assert_true(slept > 20);
 }
 
+/* --- a number that becomes one of ours while it is sent --------------------------------------- */
+
+struct replaced {
+	struct thread t;
+	struct gate gate;
+	/* Where who puts it there stands when the sender has not begun, or NULL. */
+	const char *point;
+	int efd, ep, from, number, result;
+};
+
+static void replaces(struct thread *t)
+{
+	struct replaced *r = t->arg;
+
+	if (r->point)
+		gate_arm(&r->gate, r->point);
+	r->result = pollux_dup2(r->from, r->number);
+}
+
+/* The number is noted; what was there has not been sent. */
+static void replace_now(void *arg)
+{
+	struct replaced *r = arg;
+
+	if (r->point)
+		gate_open(&r->gate);
+	else
+		thread_start(&r->t, replaces, r);
+	check(await(thread_done(&r->t)));
+}
+
+/* What has come is the eventfd, or the epoll that watches it. */
+static void is_what_was_put_there(struct replaced *r, int got, bool epoll)
+{
+	struct epoll_event ev;
+
+	check(pollux_write(r->efd, &(uint64_t){3}, 8) == 8);
+	if (epoll)
+		check(epoll_wait(got, &ev, 1, 0) == 1 && ev.data.u64 == OWN_DATA);
+	else
+		check(read(got, &(uint64_t){0}, 8) == 8);
+}
+
+static void replaced_while_sent(bool epoll, const char *point)
+{
+	struct replaced r = {.point = point};
+	struct order o = {.use = USE_NOTHING};
+	int old[2], pair[2], got;
+
+	torture_begin();
+	points_delay(false);
+	check(pipe2(old, O_CLOEXEC) == 0);
+	check(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0);
+	r.efd = pollux_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	r.ep = pollux_epoll_create1(EPOLL_CLOEXEC);
+	check(ctl(r.ep, EPOLL_CTL_ADD, r.efd, EPOLLIN, OWN_DATA) == 0);
+	check(pollux_fd_served(r.efd) && pollux_fd_served(r.ep));
+	r.from = epoll ? r.ep : r.efd;
+	r.number = old[0];
+	if (point) {
+		thread_start(&r.t, replaces, &r);
+		assert_true(gate_reached(&r.gate));
+	}
+	check(sent_beside(pair[0], &o, r.number, false, replace_now, &r));
+	thread_join(&r.t);
+	check(r.result == r.number);
+	got = received(pair[1], &o);
+	check(got >= 0);
+	is_what_was_put_there(&r, got, epoll);
+	check(epoll || pollux_read(r.number, &(uint64_t){0}, 8) == -1);
+	/* Afterwards it stays ours. */
+	pollux_close(r.efd);
+	r.efd = pollux_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	check(pollux_dup2(r.efd, r.number) == r.number && pollux_fd_served(r.number));
+	pollux_close(r.efd);
+	pollux_close(r.ep);
+	pollux_close(r.number);
+	close(old[1]);
+	close(got);
+	close(pair[0]);
+	close(pair[1]);
+	torture_end(NULL, 0);
+}
+
+static void replaced_while_it_is_sent(void **state)
+{
+	(void)state;
+	replaced_while_sent(false, NULL);
+	replaced_while_sent(true, NULL);
+}
+
+/* Who puts it there has found that nobody sends. */
+static void replaced_when_nobody_seemed_to_send(void **state)
+{
+	(void)state;
+	replaced_while_sent(false, "dup_before_entry");
+	replaced_while_sent(true, "dup_before_entry");
+}
+
+struct finds {
+	struct thread t;
+	int chan, fd;
+};
+
+static void finds_main(struct thread *t)
+{
+	struct finds *s = t->arg;
+	struct order o = {.use = USE_NOTHING};
+
+	check(sent(s->chan, &o, s->fd, true));
+}
+
+/*
+ * The number is one of ours already, and the sender finds the other there: that is taken back, as
+ * he has noted the number.
+ */
+static void replaced_and_taken_back(void **state)
+{
+	struct replaced r = {.point = "dup_entry"};
+	struct order o;
+	struct finds s;
+	int pair[2], got;
+
+	(void)state;
+	torture_begin();
+	points_delay(false);
+	check(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0);
+	r.number = pollux_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	r.from = pollux_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	r.efd = pollux_dup(r.number);
+	s = (struct finds){.chan = pair[0], .fd = r.number};
+	thread_start(&r.t, replaces, &r);
+	assert_true(gate_reached(&r.gate));
+	thread_start(&s.t, finds_main, &s);
+	sleep_ms(20);
+	gate_open(&r.gate);
+	thread_join(&s.t);
+	thread_join(&r.t);
+	check(r.result == r.number);
+	got = received(pair[1], &o);
+	/* It is one of the two. */
+	check(pollux_write(r.efd, &(uint64_t){1}, 8) == 8);
+	check(pollux_write(r.from, &(uint64_t){1}, 8) == 8);
+	check(read(got, &(uint64_t){0}, 8) == 8);
+	pollux_close(r.efd);
+	pollux_close(r.from);
+	pollux_close(r.number);
+	close(got);
+	close(pair[0]);
+	close(pair[1]);
+	torture_end(NULL, 0);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(counts_and_bytes),
 		TEST(edges),
 		TEST(a_sleeper),
+		TEST(replaced_while_it_is_sent),
+		TEST(replaced_when_nobody_seemed_to_send),
+		TEST(replaced_and_taken_back),
 	};
 
 	if (argc == 3 && strcmp(argv[1], "--receiver") == 0)
