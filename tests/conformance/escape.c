@@ -1484,10 +1484,13 @@ static void ESCAPE_exec_with_the_epoll_alone(void **state)
 
 /* ---- descriptors in messages ---- */
 
+/* No more can be sent at a time (SCM_MAX_FD). */
+#define FDS_MAX 253
+
 /* Sends n descriptors with four bytes of text, by sendmsg or by sendmmsg. */
 static int fds_send(int sock, const int *fds, int n, bool many)
 {
-	char control[CMSG_SPACE(sizeof(int) * WORLD_FDS)];
+	char control[CMSG_SPACE(sizeof(int) * FDS_MAX)];
 	struct iovec iov = {.iov_base = (void *)(uintptr_t) "fds!", .iov_len = 4};
 	struct mmsghdr mm;
 	struct msghdr *m = &mm.msg_hdr;
@@ -1509,7 +1512,7 @@ static int fds_send(int sock, const int *fds, int n, bool many)
 
 static int fds_receive(int sock, int *fds, int n, bool many)
 {
-	char control[CMSG_SPACE(sizeof(int) * WORLD_FDS)], text[4];
+	char control[CMSG_SPACE(sizeof(int) * FDS_MAX)], text[4];
 	struct iovec iov = {.iov_base = text, .iov_len = sizeof(text)};
 	struct mmsghdr mm;
 	struct msghdr *m = &mm.msg_hdr;
@@ -1665,6 +1668,66 @@ static void ESCAPE_SCM_RIGHTS_of_an_epoll(void **state)
 	assert_true(fds_receive(sv[1], &w.ep, 1, false));
 	assert_int_equal(world_check(&w), 0);
 	world_close(&w);
+	close(sv[0]);
+	close(sv[1]);
+}
+
+#define SENDINGS 4
+/* The same number so often in a message, so that to look at them takes a while. */
+#define SENT 200
+
+struct sending {
+	int sock, fd[SENT], sent;
+};
+
+static void *sends(void *arg)
+{
+	struct sending *s = arg;
+
+	for (int i = 0; i < SENDINGS; i++)
+		s->sent += fds_send(s->sock, s->fd, SENT, i & 1);
+	return NULL;
+}
+
+/* What was there before is sent, or what takes its place, and nothing else. */
+static void ESCAPE_SCM_RIGHTS_of_a_number_that_becomes_an_eventfd(void **state)
+{
+	int sv[2];
+
+	(void)state;
+	assert_ok(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sv));
+	for (int i = 0; i < 200; i++) {
+		int pipes[2], got[SENT], efd = efd_new(0, EFD_NONBLOCK), eventfds = 0;
+		struct sending s = {.sock = sv[0]};
+		pthread_t t;
+
+		assert_ok(pipe(pipes));
+		for (int k = 0; k < SENT; k++)
+			s.fd[k] = pipes[0];
+		assert_int_equal(pthread_create(&t, NULL, sends, &s), 0);
+		for (volatile int k = 0; k < i * 200; k++)
+			;
+		assert_int_equal(assert_ok(dup2(efd, pipes[0])), pipes[0]);
+		pthread_join(t, NULL);
+		assert_int_equal(s.sent, SENDINGS);
+		for (int k = 0; k < SENDINGS; k++) {
+			assert_true(fds_receive(sv[1], got, SENT, false));
+			for (int m = 0; m < SENT; m++) {
+				struct stat st;
+
+				assert_ok(fstat(got[m], &st));
+				if (!S_ISFIFO(st.st_mode)) {
+					efd_add(got[m], 1);
+					eventfds++;
+				}
+				close(got[m]);
+			}
+		}
+		assert_int_equal(eventfds ? efd_take(pipes[0]) : 0, eventfds);
+		close(pipes[0]);
+		close(pipes[1]);
+		close(efd);
+	}
 	close(sv[0]);
 	close(sv[1]);
 }
@@ -2766,6 +2829,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(ESCAPE_SCM_RIGHTS_within_the_process),
 		cmocka_unit_test(ESCAPE_SCM_RIGHTS_closed_while_in_flight),
 		cmocka_unit_test(ESCAPE_SCM_RIGHTS_of_an_epoll),
+		cmocka_unit_test(ESCAPE_SCM_RIGHTS_of_a_number_that_becomes_an_eventfd),
 		cmocka_unit_test(ESCAPE_pidfd_getfd),
 		cmocka_unit_test(ESCAPE_dup_is_the_same_eventfd),
 		cmocka_unit_test(ESCAPE_dup_of_an_epoll_is_the_same_set),
