@@ -73,6 +73,7 @@ static void front_release(struct pollux_file *f)
 		plx_fd_unhide_locked(&fr->kfd);
 		plx_unlock(&fr->ep->mtx, PLX_RANK_EP);
 	}
+	PLX_DELAY(front_no_descriptor);
 	plx_ep_release(f);
 }
 

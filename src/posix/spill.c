@@ -343,10 +343,15 @@ static void number_items(struct pollux_file *f)
 	plx_rcu_read_unlock();
 }
 
-/* The ready list first, in its order; then the rest, among it items that a producer
- * has marked and is about to push. */
+/*
+ * The ready list first, in its order; then the rest, among it items that a producer has marked and
+ * is about to push. An epoll that is just being closed may have no descriptor any more
+ * (front_release in epoll.c): its items go nowhere, and nobody would collect a ghost of theirs.
+ */
 static void take_items(struct spill *s, struct pollux_ep *ep)
 {
+	const struct plx_front *fr = ep->owner;
+	bool closed = plx_load(&fr->kfd) < 0;
 	uint32_t order = 0;
 
 	plx_ready_splice(ep);
@@ -360,7 +365,7 @@ static void take_items(struct spill *s, struct pollux_ep *ep)
 			bool queued = plx_load(item->mark) & PLX_QUEUED;
 
 			next = l->next;
-			if (place && PLX_INJECTED(forgotten_item))
+			if (place && (closed || PLX_INJECTED(forgotten_item)))
 				plx_item_remove(item);
 			else if (place)
 				take_item(s, item, queued ? ++order : 0, &s->targets[place - 1]);

@@ -297,6 +297,35 @@ static void flags_set_while_it_leaves(void **state)
 	end(&w);
 }
 
+static void closes(struct thread *t)
+{
+	struct world *w = t->arg;
+
+	gate_arm(&w->gate, "front_no_descriptor");
+	pollux_close(w->ep);
+}
+
+/* Its epoll has no descriptor any more, and its item still: nobody gets an event of it. */
+static void leaves_while_its_epoll_is_closed(void **state)
+{
+	struct thread t;
+	struct world w;
+	int64_t start;
+
+	(void)state;
+	begin(&w);
+	thread_start(&t, closes, &w);
+	assert_true(gate_reached(&w.gate));
+	start = now_ns();
+	pollux_escape(w.fd);
+	/* It waits for so long for a ghost. */
+	assert_in_range(now_ns() - start, 0, 900 * 1000000ll);
+	gate_open(&w.gate);
+	torture_end(&t, 1);
+	w.ep = pollux_epoll_create1(EPOLL_CLOEXEC);
+	end(&w);
+}
+
 /* --- a pipe, whose bytes keep their order ------------------------------------------------ */
 
 struct poured {
@@ -391,8 +420,8 @@ int main(void)
 		TEST(armed_while_the_list_is_empty), TEST(armed_from_before_the_first_object),
 		TEST(armed_while_its_epoll_leaves),  TEST(looked_at_while_the_list_is_empty),
 		TEST(written_while_it_moves),	     TEST(told_of_while_it_leaves),
-		TEST(flags_set_while_it_leaves),     TEST(written_while_it_pours),
-		TEST(read_while_it_pours),
+		TEST(flags_set_while_it_leaves),     TEST(leaves_while_its_epoll_is_closed),
+		TEST(written_while_it_pours),	     TEST(read_while_it_pours),
 	};
 
 	plx_px_init();
