@@ -37,6 +37,7 @@ static uint32_t efd_poll(struct pollux_file *f)
 		return (w & PLX_PAYLOAD ? EPOLLIN : 0) | EPOLLOUT;
 	if (plx_load_acq(&e->gone))
 		return 0;
+	PLX_DELAY(efd_look);
 	count = plx_load_acq(&e->big_ready) ? plx_load_acq(&e->big) : w & PLX_PAYLOAD;
 	if (count > 0)
 		mask |= EPOLLIN;

@@ -155,6 +155,41 @@ static void ready_while_it_leaves(void **state)
 	call_ends(&c);
 }
 
+static void polls_for_a_while(struct thread *t)
+{
+	struct call *c = t->arg;
+	struct pollfd p = {.fd = c->fd, .events = POLLIN, .revents = POLLIN};
+
+	c->r = pollux_poll(&p, 1, 500);
+	c->revents = p.revents;
+}
+
+/* Its time is over, and it has found that the object is here still; what it looks at is frozen. */
+static void leaves_when_the_time_is_over(void **state)
+{
+	const uint64_t much = UINT64_MAX - 1;
+	struct call c = {0};
+	uint64_t v;
+
+	(void)state;
+	torture_begin();
+	points_delay(false);
+	c.fd = new_efd();
+	/* From now on it is what it is when it is frozen, a word of its own. */
+	assert_int_equal(pollux_write(c.fd, &much, sizeof(much)), sizeof(much));
+	assert_int_equal(pollux_read(c.fd, &v, sizeof(v)), sizeof(v));
+	thread_start(&c.t, polls_for_a_while, &c);
+	assert_true(thread_asleep(&c.t));
+	gate_arm_any(&c.gate, "efd_look");
+	assert_true(gate_reached(&c.gate));
+	pollux_escape(c.fd);
+	gate_open(&c.gate);
+	torture_end(&c.t, 1);
+	assert_int_equal(c.r, 0);
+	assert_int_equal(c.revents, 0);
+	pollux_close(c.fd);
+}
+
 struct taker {
 	struct thread t;
 	struct gate gate;
@@ -346,6 +381,7 @@ int main(void)
 		TEST(ready_at_any_step),
 		TEST(ready_after_a_vain_ring),
 		TEST(ready_while_it_leaves),
+		TEST(leaves_when_the_time_is_over),
 		TEST(number_taken_in_a_sleep),
 		TEST(number_taken_before_a_sleep),
 		TEST(number_taken_by_a_handler),
