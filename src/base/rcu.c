@@ -297,19 +297,20 @@ void plx_retire_full_flush(void)
 	if (mine.batches < mine.enough)
 		return;
 	start = plx_now_ns();
+	/*
+	 * Whoever this thread has taken the CPU from, perhaps by the wake that brought it here, may
+	 * be within a section: that ends before anybody has to sleep for it. Without the lock, as
+	 * this may last while others have work.
+	 */
+	if (!gp_over(after) && !plx_load(&gp_lock))
+		plx_sys0(SYS_sched_yield);
 	if (mine.batches >= RETIRE_BATCHES_MAX)
 		plx_lock(&gp_lock, PLX_RANK_GRACE);
 	else if (!plx_trylock(&gp_lock, PLX_RANK_GRACE))
 		return;
 	left = orphans_take();
-	if (left || !gp_over(after)) {
-		/*
-		 * Whoever this thread has taken the CPU from, perhaps by the wake that brought it
-		 * here, may be within a section: that ends before anybody has to sleep for it.
-		 */
-		plx_sys0(SYS_sched_yield);
+	if (left || !gp_over(after))
 		gp_run();
-	}
 	plx_unlock(&gp_lock, PLX_RANK_GRACE);
 	now = plx_now_ns();
 	enough_adapt(now - start, start - mine.flushed_at);
