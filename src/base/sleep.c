@@ -25,7 +25,7 @@ enum { NOT, ENDED_BEFORE, ENDED_WITHIN };
  */
 #if defined(__x86_64__)
 
-__asm__("	.text\n"
+__asm__("	.pushsection .text\n"
 	"	.p2align 4\n"
 	"	.type plx_sleep_window, @function\n"
 	"	.hidden plx_sleep_window\n"
@@ -68,7 +68,8 @@ __asm__("	.text\n"
 	"	movq $-4, %rax\n"
 	"	jmp plx_sleep_done\n"
 	"	.cfi_endproc\n"
-	"	.size plx_sleep_window, .-plx_sleep_window\n");
+	"	.size plx_sleep_window, .-plx_sleep_window\n"
+	"	.popsection\n");
 
 #define CONTEXT_PC(c) ((c)->uc_mcontext.gregs[REG_RIP])
 #define CONTEXT_RESULT(c) ((c)->uc_mcontext.gregs[REG_RAX])
@@ -79,7 +80,7 @@ __asm__("	.text\n"
 #elif defined(__aarch64__)
 
 /* The kernel preserves all registers but x0. */
-__asm__("	.text\n"
+__asm__("	.pushsection .text\n"
 	"	.p2align 4\n"
 	"	.type plx_sleep_window, %function\n"
 	"	.hidden plx_sleep_window\n"
@@ -115,7 +116,8 @@ __asm__("	.text\n"
 	"	mov x0, #-4\n"
 	"	ret\n"
 	"	.cfi_endproc\n"
-	"	.size plx_sleep_window, .-plx_sleep_window\n");
+	"	.size plx_sleep_window, .-plx_sleep_window\n"
+	"	.popsection\n");
 
 #define CONTEXT_PC(c) ((c)->uc_mcontext.pc)
 #define CONTEXT_RESULT(c) ((long)(c)->uc_mcontext.regs[0])

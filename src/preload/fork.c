@@ -217,7 +217,7 @@ void *plx_vfork_enter(void)
  * the real one is entered by a jump.
  */
 #if defined(__x86_64__)
-__asm__(".text\n"
+__asm__(".pushsection .text\n"
 	".globl vfork\n"
 	".type vfork, @function\n"
 	"vfork:\n"
@@ -230,9 +230,10 @@ __asm__(".text\n"
 	".cfi_adjust_cfa_offset -8\n"
 	"	jmp *%rax\n"
 	".cfi_endproc\n"
-	".size vfork, .-vfork\n");
+	".size vfork, .-vfork\n"
+	".popsection\n");
 #elif defined(__aarch64__)
-__asm__(".text\n"
+__asm__(".pushsection .text\n"
 	".globl vfork\n"
 	".type vfork, %function\n"
 	"vfork:\n"
@@ -251,7 +252,8 @@ __asm__(".text\n"
 	".cfi_adjust_cfa_offset -16\n"
 	"	br x16\n"
 	".cfi_endproc\n"
-	".size vfork, .-vfork\n");
+	".size vfork, .-vfork\n"
+	".popsection\n");
 #endif
 __asm__(".globl __vfork\n"
 	".set __vfork, vfork\n");
