@@ -123,8 +123,7 @@ static void armed_meanwhile(const char *at, bool epoll)
 	assert_int_equal(pollux_epoll_wait(w.ep, &w.ev, 1, 0), 1);
 	assert_int_equal(pollux_epoll_wait(w.ep, &w.ev, 1, 0), 0);
 	gate_arm_any(&w.spill, "spill_registrations");
-	thread_start(&t[0], arms, &w);
-	assert_true(gate_reached(&w.gate));
+	start_to_gate(&t[0], arms, &w, &w.gate);
 	thread_start(&t[1], escaper, &w);
 	(void)reached_soon(&w.spill);
 	gate_open(&w.gate);
@@ -145,12 +144,10 @@ static void armed_from_before_the_first_object(void **state)
 	w.at = "ctl_passes";
 	add(w.ep, w.sock, EPOLLIN | EPOLLONESHOT, SOCKET_DATA);
 	assert_int_equal(pollux_epoll_wait(w.ep, &w.ev, 1, 0), 1);
-	thread_start(&t[0], arms, &w);
-	assert_true(gate_reached(&w.gate));
+	start_to_gate(&t[0], arms, &w, &w.gate);
 	add_collected(&w);
 	gate_arm_any(&w.spill, "spill_registrations");
-	thread_start(&t[1], escaper, &w);
-	assert_true(gate_reached(&w.spill));
+	start_to_gate(&t[1], escaper, &w, &w.spill);
 	gate_open(&w.gate);
 	for (int i = 0; i < 20 && !atomic_get(&w.done); i++)
 		sleep_ms(1);
@@ -188,8 +185,7 @@ static void looked_at_while_the_list_is_empty(void **state)
 	begin(&w);
 	add(w.ep, w.sock, EPOLLIN | EPOLLET, SOCKET_DATA);
 	gate_arm_any(&w.spill, "spill_collected");
-	thread_start(&t[0], escaper, &w);
-	assert_true(gate_reached(&w.spill));
+	start_to_gate(&t[0], escaper, &w, &w.spill);
 	thread_start(&t[1], looker, &w);
 	sleep_ms(20);
 	gate_open(&w.spill);
@@ -218,8 +214,7 @@ static void written_while_it_moves(void **state)
 	add(w.ep, w.sock, EPOLLIN, SOCKET_DATA);
 	assert_int_equal(read(w.sock, &(char){0}, 1), 1);
 	gate_arm_any(&w.spill, "spill_moving");
-	thread_start(&t[0], escaper, &w);
-	assert_true(gate_reached(&w.spill));
+	start_to_gate(&t[0], escaper, &w, &w.spill);
 	thread_start(&t[1], writes, &w);
 	sleep_ms(20);
 	gate_open(&w.spill);
@@ -255,10 +250,8 @@ static void told_of_while_it_leaves(void **state)
 	assert_int_equal(pollux_epoll_wait(w.ep, &w.ev, 1, 0), 1);
 	assert_int_equal(w.ev.data.u64, DUP_DATA);
 	gate_arm_any(&w.spill, "spill_begun");
-	thread_start(&t[0], escaper, &w);
-	assert_true(gate_reached(&w.spill));
-	thread_start(&t[1], writes_slowly, &w);
-	assert_true(gate_reached(&w.gate));
+	start_to_gate(&t[0], escaper, &w, &w.spill);
+	start_to_gate(&t[1], writes_slowly, &w, &w.gate);
 	gate_open(&w.spill);
 	sleep_ms(20);
 	gate_open(&w.gate);
@@ -287,8 +280,7 @@ static void flags_set_while_it_leaves(void **state)
 	(void)state;
 	begin(&w);
 	assert_int_equal(pollux_fcntl(w.fd, F_SETFL, 0), 0);
-	thread_start(&t, nonblocks, &w);
-	assert_true(gate_reached(&w.gate));
+	start_to_gate(&t, nonblocks, &w, &w.gate);
 	pollux_escape(w.fd);
 	gate_open(&w.gate);
 	torture_end(&t, 1);
@@ -314,8 +306,7 @@ static void leaves_while_its_epoll_is_closed(void **state)
 
 	(void)state;
 	begin(&w);
-	thread_start(&t, closes, &w);
-	assert_true(gate_reached(&w.gate));
+	start_to_gate(&t, closes, &w, &w.gate);
 	start = now_ns();
 	pollux_escape(w.fd);
 	/* It waits for so long for a ghost. */
@@ -376,8 +367,7 @@ static void met_while_it_pours(struct poured *p, void (*call)(struct thread *t))
 
 	poured_begin(p);
 	gate_arm_any(&p->spill, "spill_numbers");
-	thread_start(&t[0], poured_escaper, p);
-	assert_true(gate_reached(&p->spill));
+	start_to_gate(&t[0], poured_escaper, p, &p->spill);
 	thread_start(&t[1], call, p);
 	sleep_ms(20);
 	gate_open(&p->spill);

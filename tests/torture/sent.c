@@ -777,8 +777,7 @@ static void replaced_while_sent(bool epoll, const char *point)
 	r.from = epoll ? r.ep : r.efd;
 	r.number = old[0];
 	if (point) {
-		thread_start(&r.t, replaces, &r);
-		assert_true(gate_reached(&r.gate));
+		start_to_gate(&r.t, replaces, &r, &r.gate);
 	}
 	check(sent_beside(pair[0], &o, r.number, false, replace_now, &r));
 	thread_join(&r.t);
@@ -848,8 +847,7 @@ static void replaced_and_taken_back(void **state)
 	r.from = pollux_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	r.efd = pollux_dup(r.number);
 	s = (struct finds){.chan = pair[0], .fd = r.number};
-	thread_start(&r.t, replaces, &r);
-	assert_true(gate_reached(&r.gate));
+	start_to_gate(&r.t, replaces, &r, &r.gate);
 	thread_start(&s.t, finds_main, &s);
 	sleep_ms(20);
 	gate_open(&r.gate);

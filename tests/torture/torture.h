@@ -73,6 +73,14 @@ static inline bool torture_until(int64_t start, bool met)
 	return torture_part_until(start, 1, met);
 }
 
+/* The thread, or another, comes to the gate. */
+static inline void start_to_gate(struct thread *t, void (*run)(struct thread *), void *arg,
+				 struct gate *g)
+{
+	thread_start(t, run, arg);
+	assert_true(gate_reached(g));
+}
+
 /* Sleeps while other threads do it. */
 #define torture_sleep_until(met)                                                                   \
 	do {                                                                                       \
