@@ -5,6 +5,9 @@
  */
 #include "waiting.h"
 
+#include <pthread.h>
+#include <spawn.h>
+
 static ssize_t put(int fd, uint64_t v)
 {
 	return write(fd, &v, sizeof(v));
@@ -130,13 +133,198 @@ static void ESCAPE_fork_of_children_that_live_on(void **state)
 	close(ep);
 }
 
-int main(void)
+/* --- children of all kinds, in turn, while loops talk to each other -------------------------- */
+
+/* Each says one byte into a pipe; the last two by a shell. */
+enum how { FORK_AND_EXEC, FORK, SPAWN, VFORK, POPEN, SYSTEM, HOWS };
+
+#define MESSAGES 30
+/* A message goes from one to the other so often; then both of them sleep for a moment. */
+#define HOPS 7
+#define ROUNDS 36
+
+struct loop {
+	pthread_t t;
+	int ep, mine, theirs, idle[2];
+	/* Of both. */
+	unsigned long *hops;
+	int *stop;
+};
+
+static void *loop_main(void *arg)
 {
+	struct loop *l = arg;
+
+	for (;;) {
+		struct epoll_event ev[3];
+		int n;
+
+		/* Ignored signals that come while another thread has them blocked, as in system().
+		 */
+		do {
+			n = epoll_wait(l->ep, ev, 3, SOON_MS);
+		} while (n == -1 && errno == EINTR);
+		if (__atomic_load_n(l->stop, __ATOMIC_ACQUIRE))
+			return NULL;
+		child_check(n == 1 && ev->data.u64 == (uint64_t)l->mine && ev->events == EPOLLIN);
+		child_check(get(l->mine) == 1);
+		child_check(get(l->mine) == UINT64_MAX);
+		if (__atomic_add_fetch(l->hops, 1, __ATOMIC_SEQ_CST) % HOPS)
+			child_check(put(l->theirs, 1) == 8);
+	}
+}
+
+static void loops_start(struct loop *l, unsigned long *hops, int *stop)
+{
+	for (int i = 0; i < 2; i++) {
+		l[i] = (struct loop){.ep = ep_new(), .hops = hops, .stop = stop};
+		l[i].mine = efd_new(0, EFD_NONBLOCK | EFD_CLOEXEC);
+		child_check(pipe2(l[i].idle, O_NONBLOCK | O_CLOEXEC) == 0);
+		ep_add(l[i].ep, l[i].mine, EPOLLIN, (uint64_t)l[i].mine);
+		/* Nothing comes of it. */
+		ep_add(l[i].ep, l[i].idle[0], EPOLLIN, 0);
+	}
+	l[0].theirs = l[1].mine;
+	l[1].theirs = l[0].mine;
+	for (int i = 0; i < 2; i++)
+		child_check(pthread_create(&l[i].t, NULL, loop_main, &l[i]) == 0);
+}
+
+static void loops_message(struct loop *l)
+{
+	unsigned long end = __atomic_load_n(l->hops, __ATOMIC_SEQ_CST) + HOPS;
+	int64_t late = now_ms() + SOON_MS;
+
+	child_check(put(l->mine, 1) == 8);
+	while (__atomic_load_n(l->hops, __ATOMIC_SEQ_CST) < end) {
+		child_check(now_ms() < late);
+		sched_yield();
+	}
+}
+
+static void loops_end(struct loop *l, int *stop)
+{
+	__atomic_store_n(stop, 1, __ATOMIC_RELEASE);
+	for (int i = 0; i < 2; i++)
+		child_check(put(l[i].mine, 1) == 8);
+	for (int i = 0; i < 2; i++)
+		pthread_join(l[i].t, NULL);
+}
+
+static char *says[] = {"/proc/self/exe", "--say", NULL};
+
+static pid_t child_by(enum how how, int wr)
+{
+	posix_spawn_file_actions_t actions;
+	pid_t pid;
+
+	switch (how) {
+	case SPAWN:
+		child_check(posix_spawn_file_actions_init(&actions) == 0);
+		child_check(posix_spawn_file_actions_adddup2(&actions, wr, 1) == 0);
+		child_check(posix_spawn(&pid, says[0], &actions, NULL, says, environ) == 0);
+		posix_spawn_file_actions_destroy(&actions);
+		return pid;
+	case VFORK:
+		pid = vfork();
+		break;
+	default:
+		pid = fork_bounded();
+		if (pid == 0 && how == FORK)
+			_exit(write(wr, "x", 1) != 1);
+	}
+	if (pid == 0) {
+		dup2(wr, 1);
+		execv(says[0], says);
+		_exit(127);
+	}
+	return pid;
+}
+
+static void child_says(enum how how)
+{
+	struct epoll_event ev[4];
+	int ep = ep_new(), mine = efd_new(0, EFD_NONBLOCK | EFD_CLOEXEC), pipes[2], heard = 0;
+	FILE *shell = NULL;
+	pid_t pid = 0;
+	char c = 0;
+
+	child_check(pipe2(pipes, O_NONBLOCK | O_CLOEXEC) == 0);
+	if (how == POPEN)
+		child_check((shell = popen("echo x", "r")) != NULL);
+	ep_add(ep, how == POPEN ? fileno(shell) : pipes[0], EPOLLIN, 1);
+	ep_add(ep, mine, EPOLLIN, 2);
+	if (how == SYSTEM)
+		child_check(system("true") == 0 && write(pipes[1], "x", 1) == 1);
+	else if (how != POPEN)
+		child_check((pid = child_by(how, pipes[1])) > 0);
+	child_check(put(mine, 7) == 8);
+	while (heard != 3) {
+		int n = epoll_wait(ep, ev, 4, SOON_MS);
+
+		child_check(n == 1 || n == 2);
+		for (int i = 0; i < n; i++) {
+			child_check(!(heard & 1 << (ev[i].data.u64 - 1)));
+			heard |= 1 << (ev[i].data.u64 - 1);
+			if (ev[i].data.u64 == 2)
+				child_check(get(mine) == 7);
+			else
+				child_check(read(shell ? fileno(shell) : pipes[0], &c, 1) == 1);
+		}
+	}
+	child_check(c == 'x');
+	child_check(!pid || child_end(pid) == 0);
+	child_check(!shell || pclose(shell) == 0);
+	close(ep);
+	close(mine);
+	close(pipes[0]);
+	close(pipes[1]);
+}
+
+static int says_beside_loops(void *arg)
+{
+	int kinds = *(int *)arg, stop = 0;
+	unsigned long hops = 0;
+	struct loop l[2];
+
+	loops_start(l, &hops, &stop);
+	for (int i = 0; i < ROUNDS; i++) {
+		enum how how = (enum how)(i % HOWS);
+
+		if (kinds & 1 << how)
+			child_says(how);
+		for (int k = 0; k < MESSAGES; k++)
+			loops_message(&l[k % 2]);
+	}
+	loops_end(l, &stop);
+	return 0;
+}
+
+static void ESCAPE_children_of_all_kinds_beside_loops(void **state)
+{
+	int kinds = *(int *)*state;
+
+	/* A shell is not built with a sanitizer, and the drop-in would be. */
+	if (SANITIZED && under_pollux())
+		kinds &= ~(1 << POPEN | 1 << SYSTEM);
+	assert_int_equal(child_status(says_beside_loops, &kinds), 0);
+}
+
+int main(int argc, char **argv)
+{
+	static const int forks = 1 << FORK | 1 << FORK_AND_EXEC;
+	static const int most = (1 << HOWS) - 1 - (1 << VFORK), all = (1 << HOWS) - 1;
+#define KINDS(suffix, kinds) VARIANT(ESCAPE_children_of_all_kinds_beside_loops, suffix, &kinds)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ESCAPE_fork_of_children_that_live_on),
 		cmocka_unit_test(ESCAPE_fork_and_exec_beside_a_loop),
 		cmocka_unit_test(ESCAPE_fork_beside_a_loop_that_the_child_wakes),
+		KINDS("_forks", forks),
+		KINDS("_most", most),
+		KINDS("_all", all),
 	};
 
+	if (argc == 2 && strcmp(argv[1], "--say") == 0)
+		return write(1, "x", 1) != 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
