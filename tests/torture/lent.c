@@ -7,6 +7,7 @@
 #include "torture.h"
 
 #include <signal.h>
+#include <spawn.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
@@ -74,6 +75,18 @@ static void child_that_ends(uint32_t how)
 		kill(pid, SIGKILL);
 	if (waitpid(pid, &status, 0) != pid)
 		broken("the child is not there");
+}
+
+/* As the drop-in does it: what is not inherited stays, and what is lent may come back beside it. */
+static void spawned(void)
+{
+	char *argv[] = {"true", NULL}, *none[] = {NULL};
+	int status;
+	pid_t pid;
+
+	plx_px_escape_inherited(PLX_OUT_SPAWN);
+	check(posix_spawn(&pid, "/bin/true", NULL, NULL, argv, none) == 0);
+	check(waitpid(pid, &status, 0) == pid && status == 0);
 }
 
 static uint32_t returns(void)
@@ -492,6 +505,8 @@ static bool forks_of_all_kinds(struct several *s, uint32_t *r)
 		child_that_ends(rnd(r));
 	else
 		generations(rnd(r));
+	if (rnd(r) % 2)
+		spawned();
 	several_forks++;
 	__atomic_store_n(&plx_lent.returns, several_before, __ATOMIC_RELAXED);
 	__atomic_store_n(&plx_lent.idle_forks, 0, __ATOMIC_RELAXED);
