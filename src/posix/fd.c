@@ -124,22 +124,32 @@ static void close_later(int fd, struct pollux_file **closed)
 static bool leave_epoll(int fd)
 {
 	struct pollux_file *f;
-	bool leave, locked;
+	bool epoll, leave = false, locked;
 
 	if (!plx_table_slot(fd))
 		return false;
 	locked = plx_table_enter();
+	plx_rcu_read_lock();
 	f = plx_table_peek(fd);
-	leave = f && f->kind == PLX_KIND_EPOLL &&
-		(__libc_single_threaded || !plx_front_live(plx_file_front(f)));
-	if (leave)
+	epoll = f && f->kind == PLX_KIND_EPOLL;
+	if (epoll)
 		number_goes(f);
-	if (leave) {
-		f = plx_table_set(fd, NULL);
-		number_gone(f);
+	plx_rcu_read_unlock();
+	if (epoll) {
+		/* With the lock it is what it is, and dup2 does not put another there meanwhile. */
+		plx_numbers_lock(fd, fd);
+		f = plx_table_peek(fd);
+		leave = f && f->kind == PLX_KIND_EPOLL &&
+			(__libc_single_threaded || !plx_front_live(plx_file_front(f)));
+		PLX_DELAY(range_epoll);
+		if (leave) {
+			plx_table_set(fd, NULL);
+			number_gone(f);
+		}
+		plx_numbers_unlock(fd, fd);
 	}
 	plx_table_leave(locked);
-	if (leave && f)
+	if (leave)
 		pollux_file_put(f);
 	return leave;
 }

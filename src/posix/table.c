@@ -140,7 +140,8 @@ void plx_table_await(void)
  * the prototype that no object knows, or that of one file by the table and of another by the
  * kernel. So they take the lock of the number: close of what is ours, dup2 and dup3 that take
  * something of ours away or put it there, and those and dup and F_DUPFD for the number that is
- * duplicated.
+ * duplicated. close_range, which leaves an epoll to the kernel's, takes it for the entry alone:
+ * what comes there before the kernel closes the number is looked for afterwards (forget_closed).
  *
  *   number_locks   held over the system call and the store; within enter and leave, so that there
  *                  is none left to wait for when numbers change hands under plx_table_lock

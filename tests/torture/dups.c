@@ -206,6 +206,33 @@ static void closed_while_it_is_made(void **state)
 	end();
 }
 
+/*
+ * An epoll that is the kernel's to close: close_range has found it, and dup2 goes on when the
+ * number is closed, if it need not wait for that.
+ */
+static void closed_as_a_range_and_replaced(void **state)
+{
+	struct step a = {.point = "range_epoll", .number = SHARED, .act = closes_range};
+	struct step b = {.point = "dup_before_kernel", .number = SHARED, .act = efd_over};
+	struct thread t[2];
+	enum what got;
+
+	(void)state;
+	begin();
+	over(pollux_epoll_create1(EPOLL_CLOEXEC), SHARED);
+	start_to_gate(&t[0], held_up, &a, &a.gate);
+	thread_start(&t[1], held_up, &b);
+	for (int i = 0; i < 50 && !atomic_get(&b.gate.reached); i++)
+		sleep_ms(1);
+	gate_open(&a.gate);
+	sleep_ms(20);
+	gate_open(&b.gate);
+	torture_end(t, 2);
+	got = meaning(SHARED);
+	assert_true(got == CLOSED || got == SHARED_EFD);
+	end();
+}
+
 static int duplicate;
 
 static void duplicates(int number)
@@ -295,6 +322,7 @@ int main(void)
 		TEST(made_anew_after_a_file_of_the_kernel),
 		TEST(replaced_while_it_is_duplicated),
 		TEST(closed_while_it_is_made),
+		TEST(closed_as_a_range_and_replaced),
 		TEST(any_two),
 	};
 
