@@ -1760,11 +1760,6 @@ void plx_px_escape_pair(int fd, int other, enum plx_way_out why)
 		pollux_file_put(g);
 }
 
-void plx_px_escape(int fd, enum plx_way_out why)
-{
-	plx_px_escape_pair(fd, -1, why);
-}
-
 /* Whether it means something that is in process; no more than a hint, for it may leave. */
 static bool in_process(int fd)
 {
@@ -1777,6 +1772,17 @@ static bool in_process(int fd)
 		   (f->kind == PLX_KIND_EPOLL && !plx_load(&plx_file_front(f)->spilled)));
 	plx_rcu_read_unlock();
 	return is;
+}
+
+/*
+ * What is there when it is over may be another of ours, by a dup2 that the spill has waited for, or
+ * that has been taken back (table.c): nobody goes to the kernel by the number before it has left.
+ */
+void plx_px_escape(int fd, enum plx_way_out why)
+{
+	do {
+		plx_px_escape_pair(fd, -1, why);
+	} while (plx_unlikely(in_process(fd)));
 }
 
 /* Everything in the table that want() picks. */
@@ -1926,9 +1932,6 @@ void plx_px_escape_msg(const struct msghdr *msg, uint64_t *sent)
 					return;
 				plx_sent_begin(fd, sent);
 				if (plx_fd_ours(fd))
-					plx_px_escape(fd, PLX_OUT_SCM_RIGHTS);
-				/* It may have been one that was set and taken back. */
-				while (plx_unlikely(in_process(fd)))
 					plx_px_escape(fd, PLX_OUT_SCM_RIGHTS);
 			}
 		}

@@ -165,6 +165,24 @@ static void both_replace_it(void **state)
 	end();
 }
 
+/* As whoever is about to go to the kernel by the number. */
+static void leaves(int number)
+{
+	plx_px_escape(number, PLX_OUT_SPLICE);
+	check(pollux_fd_served(number) == 0);
+}
+
+/* What was found there has left, and so has what is there by then. */
+static void leaves_while_it_is_replaced(void **state)
+{
+	(void)state;
+	begin();
+	over(pollux_eventfd(0, EFD_NONBLOCK), SHARED);
+	assert_int_equal(one_beside(SHARED, efd_over, "dup_before_entry", leaves, true),
+			 SHARED_EFD);
+	end();
+}
+
 /* It is the kernel's, so nobody waits; the object that comes after it stays. */
 static void made_anew_after_a_file_of_the_kernel(void **state)
 {
@@ -319,6 +337,7 @@ int main(void)
 		TEST(closed_before_the_kernel_replaces_it),
 		TEST(replaced_before_the_kernel_closes_it),
 		TEST(both_replace_it),
+		TEST(leaves_while_it_is_replaced),
 		TEST(made_anew_after_a_file_of_the_kernel),
 		TEST(replaced_while_it_is_duplicated),
 		TEST(closed_while_it_is_made),
