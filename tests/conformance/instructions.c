@@ -497,7 +497,8 @@ static void second_signals(enum how h, bool in_sleep)
 		advance(PTRACE_SINGLESTEP, j, &e);
 		if (e != STEPPED || sh->handled)
 			break;
-		assert_ok(kill(pid, SIGUSR2));
+		/* For this thread: another might take it, and handle it when all is over. */
+		assert_ok(syscall(SYS_tgkill, pid, pid, SIGUSR2));
 		go(PTRACE_CONT, 0);
 		finish(-2, j, false);
 		stride = j < BEHIND_FIRST / 2 ? 1 : 3;
