@@ -74,6 +74,11 @@ static inline void plx_hold_begin(struct plx_hold *h)
 	if (plx_unlikely(!h->linked))
 		return;
 	h->outer = plx_holds;
+	/*
+	 * Who lets go takes it off the list, elsewhere: gcc 14 sees only that plx_hold_end does
+	 * not, and calls the pointer dangling. It need not know whose address this is.
+	 */
+	__asm__("" : "+r"(h));
 	plx_holds = h;
 }
 
