@@ -119,7 +119,7 @@ def matches(ident, only):
 
 PLAN = re.compile(r"\[==========\] (?:\S+: )?Running (\d+) test\(s\)\.")
 MARK = re.compile(r"\[( RUN      |       OK |  FAILED  |  SKIPPED |  ERROR   )\] (.*)$")
-LISTED = re.compile(r"^\d+ test\(s\)")
+LISTED = re.compile(r"^(?:\S+: )?\d+ test\(s\)")
 TAP = re.compile(r"^(not ok|ok)\b(?:[ \t]+\d+)?[ \t]*(?:-[ \t]+)?(.*)$")
 TAP_SKIP = re.compile(r"^(.*?)[ \t]*#[ \t]*SKIP\b[ \t:]*(.*)$", re.I)
 REASON = re.compile(r"^\s*skip(?:ped)?:\s*(.*)$", re.I)
