@@ -17,6 +17,7 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <spawn.h>
+#include <sys/inotify.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/signalfd.h>
@@ -2350,10 +2351,25 @@ static void ESCAPE_dprintf(void **state)
 	close(ep);
 }
 
+/* How the kernel refuses to open such a file anew: whom the mode keeps out hears of that first. */
+static int refusal(void)
+{
+	int fd = (int)assert_ok(inotify_init1(IN_CLOEXEC)), e;
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	assert_int_equal(open(path, O_RDWR), -1);
+	e = errno;
+	close(fd);
+	assert_true(e == ENXIO || e == EACCES);
+	return e;
+}
+
 static void ESCAPE_proc_self_fd(void **state)
 {
 	struct world w = world_made();
 	char path[64], link[64];
+	int refused = refusal();
 	ssize_t n;
 
 	(void)state;
@@ -2362,8 +2378,8 @@ static void ESCAPE_proc_self_fd(void **state)
 		n = assert_ok(readlink(path, link, sizeof(link) - 1));
 		link[n > 0 ? n : 0] = '\0';
 		assert_string_equal(link, i ? "anon_inode:[eventpoll]" : "anon_inode:[eventfd]");
-		assert_errno(open(path, O_RDWR), ENXIO);
-		assert_errno(open(path, O_RDONLY | O_NONBLOCK), ENXIO);
+		assert_errno(open(path, O_RDWR), refused);
+		assert_errno(open(path, O_RDONLY | O_NONBLOCK), refused);
 	}
 	/* O_PATH opens the name, not the object. */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", w.fd[WA]);

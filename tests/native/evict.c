@@ -98,5 +98,6 @@ int main(void)
 		TEST(doorbell_that_had_to_move),
 	};
 
+	reach_all_numbers();
 	return RUN(tests);
 }

@@ -22,6 +22,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <cmocka.h>
 
@@ -393,6 +394,19 @@ static inline int quiesce(void **state)
 	(void)state;
 	pollux_quiesce();
 	return pollux_ep_watches() == 0 ? 0 : -1;
+}
+
+/*
+ * For tests that put something at the numbers of our own descriptors. Where the soft limit is low
+ * these lie above it, and nobody can.
+ */
+static inline void reach_all_numbers(void)
+{
+	struct rlimit lim;
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &lim), 0);
+	lim.rlim_cur = lim.rlim_max;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &lim), 0);
 }
 
 /* Every test leaves no registration behind. */

@@ -243,5 +243,6 @@ int main(void)
 		TEST(move_waits),
 	};
 
+	reach_all_numbers();
 	return RUN(tests);
 }

@@ -389,5 +389,6 @@ int main(void)
 		TEST(messages),
 	};
 
+	reach_all_numbers();
 	return RUN(tests);
 }
