@@ -35,7 +35,7 @@ PROGRAMS = {
     "aio-kill.py": ["wrong_data:50"],
     "curl.py": ["wrong_data:10", "wrong_errno:20"],
     "daemons.py": ["wrong_errno:20"],
-    "descriptors.py": ["wrong_data:10", "wrong_errno:50"],
+    "descriptors.py": ["wrong_data:10", "wrong_errno:20"],
     "fio.py": ["wrong_data:50", "wrong_errno:50"],
     "git.sh": ["wrong_data:20", "wrong_errno:20"],
 }
