@@ -51,7 +51,12 @@
 
 bit item[2], due[2];
 bit announced[2], asleep[2];
-byte begun, done, collections;
+byte begun, done;
+/*
+ * Who has begun a ring since the last collection, a bit for each process. The code has a number of
+ * the last collection and compares it; here that would be many states for each that matters.
+ */
+byte same;
 bit door, kernel_event;
 byte count;
 byte signals = SIGNALS, faults = FAULTS, jumps = JUMPS;
@@ -90,7 +95,7 @@ inline wake_one()
 		MAY_STOP;
 		atomic {
 			if
-			:: done < s -> begun++; c = collections; s = 1
+			:: done < s -> begun++; same = same | (1 << _pid); s = 1
 			:: else -> s = 0
 			fi
 		}
@@ -110,10 +115,10 @@ inline wake_one()
 			MAY_STOP;
 			atomic {
 				if
-				:: c == collections && begun -> done++
+				:: (same & (1 << _pid)) && begun -> done++
 				:: else
 				fi;
-				c = 0
+				same = same & ~(1 << _pid)
 			}
 		:: else
 		fi
@@ -124,7 +129,7 @@ inline wake_one()
 
 proctype producer(bit me; bool can_stop)
 {
-	byte s, c;
+	byte s;
 
 	item[me] = 1;
 	wake_one();
@@ -159,7 +164,7 @@ inline collect(taken)
 	atomic {
 		b = begun;
 		if
-		:: begun || done -> begun = 0; done = 0; collections++
+		:: begun || done -> begun = 0; done = 0; same = 0
 		:: else
 		fi
 	};
