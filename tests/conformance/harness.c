@@ -7,7 +7,7 @@
 #define WATCHDOG_MS 60000
 #define EXIT_WATCHDOG 98
 #define EXIT_NOT_UNDER_POLLUX 99
-#define ASLEEP_MS 5000
+#define ASLEEP_MS 20000
 #define POLL_MAX 64
 
 int ep_ctl(int ep, int op, int fd, uint32_t events, uint64_t data)

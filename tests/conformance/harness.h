@@ -105,7 +105,7 @@ void sleep_ms(int ms);
 
 /*
  * A thread whose sleep can be observed. thread_start returns when the thread
- * has begun; thread_asleep waits (up to 5 s) until the kernel shows it sleeping
+ * has begun; thread_asleep waits (up to 20 s) until the kernel shows it sleeping
  * in a system call and returns whether it does; thread_done polls without
  * blocking; thread_join waits up to ms milliseconds and returns false if the
  * thread did not end.
