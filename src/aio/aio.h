@@ -136,6 +136,8 @@ int plx_aio_table_add(struct plx_kioctx *k, uint64_t limit);
 bool plx_aio_table_del(struct plx_kioctx *k);
 /* Whether all slots below have contexts that were handed over. */
 bool plx_aio_table_given_below(uint32_t id);
+/* The lock of this process, for who has ids of the kernel's that nobody is to know. */
+plx_lock_t *plx_aio_table_ids(void);
 /* Takes one out that was handed over, and releases it; k is looked at only if slot id has it. */
 void plx_aio_table_give(struct plx_kioctx *k, uint32_t id);
 /* Its ring goes; the address is the kernel's by now. */
@@ -195,9 +197,9 @@ void plx_aio_ring_bell(struct plx_kioctx *k);
 
 /*
  * The caller is inside, and speaks for one slot. True: the context is the kernel's, under the same
- * address, and the caller is not inside it any more.
+ * address, and the caller is not inside it any more. With trouble: others before it may be ours.
  */
-bool plx_aio_hand_over(struct plx_kioctx *k);
+bool plx_aio_hand_over(struct plx_kioctx *k, bool trouble);
 /* io_destroy of one that was; PLX_PASS if it is none. */
 long plx_aio_destroy_given(aio_context_t ctx);
 /* A file or a block device that is open for direct I/O. */

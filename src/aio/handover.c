@@ -22,9 +22,13 @@
  * tests/model/handover.pml.
  *
  * The id in the header is the kernel's from then on, and it must be the one that the program has
- * seen: so a context is handed over only if the two are the same, which they are if all before
- * it were handed over, too. The slot stays taken until the context is destroyed: it is what
- * the next ones are numbered by.
+ * seen. The kernel gives the lowest that is free, which is the one if all contexts before were
+ * handed over, too. If they were not, and an eventfd is told of the request, so that the program
+ * may be one of those that look into the ring, the free ids below are taken meanwhile, by contexts
+ * that nobody gets to know: two threads of QEMU use their contexts in another order than they
+ * made them. One thread does so at a time (the lock `ids`), or two would find each other's there.
+ * That takes a system call that waits for each of them, hence not without need. The slot stays
+ * taken until the context is destroyed: it is what the next ones are numbered by.
  */
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -41,6 +45,8 @@ enum { NOT_MOVING, MOVING };
 
 /* So many contexts are handed over. */
 #define MOST 64
+/* So many ids are taken for one of them. */
+#define MOST_TAKEN 16
 
 void plx_aio_moved(const struct plx_kioctx *k)
 {
@@ -62,10 +68,34 @@ bool plx_aio_is_direct(int fd)
 	return S_ISREG(st.st_mode) || S_ISBLK(st.st_mode);
 }
 
-/* The kernel's id for it would be ours (AIO-RING-07), as far as one can tell beforehand. */
-static bool same_id(const struct plx_kioctx *k)
+static bool make(const struct plx_kioctx *k, aio_context_t *theirs)
 {
-	return k->id < MOST && plx_aio_table_given_below(k->id);
+	*theirs = 0;
+	return plx_sys2(SYS_io_setup, k->nr_events, theirs) == 0;
+}
+
+static uint32_t id_of(aio_context_t theirs)
+{
+	return ((const struct plx_aio_ring *)theirs)->id;
+}
+
+/* A context of the kernel's whose id is ours (AIO-RING-07), if it can be had. */
+static bool make_same(const struct plx_kioctx *k, aio_context_t *theirs, bool trouble)
+{
+	plx_lock_t *ids = plx_aio_table_ids();
+	aio_context_t taken[MOST_TAKEN];
+	uint32_t n = 0;
+	bool made;
+
+	if (k->id >= MOST || (!trouble && !plx_aio_table_given_below(k->id)))
+		return false;
+	plx_lock(ids, PLX_RANK_AIO_IDS);
+	while ((made = make(k, theirs)) && id_of(*theirs) < k->id && n < MOST_TAKEN)
+		taken[n++] = *theirs;
+	while (n)
+		plx_sys1(SYS_io_destroy, taken[--n]);
+	plx_unlock(ids, PLX_RANK_AIO_IDS);
+	return made;
 }
 
 /* Nothing ever went through it. Waiters are calls: who is alone inside knows of none. */
@@ -106,17 +136,16 @@ static bool move(struct plx_kioctx *k, aio_context_t theirs)
 	return to == (long)k->user_id;
 }
 
-bool plx_aio_hand_over(struct plx_kioctx *k)
+bool plx_aio_hand_over(struct plx_kioctx *k, bool trouble)
 {
-	aio_context_t theirs = 0;
+	aio_context_t theirs;
 	bool moved;
 
-	if (plx_load(&k->state) != PLX_AIO_CALL + 1 || !unused(k) || !same_id(k) ||
-	    plx_sys2(SYS_io_setup, k->nr_events, &theirs))
+	if (plx_load(&k->state) != PLX_AIO_CALL + 1 || !unused(k) ||
+	    !make_same(k, &theirs, trouble))
 		return false;
 	PLX_DELAY(aio_hand_over);
-	if (((struct plx_aio_ring *)theirs)->nr != k->nr ||
-	    ((struct plx_aio_ring *)theirs)->id != k->id || !seize(k)) {
+	if (((struct plx_aio_ring *)theirs)->nr != k->nr || id_of(theirs) != k->id || !seize(k)) {
 		plx_sys1(SYS_io_destroy, theirs);
 		return false;
 	}

@@ -392,19 +392,23 @@ static long submit(struct plx_kioctx *k, struct iocb **user, long nr)
 }
 
 /* What a context is used for first says what it is used for. */
-static bool for_direct_io(const struct plx_kioctx *k, struct iocb **user, long nr)
+static bool for_direct_io(const struct plx_kioctx *k, struct iocb **user, long nr, bool *tells)
 {
 	struct iocb cb, *at;
 
-	return plx_unlikely(!plx_load(&k->tail) && !plx_load(&k->twin)) && nr > 0 &&
-	       plx_aio_mode == PLX_AIO_AUTO && fetch(user, 0, &at, &cb) == 0 && plain(&cb) &&
-	       plx_aio_is_direct((int)cb.aio_fildes);
+	if (plx_likely(plx_load(&k->tail) || plx_load(&k->twin)) || nr <= 0 ||
+	    plx_aio_mode != PLX_AIO_AUTO || fetch(user, 0, &at, &cb) || !plain(&cb) ||
+	    !plx_aio_is_direct((int)cb.aio_fildes))
+		return false;
+	*tells = cb.aio_flags & IOCB_FLAG_RESFD;
+	return true;
 }
 
 long plx_aio_submit(aio_context_t ctx, long nr, struct iocb **user)
 {
 	PLX_INSIDE();
 	struct plx_kioctx *k;
+	bool tells;
 	long r;
 
 	if (nr < 0)
@@ -413,7 +417,7 @@ long plx_aio_submit(aio_context_t ctx, long nr, struct iocb **user)
 	k = plx_aio_get(ctx, 1);
 	if (!k)
 		return PLX_PASS;
-	if (for_direct_io(k, user, nr) && plx_aio_hand_over(k))
+	if (for_direct_io(k, user, nr, &tells) && plx_aio_hand_over(k, tells))
 		return PLX_PASS;
 	if (nr > k->nr)
 		nr = k->nr;

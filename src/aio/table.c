@@ -37,6 +37,8 @@ struct table {
 struct root {
 	struct table *table;
 	plx_lock_t lock;
+	/* See make in handover.c. */
+	plx_lock_t ids;
 	/* No slot below it is free. */
 	uint32_t lowest;
 	/* Which process this is, counted over its ancestors. */
@@ -180,6 +182,11 @@ bool plx_aio_table_given_below(uint32_t id)
 		all = r->table->slot[i] && plx_load(&r->table->slot[i]->given);
 	plx_unlock(&r->lock, PLX_RANK_AIO_TABLE);
 	return all;
+}
+
+plx_lock_t *plx_aio_table_ids(void)
+{
+	return &plx_load_acq(&root)->ids;
 }
 
 void plx_aio_table_give(struct plx_kioctx *k, uint32_t id)

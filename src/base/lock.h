@@ -18,6 +18,7 @@
  *   PLX_RANK_WATCHES   credits_lock              which threads hold credits, taking them back
  *   PLX_RANK_AIO_START service thread of AIO     starting and ending it
  *   PLX_RANK_AIO_TABLE root of AIO contexts      which contexts there are
+ *   PLX_RANK_AIO_IDS   root of AIO contexts      ids of the kernel's that are taken meanwhile
  *   PLX_RANK_AIO_ARENA arena.lock                pages of rings that no context has
  *   PLX_RANK_AIO_TWIN  kioctx.twin_lock          making the kernel's context behind one of ours
  *   PLX_RANK_AIO       kioctx.lock               the ring's tail, taking from it
@@ -50,6 +51,7 @@ enum plx_rank {
 	PLX_RANK_WATCHES,
 	PLX_RANK_AIO_START,
 	PLX_RANK_AIO_TABLE,
+	PLX_RANK_AIO_IDS,
 	PLX_RANK_AIO_ARENA,
 	PLX_RANK_AIO_TWIN,
 	PLX_RANK_AIO,

@@ -352,6 +352,78 @@ static void AIO_CQ_02_AIO_RING_05_direct_events_are_in_the_ring(void **state)
 	close(file);
 }
 
+/* --- contexts that are used in another order than they were made, each told by an eventfd ------
+ */
+
+#define ORDERED 4
+
+struct ordered {
+	struct test_thread t;
+	aio_context_t ctx;
+	int file, efd;
+	int found;
+};
+
+/* What its ring holds when its eventfd has told of it, several times over. */
+static void *look_into_ring(void *arg)
+{
+	struct ordered *o = arg;
+	char *buf = aligned_alloc(4096, 4096);
+
+	for (int i = 0; i < 20; i++) {
+		struct aio_ring *ring = ring_of(o->ctx);
+		struct io_event ev = {0};
+		struct iocb cb,
+			*list[1] = {aio_resfd(aio_pread(&cb, o->file, buf, 4096, 0), o->efd)};
+
+		if (aio_submit(o->ctx, 1, list) != 1)
+			break;
+		if (!readable_within(o->efd, SOON_MS) || count_of(o->efd) != 1 ||
+		    !ring_take(ring, &ev) || ev.obj != (uint64_t)(uintptr_t)&cb || ev.res != 4096)
+			break;
+		o->found++;
+	}
+	free(buf);
+	return NULL;
+}
+
+static void AIO_CQ_02_AIO_RING_05_contexts_in_another_order(void **state)
+{
+	static const int order[][ORDERED] = {{3, 1, 0, 2}, {1, 0, 2, 3}, {0, 3, 2, 1}};
+	int file = file_on_disk(65536, O_DIRECT);
+
+	(void)state;
+	if (file == -1)
+		SKIP("the file system of TMPDIR has no O_DIRECT");
+	/* The last round: all of them at once. */
+	for (int round = 0; round < 4; round++) {
+		struct ordered o[ORDERED] = {0};
+		uint32_t id[ORDERED];
+
+		for (int i = 0; i < ORDERED; i++) {
+			o[i].ctx = aio_new(4);
+			o[i].file = file;
+			o[i].efd = efd_new(0, EFD_NONBLOCK);
+			id[i] = ring_of(o[i].ctx)->id;
+		}
+		for (int i = 0; i < ORDERED; i++)
+			if (round < 3)
+				look_into_ring(&o[order[round][i]]);
+			else
+				thread_start(&o[i].t, look_into_ring, &o[i]);
+		for (int i = 0; i < ORDERED; i++) {
+			if (round == 3)
+				assert_true(thread_join(&o[i].t, 10000));
+			assert_int_equal(o[i].found, 20);
+			assert_int_equal(ring_of(o[i].ctx)->id, id[i]);
+			close(o[i].efd);
+		}
+		for (int i = 0; i < ORDERED; i++)
+			aio_free(o[i].ctx);
+	}
+	close(file);
+}
+
 /* A number beside the first one names the same eventfd. */
 static void AIO_CQ_02_a_duplicate_of_an_eventfd(void **state)
 {
@@ -1135,6 +1207,7 @@ int main(void)
 		cmocka_unit_test(AIO_CQ_02_requests_of_every_opcode_tell),
 		cmocka_unit_test(AIO_CQ_02_direct_requests_tell),
 		cmocka_unit_test(AIO_CQ_02_AIO_RING_05_direct_events_are_in_the_ring),
+		cmocka_unit_test(AIO_CQ_02_AIO_RING_05_contexts_in_another_order),
 		cmocka_unit_test(AIO_CQ_02_a_duplicate_of_an_eventfd),
 		cmocka_unit_test(AIO_CQ_02_a_number_that_names_another_eventfd_now),
 		cmocka_unit_test(AIO_CQ_02_an_eventfd_in_both_roles),
