@@ -101,11 +101,17 @@ bool plx_activate(void)
 	return plx_be_active();
 }
 
-void plx_stop_adopting(enum plx_way_out why)
+void plx_stop_adopting_descriptors(enum plx_way_out why)
 {
 	plx_start();
-	plx_or(&plx_px_no_adopt, ~0u);
+	plx_or(&plx_px_no_adopt, ~PLX_ADOPT_AIO);
 	plx_px_escape_all(why);
+}
+
+void plx_stop_adopting(enum plx_way_out why)
+{
+	plx_stop_adopting_descriptors(why);
+	plx_or(&plx_px_no_adopt, PLX_ADOPT_AIO);
 	plx_aio_async_stop();
 }
 

@@ -89,6 +89,8 @@ static inline bool plx_may_adopt(void)
 void plx_before_exit(void);
 /* Adoption ends for good: the descriptor table is about to be split or watched. */
 void plx_stop_adopting(enum plx_way_out why);
+/* The same for all but contexts of AIO, which are no descriptors. */
+void plx_stop_adopting_descriptors(enum plx_way_out why);
 /* The process is about to forbid itself system calls, ours perhaps among them. */
 void plx_sandbox(void);
 

@@ -175,6 +175,43 @@ static __attribute__((noinline)) void *look_up(const char *name)
 	return p ? p : (void *)absent;
 }
 
+struct anywhere {
+	const char *name;
+	uint32_t hash;
+	void *found;
+};
+
+static int look_in(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	struct link_map m = {.l_addr = info->dlpi_addr};
+	struct anywhere *a = arg;
+	const symbol *s;
+	struct tables t;
+
+	(void)size;
+	for (int i = 0; i < info->dlpi_phnum; i++)
+		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+			m.l_ld = (void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+	if (m.l_ld == _DYNAMIC || !tables_of(&m, &t))
+		return 0;
+	s = search(&t, a->name, a->hash);
+	if (s)
+		a->found = (void *)(m.l_addr + s->st_value);
+	return s != NULL;
+}
+
+/* Objects that were loaded later are not changed while the loader lists them. */
+void *plx_real_anywhere(const char *name)
+{
+	struct anywhere a = {.name = name, .hash = gnu_hash(name), .found = walk(name)};
+
+	if (!a.found || a.found == (void *)absent) {
+		a.found = NULL;
+		dl_iterate_phdr(look_in, &a);
+	}
+	return a.found;
+}
+
 #define STUB(ret, name, params, args)                                                              \
 	static ret first_##name params                                                             \
 	{                                                                                          \

@@ -196,5 +196,7 @@ const char *plx_real_own_name(void);
 void plx_real_init(void);
 /* The real vfork, which no stub can call for somebody: it returns twice into its caller. */
 void *plx_real_vfork(void);
+/* A function of a library that may have been loaded later than we; NULL: there is none. */
+void *plx_real_anywhere(const char *name);
 
 #endif

@@ -3,10 +3,11 @@
  * io_uring_setup, io_uring_enter, io_uring_register (through syscall()), mmap, mmap64
  *
  * A ring takes requests that name descriptors, and mostly nobody but the kernel sees them: then
- * everything escapes and adoption ends. But event loops make rings for one purpose alone, many
- * epoll_ctls by one call (libuv does, for every loop), and such a ring can be followed: without a
- * thread of the kernel that polls it, the kernel takes requests within io_uring_enter only. So
- * before each enter we look at what it will take.
+ * everything escapes and adoption ends, but for contexts of AIO, which no request names. But event
+ * loops make rings for one purpose alone, many epoll_ctls by one call (libuv does, for every loop),
+ * and such a ring can be followed: without a thread of the kernel that polls it, the kernel takes
+ * requests within io_uring_enter only. So before each enter we look at what it will take. What
+ * liburing makes, whose calls we do not see, is in liburing.c.
  *
  *   EPOLL_CTL  one of ours is done here, and a NOP takes its place, whose result is as good. So
  *              is one of the kernel's files in an epoll of ours, if there are several threads:
@@ -79,8 +80,14 @@ static struct ring *followed(int fd)
 /* Requests may be taken that we do not see. */
 static void unseen(void)
 {
-	if (plx_load(&plx_px_no_adopt) != ~0u)
-		plx_stop_adopting(PLX_OUT_IO_URING);
+	if ((plx_load(&plx_px_no_adopt) | PLX_ADOPT_AIO) != ~0u)
+		plx_stop_adopting_descriptors(PLX_OUT_IO_URING);
+}
+
+void plx_uring_unseen(void)
+{
+	if (!plx_vfork_child())
+		unseen();
 }
 
 static bool follow(int fd, const void *user)
@@ -249,6 +256,5 @@ void plx_uring_before_register(uint32_t what)
 	if (what == IORING_REGISTER_PROBE || what == IORING_REGISTER_IOWQ_AFF ||
 	    what == IORING_UNREGISTER_IOWQ_AFF || what == IORING_REGISTER_IOWQ_MAX_WORKERS)
 		return;
-	if (!plx_vfork_child())
-		unseen();
+	plx_uring_unseen();
 }

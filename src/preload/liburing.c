@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * liburing's functions that make a ring: io_uring_queue_init, io_uring_queue_init_params,
+ * io_uring_queue_init_mem, io_uring_setup; io_uring_queue_mmap takes one that was made elsewhere.
+ *
+ * liburing makes its system calls by itself, so its rings are not followed (uring.c), and a request
+ * for a descriptor of ours would wait for its placeholder for ever. Here the ring is seen while
+ * nobody has it yet: adoption of descriptors ends before a request can be made. A program that
+ * contains liburing has nothing of this.
+ *
+ * Ours have the versions alone, not the plain names: a program that looks for the name finds what
+ * it would find without us, and the liburing that may be in the drop-in keeps its own.
+ */
+#include "preload/preload.h"
+
+#include "preload/uring.h"
+
+#define VERSIONED(function, name) __asm__(".symver " #function ", " name)
+
+/* The types are liburing's: one pointer is as good as another. */
+#define RING(name, version, params, args)                                                          \
+	PLX_EXPORT int plx_lib_##name params;                                                      \
+	PLX_EXPORT int plx_lib_##name params                                                       \
+	{                                                                                          \
+		int saved = errno, r;                                                              \
+		int(*real) params = plx_real_anywhere(#name);                                      \
+                                                                                                   \
+		errno = saved;                                                                     \
+		if (!real)                                                                         \
+			return -ENOSYS;                                                            \
+		r = real args;                                                                     \
+		saved = errno;                                                                     \
+		if (r >= 0)                                                                        \
+			plx_uring_unseen();                                                        \
+		errno = saved;                                                                     \
+		return r;                                                                          \
+	}                                                                                          \
+	VERSIONED(plx_lib_##name, #name "@" version)
+
+RING(io_uring_queue_init, "LIBURING_2.0", (unsigned int entries, void *ring, unsigned int flags),
+     (entries, ring, flags));
+RING(io_uring_queue_init_params, "LIBURING_2.0", (unsigned int entries, void *ring, void *params),
+     (entries, ring, params));
+RING(io_uring_queue_mmap, "LIBURING_2.0", (int fd, void *params, void *ring), (fd, params, ring));
+RING(io_uring_setup, "LIBURING_2.3", (unsigned int entries, void *params), (entries, params));
+RING(io_uring_queue_init_mem, "LIBURING_2.5",
+     (unsigned int entries, void *ring, void *params, void *memory, size_t size),
+     (entries, ring, params, memory, size));
