@@ -9,7 +9,8 @@
  * unshare                        with CLONE_FILES: everything escapes and adoption ends
  * login_tty                      replaces 0, 1 and 2 inside libc: they escape
  * prctl                          PR_SET_SECCOMP: everything escapes and adoption ends, as the
- *                                filter knows nothing of the calls that we would make
+ *                                filter knows nothing of the calls that we would make; not if
+ *                                there is none: so programs ask
  */
 #include "preload/preload.h"
 
@@ -333,6 +334,6 @@ PLX_EXPORT int prctl(int op, ...)
 	d = va_arg(ap, long);
 	va_end(ap);
 	if (op == PR_SET_SECCOMP)
-		plx_sandbox();
+		plx_sandbox_prctl((unsigned long)a, (const void *)b);
 	return plx_real.prctl(op, a, b, c, d);
 }

@@ -19,6 +19,7 @@
  */
 #include "preload/preload.h"
 
+#include <linux/seccomp.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -115,7 +116,7 @@ void plx_stop_adopting(enum plx_way_out why)
 	plx_aio_async_stop();
 }
 
-void plx_sandbox(void)
+static void sandbox(void)
 {
 	plx_needless_never();
 	if (plx_vfork_child())
@@ -123,6 +124,24 @@ void plx_sandbox(void)
 	plx_watches_learn();
 	plx_stop_adopting(PLX_OUT_SYSCALL);
 	plx_guard_keep_none();
+}
+
+/*
+ * A filter at NULL is how programs ask what the kernel takes: it is refused by EINVAL, or else by
+ * EFAULT, since nobody has the first page.
+ */
+void plx_sandbox_prctl(unsigned long mode, const void *filter)
+{
+	if (mode != SECCOMP_MODE_FILTER || filter)
+		sandbox();
+}
+
+void plx_sandbox_seccomp(unsigned int op, const void *filter)
+{
+	if (op == SECCOMP_GET_ACTION_AVAIL || op == SECCOMP_GET_NOTIF_SIZES)
+		return;
+	if (op != SECCOMP_SET_MODE_FILTER || filter)
+		sandbox();
 }
 
 PLX_EXPORT int pthread_cancel(pthread_t t)

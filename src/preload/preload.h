@@ -91,8 +91,12 @@ void plx_before_exit(void);
 void plx_stop_adopting(enum plx_way_out why);
 /* The same for all but contexts of AIO, which are no descriptors. */
 void plx_stop_adopting_descriptors(enum plx_way_out why);
-/* The process is about to forbid itself system calls, ours perhaps among them. */
-void plx_sandbox(void);
+/*
+ * The process is about to forbid itself system calls, ours perhaps among them; the arguments of
+ * prctl's PR_SET_SECCOMP, and of seccomp. Those that only ask are told apart.
+ */
+void plx_sandbox_prctl(unsigned long mode, const void *filter);
+void plx_sandbox_seccomp(unsigned int op, const void *filter);
 
 /* A close_range that the kernel accepts, and that gives the caller a table of its own. */
 static inline bool plx_unshares(unsigned int first, unsigned int last, unsigned int flags)

@@ -8,7 +8,7 @@
  *
  *   io_setup...     Linux AIO, see aio.c
  *   io_uring_*      see uring.c
- *   seccomp         the same, see prctl in fork.c
+ *   seccomp         the same, see prctl in fork.c, but for what only asks
  *   kcmp            compares kernel files: those named escape
  */
 #include "preload/preload.h"
@@ -354,10 +354,10 @@ static long serve(const struct raw *s)
 		return PLX_PASS;
 	case SYS_prctl:
 		if ((int)s->a == PR_SET_SECCOMP)
-			plx_sandbox();
+			plx_sandbox_prctl((unsigned long)s->b, (const void *)s->c);
 		return PLX_PASS;
 	case SYS_seccomp:
-		plx_sandbox();
+		plx_sandbox_seccomp((unsigned int)s->a, (const void *)s->c);
 		return PLX_PASS;
 	default:
 		return PLX_PASS;
