@@ -103,7 +103,7 @@ bell_no_barrier broken bell -DBROKEN_NO_BARRIER
 bell_no_recheck broken bell -DBROKEN_NO_RECHECK
 bell_moved_late broken bell -DBROKEN_MOVED_LATE
 hush_signal ok hush -DSIGNALS=1
-hush_fault ok hush -DFAULTS=1
+hush_fault long hush -DFAULTS=1
 hush_full long hush -DOTHER -DNO_STOP
 hush_jump ok hush -DJUMPS=1
 hush_one ok hush -DONE -DOTHER -DSIGNALS=1 -DFAULTS=1 -DJUMPS=1 -DWAITS=2
