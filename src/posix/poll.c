@@ -265,11 +265,15 @@ static int poll_inproc(struct poll_call *c)
 	return ready;
 }
 
+/* A file has gone, or its number means something else, which is what the kernel would look at. */
 static bool poll_stale(struct poll_call *c)
 {
-	for (nfds_t i = 0; i < c->nours; i++)
-		if (plx_file_gone(c->watch[i].file))
+	for (nfds_t i = 0; i < c->nours; i++) {
+		struct poll_watch *w = &c->watch[i];
+
+		if (plx_file_gone(w->file) || plx_table_peek(c->user[w->at].fd) != w->file)
 			return true;
+	}
 	return false;
 }
 
@@ -454,6 +458,20 @@ static long poll_left_by(struct poll_call *c, int why)
 	return why == -EINTR ? PLX_SLEEP_LOOK : why < 0 ? why : PLX_PASS;
 }
 
+/* A mask lets signals in even if the call does not sleep; there is nothing else to tell. */
+static long poll_masked_look(struct poll_call *c, const struct timespec *timeout,
+			     const sigset_t *sigmask)
+{
+	int k;
+
+	if (!sigmask || timeout == &look_only)
+		return 0;
+	k = poll_sleep(c->kernel, c->n, timeout, sigmask);
+	if (plx_sleep_is_over(k))
+		return k;
+	return k > 0 ? poll_merge(c, k) : poll_left_by(c, k);
+}
+
 /*
  * c->user holds the set (in our memory). Returns what ppoll returns, or PLX_PASS if an
  * object has gone to the kernel: the whole call is the kernel's then.
@@ -501,8 +519,10 @@ static long poll_run(struct poll_call *c, const struct timespec *timeout, const 
 		ask = k && !asked;
 		if (ask)
 			continue;
-		if (n + k || poll_only)
+		if (n + k)
 			return n + k;
+		if (poll_only)
+			return poll_masked_look(c, timeout, sigmask);
 		/* A signal came with a ring for what is over. */
 		if (plx_unlikely(handlers != plx_inside.handlers))
 			return -EINTR;
@@ -1024,7 +1044,7 @@ static long select_quick(fd_set *const user[3], int n, size_t bytes, const struc
  */
 static bool select_closed(int fd)
 {
-	return plx_sys2(SYS_fcntl, fd, F_GETFD) < 0;
+	return plx_fd_hidden(fd) || plx_sys2(SYS_fcntl, fd, F_GETFD) < 0;
 }
 
 /*
@@ -1063,8 +1083,12 @@ static long select_kernel(struct select_sets *s, int n, const struct timespec *t
 
 	if (plx_unlikely(!plx_load(&plx_sleeps_seen))) {
 		PLX_OUTSIDE(sleep_unseen);
-		int r = plx_libc.pselect(n, s->user[0], s->user[1], s->user[2], timeout, sigmask);
+		int r;
 
+		/* As in unseen_sleep; but then its sets stay. */
+		if (sleep_unseen.interrupted && !sigmask)
+			return -EINTR;
+		r = plx_libc.pselect(n, s->user[0], s->user[1], s->user[2], timeout, sigmask);
 		return r < 0 ? -errno : r;
 	}
 	/* The kernel writes to it. */
@@ -1109,7 +1133,7 @@ static long select_run(struct select_sets *s, int n, const struct timespec *time
 		if (set[i].revents & POLLNVAL && select_closed(set[i].fd))
 			r = -EBADF;
 	bits = r > 0 ? select_bits(s, set, count) : 0;
-	if (r > 0 && !bits && !is_look(timeout)) {
+	if (r > 0 && !bits && (!is_look(timeout) || (sigmask && timeout != &look_only))) {
 		/*
 		 * A poll tells of hang-ups and errors that are not asked for, a select sleeps on.
 		 * So does the kernel's.
@@ -1176,6 +1200,55 @@ static long pselect_call(const void *args, const struct timespec *timeout)
 	const struct pselect_args *a = args;
 
 	return pselect_once(a->n, a->sets[0], a->sets[1], a->sets[2], timeout, a->sigmask);
+}
+
+/* The highest number that is the program's; -1 if that cannot be found out. */
+static int highest_number(void)
+{
+	struct entry {
+		uint64_t ino;
+		int64_t off;
+		unsigned short size;
+		unsigned char type;
+		char name[];
+	};
+	_Alignas(struct entry) char room[2048];
+	long dir = plx_sys4(SYS_openat, AT_FDCWD, "/proc/self/fd",
+			    O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0),
+	     got;
+	int top = -1;
+
+	if (dir < 0)
+		return -1;
+	while ((got = plx_sys3(SYS_getdents64, dir, room, sizeof(room))) > 0) {
+		const struct entry *e;
+
+		for (long at = 0; at < got; at += e->size) {
+			int fd = 0;
+
+			e = (const struct entry *)(room + at);
+			for (const char *p = e->name; *p >= '0' && *p <= '9'; p++)
+				fd = fd * 10 + *p - '0';
+			if (fd > top && fd != dir && !plx_fd_hidden(fd))
+				top = fd;
+		}
+	}
+	plx_sys1(SYS_close, dir);
+	return top;
+}
+
+/* The kernel's table has as many entries as the least power of two above the highest number. */
+int plx_px_select_numbers(int n)
+{
+	int64_t size = 64;
+	int top;
+
+	if (plx_likely(n <= FD_SETSIZE))
+		return n;
+	top = highest_number();
+	while (size <= top)
+		size *= 2;
+	return top < 0 || n < size ? n : (int)size;
 }
 
 long plx_px_pselect(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct timespec *timeout,

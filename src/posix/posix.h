@@ -117,6 +117,12 @@ long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 int plx_kernel_await(int fd, short events, enum plx_sleep_kind kind);
 long plx_px_pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *timeout,
 		    const sigset_t *sigmask);
+/*
+ * What select is to be told instead of n, and plx_px_pselect as well. The kernel looks at no number
+ * behind the end of its table of descriptors, so programs may say more than their sets have room
+ * for; and our numbers make that table long.
+ */
+int plx_px_select_numbers(int n);
 
 /* --- ways out (spill.c) ---------------------------------------------------------------- */
 

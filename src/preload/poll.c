@@ -80,6 +80,8 @@ PLX_EXPORT int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct time
 	struct timespec ts;
 	sigset_t copy;
 
+	if (plx_any())
+		n = plx_px_select_numbers(n);
 	if (plx_any() &&
 	    !(timeout && (plx_copy_in(&ts, timeout, sizeof(ts)) || plx_timespec_bad(&ts))) &&
 	    !(mask && plx_copy_in(&copy, mask, 8))) {
@@ -100,6 +102,8 @@ PLX_EXPORT int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *ti
 	struct timespec deadline, ts;
 	struct timeval tv;
 
+	if (plx_any())
+		n = plx_px_select_numbers(n);
 	if (plx_any() && !(timeout && (plx_copy_in(&tv, timeout, sizeof(tv)) ||
 				       plx_timeval_start(&tv, &ts, &deadline)))) {
 		int saved = errno;

@@ -110,6 +110,11 @@ static long do_ppoll(const struct raw *s)
 	return r;
 }
 
+static long select_passed(const struct raw *s, int n)
+{
+	return n == (int)s->a ? PLX_PASS : plx_sys6(s->nr, n, s->b, s->c, s->d, s->e, s->f);
+}
+
 static long do_pselect6(const struct raw *s)
 {
 	struct {
@@ -121,14 +126,18 @@ static long do_pselect6(const struct raw *s)
 	const sigset_t *mask;
 	sigset_t set;
 	long r;
+	int n;
 
 	if (!plx_any() || (s->f && plx_copy_in(&arg, (const void *)s->f, sizeof(arg))) ||
 	    timespec_in(&ts, &copy, s->e) || mask_in(&mask, &set, arg.mask, arg.size))
 		return PLX_PASS;
 	if (ts)
 		plx_deadline_set(&deadline, ts);
-	r = plx_px_pselect(s->a, (fd_set *)s->b, (fd_set *)s->c, (fd_set *)s->d, ts, mask);
-	if (r != PLX_PASS && ts && (ts->tv_sec || ts->tv_nsec))
+	n = plx_px_select_numbers((int)s->a);
+	r = plx_px_pselect(n, (fd_set *)s->b, (fd_set *)s->c, (fd_set *)s->d, ts, mask);
+	if (r == PLX_PASS)
+		return select_passed(s, n);
+	if (ts && (ts->tv_sec || ts->tv_nsec))
 		plx_timespec_left(&deadline, (struct timespec *)s->e);
 	return r;
 }
@@ -150,13 +159,17 @@ static long do_select(const struct raw *s)
 	struct timespec ts, deadline;
 	struct timeval tv;
 	long r;
+	int n;
 
 	if (!plx_any() || (user && (plx_copy_in(&tv, user, sizeof(tv)) ||
 				    plx_timeval_start(&tv, &ts, &deadline))))
 		return PLX_PASS;
-	r = plx_px_pselect(s->a, (fd_set *)s->b, (fd_set *)s->c, (fd_set *)s->d, user ? &ts : NULL,
+	n = plx_px_select_numbers((int)s->a);
+	r = plx_px_pselect(n, (fd_set *)s->b, (fd_set *)s->c, (fd_set *)s->d, user ? &ts : NULL,
 			   NULL);
-	if (r != PLX_PASS && user && (ts.tv_sec || ts.tv_nsec))
+	if (r == PLX_PASS)
+		return select_passed(s, n);
+	if (user && (ts.tv_sec || ts.tv_nsec))
 		plx_timeval_left(&deadline, user);
 	return r;
 }

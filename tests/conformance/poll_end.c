@@ -58,6 +58,51 @@ static void poll_ends_with_nothing(void **state)
 		subject_close(&s[i]);
 }
 
+/* A signal that the mask lets in ends a poll that does not sleep, too; so with select. */
+static void poll_lets_a_signal_in_without_a_sleep(void **state)
+{
+	const struct way *w = *state;
+	struct sigaction sa = {.sa_handler = handler};
+	struct subject s[SET] = {subject_new(KIND_EVENTFD), subject_new(KIND_PIPE),
+				 subject_new(KIND_EVENTFD)};
+	struct timespec now = {0};
+	sigset_t none, usr1, before;
+
+	sigemptyset(&none);
+	sigemptyset(&usr1);
+	sigaddset(&usr1, SIGUSR1);
+	assert_ok(sigaction(SIGUSR1, &sa, NULL));
+	assert_ok(sigprocmask(SIG_BLOCK, &usr1, &before));
+	for (int round = 0; round < 4; round++) {
+		struct pollfd p[SET];
+		fd_set in;
+		int n;
+
+		FD_ZERO(&in);
+		for (int i = 0; i < SET; i++) {
+			p[i] = (struct pollfd){.fd = s[i].fd, .events = POLLIN};
+			if (i < w->n)
+				FD_SET(s[i].fd, &in);
+		}
+		/* In the last rounds there is something to tell, and the signal stays. */
+		if (round == 2)
+			subject_fill(&s[0]);
+		handled = 0;
+		assert_ok(raise(SIGUSR1));
+		n = round % 2 ? pselect(FD_SETSIZE, &in, NULL, NULL, &now, &none)
+			      : ppoll(p, (nfds_t)w->n, &now, &none);
+		if (round < 2) {
+			assert_true(n == -1 && errno == EINTR && handled);
+			assert_true(round == 0 || FD_ISSET(s[0].fd, &in));
+		} else {
+			assert_int_equal(n, 1);
+		}
+	}
+	assert_ok(sigprocmask(SIG_SETMASK, &before, NULL));
+	for (int i = 0; i < SET; i++)
+		subject_close(&s[i]);
+}
+
 int main(void)
 {
 	static const struct way way[] = {
@@ -68,11 +113,17 @@ int main(void)
 		{BY_SIGNAL_AND_MASK, 1},
 		{BY_SIGNAL_AND_MASK, 3},
 	};
+#define LOOK(suffix, i) VARIANT(poll_lets_a_signal_in_without_a_sleep, suffix, &way[i])
 #define WAY(suffix, i) VARIANT(poll_ends_with_nothing, suffix, &way[i])
 	static const struct CMUnitTest tests[] = {
-		WAY("_by_time", 0),	     WAY("_by_time_mixed", 1),
-		WAY("_by_signal", 2),	     WAY("_by_signal_mixed", 3),
-		WAY("_by_masked_signal", 4), WAY("_by_masked_signal_mixed", 5),
+		WAY("_by_time", 0),
+		WAY("_by_time_mixed", 1),
+		WAY("_by_signal", 2),
+		WAY("_by_signal_mixed", 3),
+		WAY("_by_masked_signal", 4),
+		WAY("_by_masked_signal_mixed", 5),
+		LOOK("", 4),
+		LOOK("_mixed", 5),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

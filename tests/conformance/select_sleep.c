@@ -112,7 +112,10 @@ static void select_leaves_its_sets_to_a_signal(void **state)
 			assert_int_equal(n, -1);
 		}
 		assert_int_equal(errno, EINTR);
+#ifndef __SANITIZE_THREAD__
+		/* There they run later. */
 		assert_int_equal(handled, 1);
+#endif
 		assert_memory_equal(&set[0], &was, sizeof(was));
 		assert_memory_equal(&set[2], &was, sizeof(was));
 	}
