@@ -149,7 +149,8 @@ static const struct {
 	[PLX_OUT_FOREIGN_EPOLL] = {"foreign_epoll", "an object added to an epoll that is not ours"},
 	[PLX_OUT_NO_FD] = {"no_fd", "an object for which no doorbell or bell is to be had"},
 	[PLX_OUT_LIMIT] = {"limit", "all objects, when the hard limit of descriptors gets low"},
-	[PLX_OUT_POLL] = {"poll", "an epoll in a poll or select set, and what it watches"},
+	[PLX_OUT_POLL] = {"poll", "an epoll in a poll or select set, and what it watches; "
+				  "what a select names beside a file that is hung up"},
 	[PLX_OUT_SYSCALL] = {"syscall", "objects named by a raw call that we do not serve"},
 	[PLX_OUT_REOPEN] = {"reopen", "the pipe opened again through /proc or /dev/fd"},
 	[PLX_OUT_TIMER_DUP] = {"timer_dup", "a timer that gets a second number, or loses its own"},

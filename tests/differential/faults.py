@@ -43,6 +43,7 @@ class Tester(lockstep.Tester):
     def __init__(self, args, profile):
         self.profile = profile.split()[-1]
         args.adopt = "pipe" if profile.startswith("pipe ") else None
+        args.storm = None
         super().__init__(args)
         if args.adopt:
             self.env["POLLUX_ADOPT"] = args.adopt
