@@ -297,11 +297,16 @@ static void row_apply(struct model *m, struct step *s)
 	(void)s;
 }
 
+/* To a point of time: signals take none of what is left of it. */
 static void pass_ms(int ms)
 {
-	struct timespec ts = {.tv_nsec = ms * 1000000};
+	struct timespec end;
 
-	while (storm_ended(nanosleep(&ts, &ts)))
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	end.tv_nsec += ms * 1000000;
+	end.tv_sec += end.tv_nsec / 1000000000;
+	end.tv_nsec %= 1000000000;
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL) == EINTR)
 		;
 }
 
