@@ -102,10 +102,10 @@ bell_no_ring broken bell -DBROKEN_NO_RING
 bell_no_barrier broken bell -DBROKEN_NO_BARRIER
 bell_no_recheck broken bell -DBROKEN_NO_RECHECK
 bell_moved_late broken bell -DBROKEN_MOVED_LATE
-hush_signal ok hush -DSIGNALS=1
+hush_signal long hush -DSIGNALS=1
 hush_fault long hush -DFAULTS=1
 hush_full long hush -DOTHER -DNO_STOP
-hush_jump ok hush -DJUMPS=1
+hush_jump long hush -DJUMPS=1
 hush_one ok hush -DONE -DOTHER -DSIGNALS=1 -DFAULTS=1 -DJUMPS=1 -DWAITS=2
 hush_one_again ok hush -DONE -DOTHER -DSIGNALS=1 -DWAITS=3
 hush_no_collect broken hush -DFAULTS=1 -DBROKEN_NO_COLLECT
