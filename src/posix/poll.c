@@ -1040,8 +1040,7 @@ static long select_quick(fd_set *const user[3], int n, size_t bytes, const struc
 	return bits || timeout != &look_only ? select_store(&s, set, count, bits) : 0;
 }
 
-/* Of a number that is open and cannot be polled (O_PATH) select says that it is ready in all ways.
- */
+/* What is open and cannot be polled (O_PATH) is ready in all ways, says select. */
 static bool select_closed(int fd)
 {
 	return plx_fd_hidden(fd) || plx_sys2(SYS_fcntl, fd, F_GETFD) < 0;
@@ -1213,6 +1212,8 @@ static int highest_number(void)
 		char name[];
 	};
 	_Alignas(struct entry) char room[2048];
+	/* No handler may leave by a jump while the folder is open. */
+	PLX_INSIDE();
 	long dir = plx_sys4(SYS_openat, AT_FDCWD, "/proc/self/fd",
 			    O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0),
 	     got;
