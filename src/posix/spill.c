@@ -1003,6 +1003,28 @@ static void move_ctl(struct spill *s, struct move *m, uint32_t events)
 	m->added = true;
 }
 
+/* Armed, in the kernel and not on its list: it would be put there. */
+static bool notices(const struct move *m)
+{
+	return m->done && !m->order && !m->consumed;
+}
+
+/*
+ * What is on the list of the epoll and not ready goes from there, as long as nothing stands there
+ * that is to be: a poll looks at the items up to the first that is ready, and keeps no other.
+ */
+static void unlist(const struct spill *s, const struct pollux_ep *ep)
+{
+	const struct plx_front *fr = ep->owner;
+	struct pollfd p = {.fd = fr->kfd, .events = POLLIN};
+	struct timespec none = {0};
+
+	for (int i = 0; i < s->nmoves; i++)
+		if (s->moves[i].ep == ep && s->moves[i].done && s->moves[i].order)
+			return;
+	plx_sys6(SYS_ppoll, (long)&p, 1, (long)&none, 0, 8, 0);
+}
+
 /*
  * A stale exclusive item gets its place while the count is not what it is: 1 instead of 0,
  * or the other way below the maximum. That must not make an edge for one whose event has
@@ -1026,6 +1048,12 @@ static void exclusive_go(struct spill *s, struct move *m)
 	plx_sys3(full ? SYS_read : SYS_write, *file, &value, sizeof(value));
 	move_ctl(s, m, m->events);
 	plx_sys3(full ? SYS_write : SYS_read, *file, &value, sizeof(value));
+	for (int i = 0; i < s->nmoves; i++) {
+		const struct move *other = &s->moves[i];
+
+		if (other->ep != m->ep && other->t == m->t && notices(other))
+			unlist(s, other->ep);
+	}
 }
 
 static bool is_alone(const struct spill *s, const struct move *m)
@@ -1036,14 +1064,12 @@ static bool is_alone(const struct spill *s, const struct move *m)
 	return true;
 }
 
-/* Armed ones of its file that are in the kernel and not on their lists: they would be put there. */
 static bool others_notice(const struct spill *s, const struct move *m)
 {
 	for (int i = 0; i < s->nmoves; i++) {
 		const struct move *other = &s->moves[i];
 
-		if (other != m && other->t == m->t && other->done && !other->order &&
-		    !other->consumed)
+		if (other != m && other->t == m->t && notices(other))
 			return true;
 	}
 	return false;

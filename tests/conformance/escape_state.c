@@ -192,6 +192,48 @@ static void EP_ORD_02_an_unready_exclusive_item_beside_a_collected_edge(void **s
 	alone("EP_ORD_02_an_unready_exclusive_item_beside_a_collected_edge");
 }
 
+/* An older exclusive item, of another epoll, which has not got a place there: neither is it to get
+ * one. */
+static void EP_ORD_02_an_unready_exclusive_item_behind_an_older_one_alone(void **state)
+{
+	(void)state;
+	for (int flavour = 0; flavour < 4; flavour++) {
+		uint32_t edge = flavour & 1 ? (uint32_t)EPOLLET : 0;
+		int a = efd_new(0, EFD_NONBLOCK), b = efd_new(0, EFD_NONBLOCK), ep = ep_new(),
+		    older = ep_new(), copy;
+
+		copy = (int)assert_ok(dup(a));
+		assert_ok(ep_ctl(older, EPOLL_CTL_ADD, a, EPOLLIN, 1));
+		assert_ok(ep_ctl(older, EPOLL_CTL_ADD, copy, EPOLLIN | EPOLLEXCLUSIVE | edge, 2));
+		if (flavour & 2)
+			assert_ok(ep_ctl(older, EPOLL_CTL_ADD, b, EPOLLIN, 5));
+		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, a, EPOLLIN | EPOLLEXCLUSIVE, 3));
+		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, b, EPOLLIN, 4));
+		efd_add(a, 1);
+		assert_int_equal(efd_take(a), 1);
+		assert_int_equal(ep_count(older), 0);
+		efd_add(b, 1);
+		leave();
+		efd_add(a, 1);
+		if (flavour & 2)
+			EXPECT(older, 5, 1, 2);
+		else
+			EXPECT(older, 1, 2);
+		EXPECT(ep, 3, 4);
+		close(copy);
+		close(a);
+		close(b);
+		close(ep);
+		close(older);
+	}
+}
+
+static void EP_ORD_02_an_unready_exclusive_item_behind_an_older_one(void **state)
+{
+	(void)state;
+	alone("EP_ORD_02_an_unready_exclusive_item_behind_an_older_one");
+}
+
 /*
  * Three exclusive items of a file: the order of their ADDs is that of later wakes, that of the
  * ready list another, from the calls that have collected some of it.
@@ -861,6 +903,8 @@ static const struct CMUnitTest alone_tests[] = {
 	 .test_func = EP_ORD_02_an_unready_exclusive_item_keeps_its_place_alone},
 	{.name = "EP_ORD_02_an_unready_exclusive_item_beside_a_collected_edge",
 	 .test_func = EP_ORD_02_an_unready_exclusive_item_beside_a_collected_edge_alone},
+	{.name = "EP_ORD_02_an_unready_exclusive_item_behind_an_older_one",
+	 .test_func = EP_ORD_02_an_unready_exclusive_item_behind_an_older_one_alone},
 	{.name = "EP_EXC_02_EP_ORD_01_exclusive_items_keep_both_orders",
 	 .test_func = EP_EXC_02_EP_ORD_01_exclusive_items_keep_both_orders_alone},
 	{.name = "EP_EXC_02_EP_ORD_01_exclusive_items_of_two_epolls_keep_both_orders",
@@ -885,6 +929,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(EP_ORD_02_an_unready_item_keeps_its_place),
 		cmocka_unit_test(EP_ORD_02_an_unready_exclusive_item_keeps_its_place),
 		cmocka_unit_test(EP_ORD_02_an_unready_exclusive_item_beside_a_collected_edge),
+		cmocka_unit_test(EP_ORD_02_an_unready_exclusive_item_behind_an_older_one),
 		cmocka_unit_test(EP_EXC_02_EP_ORD_01_exclusive_items_keep_both_orders),
 		cmocka_unit_test(
 			EP_EXC_02_EP_ORD_01_exclusive_items_of_two_epolls_keep_both_orders),
