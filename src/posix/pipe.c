@@ -324,12 +324,20 @@ static long kernel_write(int fd, const struct plx_pipe_call *call, size_t done)
 	}
 }
 
-/* SIGPIPE, as the kernel sends it: its pipe has lost its readers, too. */
-static void sigpipe(int fd)
+/*
+ * SIGPIPE, as the kernel sends it. After a sleep the number may be closed, and be another file's,
+ * so the kernel's pipe cannot be made to.
+ */
+static void sigpipe(void)
 {
-	char byte = 0;
+	long pid = plx_sys0(SYS_getpid), tid = plx_sys0(SYS_gettid);
+	siginfo_t info = {.si_signo = SIGPIPE, .si_code = SI_USER};
 
-	plx_sys3(SYS_write, fd, &byte, 1);
+	info.si_pid = (pid_t)pid;
+	info.si_uid = (uid_t)plx_sys0(SYS_getuid);
+	/* A sandbox may know only the other. */
+	if (plx_sys4(SYS_rt_tgsigqueueinfo, pid, tid, SIGPIPE, &info) < 0)
+		plx_sys3(SYS_tgkill, pid, tid, SIGPIPE);
 }
 
 static long read_sleeping(struct pollux_pipe *p, int fd, struct plx_pipe_io *io, long r,
@@ -360,10 +368,8 @@ static long write_sleeping(struct pollux_pipe *p, int fd, struct plx_pipe_io *io
 		r = kernel_write(fd, call, io->done);
 		return r < 0 && io->done ? (long)io->done : r + (long)io->done;
 	}
-	if (r == -EPIPE && !io->done)
-		return PLX_PASS;
 	if (r == -EPIPE)
-		sigpipe(fd);
+		sigpipe();
 	return !r || io->done ? (long)io->done : r;
 }
 

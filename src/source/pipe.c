@@ -43,6 +43,7 @@
  */
 #include "source/pipe.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -731,14 +732,14 @@ static long slots_read(struct pollux_pipe *p, struct plx_pipe_io *io, bool *tell
 	return p->writers ? -EAGAIN : 0;
 }
 
-/* Continues the last slot with what goes beyond whole pages. */
+/* Continues the last slot with what goes beyond whole pages; only when a write begins. */
 static int slots_merge(struct pollux_pipe *p, struct plx_pipe_io *io)
 {
 	uint32_t n = io->total % PLX_PIPE_PAGE;
 	struct plx_pipe_slot *s;
 	int r;
 
-	if (!n || !p->used)
+	if (!n || !p->used || io->again)
 		return 0;
 	s = slot_at(p, p->used - 1);
 	if (s->packet || s->end + n > PLX_PIPE_PAGE)
@@ -1039,7 +1040,7 @@ long plx_pipe_sleep_read(struct pollux_pipe *p, struct plx_pipe_io *io)
 
 long plx_pipe_sleep_write(struct pollux_pipe *p, struct plx_pipe_io *io)
 {
-	bool interrupted = false, again;
+	bool interrupted = false, nonblock, again;
 	long r;
 	int slept;
 
@@ -1060,14 +1061,16 @@ long plx_pipe_sleep_write(struct pollux_pipe *p, struct plx_pipe_io *io)
 		/* As in read_told. */
 		plx_rcu_read_lock();
 		r = write_pass(p, io);
-		again = r == -EAGAIN && !interrupted;
+		/* It may have been set meanwhile: the kernel looks again after each sleep. */
+		nonblock = plx_load(&p->wr_served.status) & O_NONBLOCK;
+		again = r == -EAGAIN && !interrupted && !nonblock;
 		if (!again && !(pipe_mask(p) & MASK_FULL))
 			pipe_tell_writers(p);
 		if (!again || io->was_empty)
 			pipe_tell_readers(p);
 		plx_rcu_read_unlock();
 	} while (again);
-	return r == -EAGAIN ? -EINTR : r;
+	return r == -EAGAIN && !nonblock ? -EINTR : r;
 }
 
 /* --- size, and the end --------------------------------------------------------------- */

@@ -102,7 +102,10 @@ long plx_pipe_sleep_read(struct pollux_pipe *p, struct plx_pipe_io *io);
  * gets -EAGAIN.
  */
 long plx_pipe_try_write(struct pollux_pipe *p, struct plx_pipe_io *io, bool more);
-/* After -EAGAIN, with a reference held: sleeps until all is written. -EINTR too. */
+/*
+ * After -EAGAIN, with a reference held: sleeps until all is written. -EINTR too; -EAGAIN if the end
+ * does not block any more when it has slept.
+ */
 long plx_pipe_sleep_write(struct pollux_pipe *p, struct plx_pipe_io *io);
 
 /* 0, -EBUSY, -ESTALE or -ENOMEM. Tells the watchers of the write end (PIPE-22). */

@@ -505,6 +505,77 @@ static void PIPE_12_larger_writes(void **state)
 	signal(SIGUSR1, SIG_DFL);
 }
 
+/* What remains of it when it has slept takes slots of its own. */
+static void PIPE_03_PIPE_12_a_write_that_slept_continues_no_slot(void **state)
+{
+	struct pipe p = pipe_new(0);
+	struct io *io;
+
+	(void)state;
+	assert_int_equal(write(p.w, buf, 15 * PAGE), 15 * PAGE);
+	assert_int_equal(write(p.w, buf, 100), 100);
+	io = io_new(p.w, true, PAGE + 900);
+	assert_int_equal(stored(p.r), 15 * PAGE + 1000);
+	assert_int_equal(read(p.r, buf, PAGE), PAGE);
+	io_ends(io, PAGE + 900, 0);
+	assert_int_equal(read(p.r, buf, 14 * PAGE), 14 * PAGE);
+	/* 1000 bytes and a page. */
+	assert_ok(fcntl(p.w, F_SETFL, O_NONBLOCK));
+	assert_int_equal(write(p.w, buf, 100), 100);
+	assert_int_equal(write(p.w, buf, 14 * PAGE), 13 * PAGE);
+	pipe_close(&p);
+}
+
+static void PIPE_12_a_write_that_slept_looks_at_O_NONBLOCK(void **state)
+{
+	struct pipe p = pipe_new(0);
+	struct io *io;
+
+	(void)state;
+	fill(&p);
+	io = io_new(p.w, true, 2 * PAGE);
+	assert_ok(fcntl(p.w, F_SETFL, O_NONBLOCK));
+	io_stays(io);
+	assert_int_equal(read(p.r, buf, PAGE), PAGE);
+	io_ends(io, PAGE, 0);
+	pipe_close(&p);
+}
+
+/* A call keeps its end open when the number is closed, and means nothing else by it. */
+static void PIPE_10_the_number_of_a_blocked_write_is_closed(void **state)
+{
+	struct sigaction sa = {.sa_sigaction = on_sigpipe, .sa_flags = SA_SIGINFO};
+	struct pipe p = pipe_new(0);
+	struct io *io;
+	int fd;
+
+	(void)state;
+	assert_ok(sigaction(SIGPIPE, &sa, NULL));
+	__atomic_store_n(&signals, 0, __ATOMIC_SEQ_CST);
+	fill(&p);
+	io = io_new(p.w, true, 2 * PAGE);
+	assert_ok(close(p.w));
+	assert_ok(close(p.r));
+	io_ends(io, -1, EPIPE);
+	assert_int_equal(__atomic_load_n(&signals, __ATOMIC_SEQ_CST), 1);
+	assert_int_equal(__atomic_load_n(&sigpipe_code, __ATOMIC_SEQ_CST), SI_USER);
+	/* After a part of it the number is another file's. */
+	p = pipe_new(0);
+	fill(&p);
+	io = io_new(p.w, true, 2 * PAGE);
+	assert_int_equal(read(p.r, buf, PAGE), PAGE);
+	io_stays(io);
+	fd = (int)assert_ok(syscall(SYS_memfd_create, "other", 0));
+	assert_ok(dup2(fd, p.w));
+	assert_ok(close(p.r));
+	io_ends(io, PAGE, 0);
+	assert_int_equal(__atomic_load_n(&signals, __ATOMIC_SEQ_CST), 2);
+	assert_int_equal(lseek(fd, 0, SEEK_END), 0);
+	close(fd);
+	close(p.w);
+	signal(SIGPIPE, SIG_DFL);
+}
+
 struct writers {
 	struct test_thread t;
 	int fd;
@@ -1126,6 +1197,9 @@ int main(void)
 		cmocka_unit_test(PIPE_10_writing_without_readers),
 		cmocka_unit_test(PIPE_11_small_writes_are_whole),
 		cmocka_unit_test(PIPE_12_larger_writes),
+		cmocka_unit_test(PIPE_03_PIPE_12_a_write_that_slept_continues_no_slot),
+		cmocka_unit_test(PIPE_12_a_write_that_slept_looks_at_O_NONBLOCK),
+		cmocka_unit_test(PIPE_10_the_number_of_a_blocked_write_is_closed),
 		cmocka_unit_test(PIPE_13_small_writes_are_not_interleaved),
 		cmocka_unit_test(PIPE_14_packets),
 		cmocka_unit_test(PIPE_15_capacity),
