@@ -62,6 +62,7 @@ static long close_number(int fd, struct pollux_file **f)
 
 	*f = NULL;
 	plx_pipe_forget(fd);
+	plx_pipe_keep_end(fd);
 	if (!slot)
 		return plx_fd_maybe_hidden(fd) && plx_fd_stray(fd) ? -EBADF : PLX_PASS;
 	locked = plx_table_enter();
@@ -380,6 +381,7 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		return PLX_PASS;
 	plx_pipe_forget(oldfd);
 	plx_pipe_forget(newfd);
+	plx_pipe_keep_end(newfd);
 	timers = (int)plx_timer_escape(oldfd) + (int)plx_timer_escape(newfd);
 	if (timers)
 		plx_px_spilled(PLX_OUT_TIMER_DUP, timers);

@@ -312,6 +312,8 @@ long plx_pipe_ioctl(struct pollux_file *f, int fd, unsigned long req, void *arg)
 /* If fd has a token: leaves it there or takes it away, by what the call does. */
 void plx_pipe_fcntl_unused(int fd, int cmd, long arg);
 void plx_pipe_ioctl_unused(int fd, unsigned long req);
+/* fd is about to be closed or replaced: what sleeps on it keeps the end of its pipe. */
+void plx_pipe_keep_end(int fd);
 /* fd may have a token, which goes: the pipe is the kernel's for good. */
 void plx_pipe_forget(int fd);
 /* So do all pipes that nobody has used. */

@@ -275,6 +275,79 @@ long plx_px_pipe2(int *user, int flags, bool at_once)
 	return r;
 }
 
+/* --- ends whose numbers are closed ------------------------------------------------------- */
+
+/*
+ * A call that sleeps keeps its end open, as in the kernel, and goes on with it if the pipe becomes
+ * the kernel's, though the number may be closed by then, and be another file's. So who closes or
+ * replaces the number gives the end a hidden descriptor first, and the last of the calls ends that;
+ * neither while a spill looks (plx_table_enter). Of the two, each has done its own part before it
+ * looks at the other's. A call that has not said so when it is looked for has begun together with
+ * the close: it knows its pipe as long as that is ours.
+ */
+static struct plx_pipe_pin *pin_of(struct pollux_file *f)
+{
+	struct pollux_pipe *p = plx_file_pipe(f);
+
+	return f == &p->rd ? &p->rd_pin : &p->wr_pin;
+}
+
+/* plx_table_enter. The descriptor goes if nobody is there for it. */
+static void end_unkeep(struct plx_pipe_pin *pin)
+{
+	if (!plx_load(&pin->pins))
+		plx_fd_unhide_locked(&pin->kfd);
+}
+
+static __attribute__((noinline)) void keep_end(int fd)
+{
+	bool locked = plx_table_enter();
+	struct pollux_file *f;
+
+	plx_hidden_lock();
+	plx_numbers_lock(fd, fd);
+	f = plx_table_get(fd);
+	if (f && plx_file_is_pipe(f) && plx_load(&pin_of(f)->kfd) < 0)
+		plx_fd_hide_dup_private(fd, &pin_of(f)->kfd);
+	plx_numbers_unlock(fd, fd);
+	plx_hidden_unlock();
+	/* Partner: unpin_put. */
+	plx_mb();
+	if (f && plx_file_is_pipe(f))
+		end_unkeep(pin_of(f));
+	plx_table_leave(locked);
+	if (f)
+		pollux_file_put(f);
+}
+
+void plx_pipe_keep_end(int fd)
+{
+	struct pollux_file *f;
+	bool asleep;
+
+	plx_rcu_read_lock();
+	f = plx_table_peek(fd);
+	asleep = f && plx_file_is_pipe(f) && plx_load(&pin_of(f)->pins);
+	plx_rcu_read_unlock();
+	if (plx_unlikely(asleep))
+		keep_end(fd);
+}
+
+static void unpin_put(void *arg)
+{
+	struct pollux_file *f = arg;
+	struct plx_pipe_pin *pin = pin_of(f);
+	bool locked;
+
+	/* Partner: keep_end. */
+	if (plx_xadd(&pin->pins, -1) == 1 && plx_load(&pin->kfd) >= 0) {
+		locked = plx_table_enter();
+		end_unkeep(pin);
+		plx_table_leave(locked);
+	}
+	pollux_file_put(f);
+}
+
 /* --- reading and writing ------------------------------------------------------------- */
 
 /*
@@ -340,6 +413,34 @@ static void sigpipe(void)
 		plx_sys3(SYS_tgkill, pid, tid, SIGPIPE);
 }
 
+/*
+ * A call has slept, and its pipe is the kernel's: by its own descriptor, if the number has been
+ * closed. Its number may move away (plx_fd_evict), which breaks the sleep.
+ */
+static long kernel_call(struct pollux_file *f, int fd, const struct plx_pipe_call *call,
+			size_t done)
+{
+	const struct plx_pipe_pin *pin = pin_of(f);
+	uint32_t breaks = plx_inside.breaks;
+	int k;
+	long r;
+
+	do {
+		k = plx_load(&pin->kfd);
+		if (k >= 0)
+			fd = k;
+		r = call->writes ? kernel_write(fd, call, done) : kernel_read(fd, call);
+	} while (k >= 0 && r == -EINTR && breaks == plx_inside.breaks);
+	return r;
+}
+
+/* Whether only kernel_call can go on with it. */
+static bool only_here(struct pollux_file *f)
+{
+	return (plx_load(&plx_file_served(f)->status) & O_NONBLOCK) ||
+	       plx_load(&pin_of(f)->kfd) >= 0;
+}
+
 static long read_sleeping(struct pollux_pipe *p, int fd, struct plx_pipe_io *io, long r,
 			  const struct plx_pipe_call *call)
 {
@@ -350,8 +451,7 @@ static long read_sleeping(struct pollux_pipe *p, int fd, struct plx_pipe_io *io,
 	if (r != -ESTALE)
 		return r;
 	plx_spill_wait(&p->rd);
-	return slept && (plx_load(&p->rd_served.status) & O_NONBLOCK) ? kernel_read(fd, call)
-								      : PLX_PASS;
+	return slept && only_here(&p->rd) ? kernel_call(&p->rd, fd, call, 0) : PLX_PASS;
 }
 
 static long write_sleeping(struct pollux_pipe *p, int fd, struct plx_pipe_io *io, long r,
@@ -363,19 +463,14 @@ static long write_sleeping(struct pollux_pipe *p, int fd, struct plx_pipe_io *io
 		r = plx_pipe_sleep_write(p, io);
 	if (r == -ESTALE) {
 		plx_spill_wait(&p->wr);
-		if (!io->done && !(slept && (plx_load(&p->wr_served.status) & O_NONBLOCK)))
+		if (!io->done && !(slept && only_here(&p->wr)))
 			return PLX_PASS;
-		r = kernel_write(fd, call, io->done);
+		r = kernel_call(&p->wr, fd, call, io->done);
 		return r < 0 && io->done ? (long)io->done : r + (long)io->done;
 	}
 	if (r == -EPIPE)
 		sigpipe();
 	return !r || io->done ? (long)io->done : r;
-}
-
-static void put_file(void *f)
-{
-	pollux_file_put(f);
 }
 
 /* Outside of the RCU section, with a reference: the call has to sleep, or the pipe has left. */
@@ -390,7 +485,8 @@ static __attribute__((noinline)) long call_sleeping(struct pollux_file *f, int f
 	/* Gone from the table, by a close or a spill: the number is the kernel's. */
 	if (!got)
 		return PLX_PASS;
-	PLX_HOLD_PUSH(put_file, f);
+	plx_xadd(&pin_of(f)->pins, 1);
+	PLX_HOLD_PUSH(unpin_put, f);
 	r = call->writes ? write_sleeping(p, fd, io, r, call) : read_sleeping(p, fd, io, r, call);
 	PLX_HOLD_POP(1);
 	return r;
@@ -778,11 +874,20 @@ static void pour_alone(struct pollux_pipe *p, int fd)
 	plx_sys1(SYS_close, fds[1]);
 }
 
+/* Of the end of a frozen pipe: a descriptor that it has in the kernel, or -1. */
+static int end_number(struct pollux_file *f)
+{
+	const struct plx_served *served = plx_file_served(f);
+
+	if (!served->picked)
+		return -1;
+	return served->number >= 0 ? served->number : plx_load(&pin_of(f)->kfd);
+}
+
 void plx_pipe_fill(struct pollux_file *f)
 {
 	struct pollux_pipe *p = plx_file_pipe(f);
-	int r = p->rd_served.picked ? p->rd_served.number : -1;
-	int w = p->wr_served.picked ? p->wr_served.number : -1;
+	int r = end_number(&p->rd), w = end_number(&p->wr);
 
 	/* Once for both ends. */
 	if (f == &p->wr && p->rd_served.picked)

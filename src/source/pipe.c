@@ -1175,6 +1175,7 @@ int pollux_pipe_new(struct pollux_pipe **out, int flags)
 	p->capacity = PLX_PIPE_SLOTS_DEFAULT;
 	p->packets = flags & POLLUX_PIPE_PACKETS;
 	p->readers = p->writers = 1;
+	p->rd_pin.kfd = p->wr_pin.kfd = -1;
 	p->ends = 2;
 	*out = p;
 	return 0;

@@ -35,11 +35,19 @@ struct plx_pipe_slot {
 	bool packet;
 };
 
+/* POSIX layer: calls that sleep on an end; its descriptor if the number has been closed, or -1. */
+struct plx_pipe_pin {
+	uint32_t pins;
+	int kfd;
+};
+
 struct pollux_pipe {
 	struct pollux_file rd __attribute__((aligned(64)));
 	struct plx_served rd_served;
+	struct plx_pipe_pin rd_pin;
 	struct pollux_file wr __attribute__((aligned(64)));
 	struct plx_served wr_served;
+	struct plx_pipe_pin wr_pin;
 	/* What is where, while calls go without the lock; layout in pipe.c. */
 	struct plx_pair ctl __attribute__((aligned(64)));
 	uint64_t free_chunks;

@@ -1044,6 +1044,58 @@ static void PIPE_24_sleepers_go_along(void **state)
 	pipe_close(&p);
 }
 
+/* Also those whose number is closed by then, and another file's. */
+static void PIPE_24_EP_KEY_07_sleepers_on_closed_numbers_go_along(void **state)
+{
+	int other = (int)assert_ok(syscall(SYS_memfd_create, "other", 0));
+	struct pipe p;
+	struct io *io;
+
+	(void)state;
+	assert_int_equal(write(other, "other", 5), 5);
+	for (int reused = 0; reused < 2; reused++) {
+		p = pipe_new(0);
+		io = io_new(p.r, false, 10);
+		assert_ok(reused ? dup2(other, p.r) : close(p.r));
+		assert_ok(fcntl(p.w, F_GETOWN));
+		io_stays(io);
+		assert_int_equal(write(p.w, "abc", 3), 3);
+		io_ends(io, 3, 0);
+		/* With the call the last reader has gone. */
+		signal(SIGPIPE, SIG_IGN);
+		assert_errno(write(p.w, "abc", 3), EPIPE);
+		signal(SIGPIPE, SIG_DFL);
+		close(p.w);
+		if (reused)
+			close(p.r);
+		p = pipe_new(0);
+		io = io_new(p.r, false, 10);
+		assert_ok(reused ? dup2(other, p.r) : close(p.r));
+		assert_ok(fcntl(p.w, F_GETOWN));
+		close(p.w);
+		io_ends(io, 0, 0);
+		if (reused)
+			close(p.r);
+		/* A part of it is done. */
+		p = pipe_new(0);
+		io = io_new(p.w, true, FULL + 100);
+		assert_ok(reused ? dup2(other, p.w) : close(p.w));
+		assert_ok(fcntl(p.r, F_GETOWN));
+		io_stays(io);
+		assert_int_equal(stored(p.r), FULL);
+		assert_int_equal(read(p.r, buf, PAGE), PAGE);
+		io_ends(io, FULL + 100, 0);
+		assert_int_equal(read(p.r, buf, 2 * FULL), FULL - PAGE + 100);
+		assert_int_equal(read(p.r, buf, 1), 0);
+		close(p.r);
+		if (reused)
+			close(p.w);
+	}
+	assert_int_equal(lseek(other, 0, SEEK_CUR), 5);
+	assert_int_equal(lseek(other, 0, SEEK_END), 5);
+	close(other);
+}
+
 /* An item that its delivery has disarmed stays so, and costs the pipe nothing. */
 static void PIPE_04_a_disarmed_item_goes_along(void **state)
 {
@@ -1218,6 +1270,7 @@ int main(void)
 		cmocka_unit_test(PIPE_07_a_pipe_survives_a_fork),
 		cmocka_unit_test(PIPE_04_a_closed_pipe_survives_a_fork),
 		cmocka_unit_test(PIPE_24_sleepers_go_along),
+		cmocka_unit_test(PIPE_24_EP_KEY_07_sleepers_on_closed_numbers_go_along),
 		cmocka_unit_test(PIPE_04_a_disarmed_item_goes_along),
 		cmocka_unit_test(PIPE_21_the_order_survives_a_fork),
 		cmocka_unit_test(PIPE_19_an_item_disarmed_at_a_full_pipe_stays_so),
