@@ -202,18 +202,13 @@ static long kernel_sleep(int fd, uint64_t *value, bool write)
 	return r < 0 ? r : 0;
 }
 
-/*
- * Whether fd, by which a call began to sleep, means the pinned object no more, which is the
- * kernel's now: it may have been closed, and be another file's. A kernel that does not compare
- * files is taken at its word that there is one.
- */
-static bool lost_number(struct pollux_eventfd *e, int fd)
+bool plx_number_lost(const int *kfd, int fd)
 {
 	long pid = plx_sys0(SYS_getpid), r = 0;
 	int k;
 
 	plx_rcu_read_lock();
-	k = plx_load(&e->kfd);
+	k = plx_load(kfd);
 	if (k >= 0)
 		r = plx_sys6(SYS_kcmp, pid, pid, KCMP_FILE, fd, k, 0);
 	plx_rcu_read_unlock();
@@ -290,7 +285,7 @@ static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, 
 		/* What a thread sleeps in does not come back. */
 		if (slept)
 			plx_lent_used(fd);
-		if (slept && lost_number(e, fd))
+		if (slept && plx_number_lost(&e->kfd, fd))
 			r = kernel_sleep_pinned(e, value, write);
 		else if (slept && (plx_load(&e->served.status) & O_NONBLOCK))
 			r = kernel_sleep(fd, value, write);

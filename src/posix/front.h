@@ -102,6 +102,13 @@ bool plx_spill_possible(struct pollux_file *f);
 /* One more to a kernel eventfd that takes no more by writes. */
 void plx_count_beyond_writes(int k);
 
+/*
+ * Whether fd, by which a call began to sleep, means the object behind *kfd no more, which is the
+ * kernel's now: it may have been closed, and be another file's. A kernel that does not compare
+ * files is taken at its word that there is one.
+ */
+bool plx_number_lost(const int *kfd, int fd);
+
 /* Waits until the kernel's object stands in the place of a frozen one. */
 void plx_spill_wait(struct pollux_file *f);
 
@@ -327,6 +334,8 @@ struct pollux_file *plx_pipe_peer(struct pollux_file *f);
 uint32_t plx_pipe_gone(struct pollux_file *f);
 /* Once the numbers are known: pours what is in the pipe into the kernel's. */
 void plx_pipe_fill(struct pollux_file *f);
+/* And when all is done: who sleeps on f keeps it, if its number is closed from now on. */
+void plx_pipe_keep_filled(struct pollux_file *f);
 /*
  * Before it is filled: a full pipe is to be raised from its beginning on, by what is in its last
  * slot coming late. That tells no writer, and the readers at the end. False if it cannot be.

@@ -280,10 +280,10 @@ long plx_px_pipe2(int *user, int flags, bool at_once)
 /*
  * A call that sleeps keeps its end open, as in the kernel, and goes on with it if the pipe becomes
  * the kernel's, though the number may be closed by then, and be another file's. So who closes or
- * replaces the number gives the end a hidden descriptor first, and the last of the calls ends that;
- * neither while a spill looks (plx_table_enter). Of the two, each has done its own part before it
- * looks at the other's. A call that has not said so when it is looked for has begun together with
- * the close: it knows its pipe as long as that is ours.
+ * replaces the number gives the end a hidden descriptor first, or the spill does, and the last of
+ * the calls ends that; none while another does (plx_table_enter). Of a call and the others, each
+ * has done its own part before it looks at the other's. A call that has not said so when it is
+ * looked for has begun together with the close: it knows its pipe as long as that is ours.
  */
 static struct plx_pipe_pin *pin_of(struct pollux_file *f)
 {
@@ -311,6 +311,7 @@ static __attribute__((noinline)) void keep_end(int fd)
 		plx_fd_hide_dup_private(fd, &pin_of(f)->kfd);
 	plx_numbers_unlock(fd, fd);
 	plx_hidden_unlock();
+	PLX_DELAY(pipe_end_kept);
 	/* Partner: unpin_put. */
 	plx_mb();
 	if (f && plx_file_is_pipe(f))
@@ -329,8 +330,24 @@ void plx_pipe_keep_end(int fd)
 	f = plx_table_peek(fd);
 	asleep = f && plx_file_is_pipe(f) && plx_load(&pin_of(f)->pins);
 	plx_rcu_read_unlock();
+	PLX_DELAY(pipe_end_looked);
 	if (plx_unlikely(asleep))
 		keep_end(fd);
+}
+
+void plx_pipe_keep_filled(struct pollux_file *f)
+{
+	struct plx_pipe_pin *pin = pin_of(f);
+	int number = plx_file_served(f)->number;
+
+	if (!plx_load(&pin->pins) || plx_load(&pin->kfd) >= 0 || number < 0)
+		return;
+	plx_hidden_lock();
+	plx_fd_hide_dup_private(number, &pin->kfd);
+	plx_hidden_unlock();
+	/* Partner: unpin_put. */
+	plx_mb();
+	end_unkeep(pin);
 }
 
 static void unpin_put(void *arg)
@@ -339,7 +356,7 @@ static void unpin_put(void *arg)
 	struct plx_pipe_pin *pin = pin_of(f);
 	bool locked;
 
-	/* Partner: keep_end. */
+	/* Partners: keep_end, plx_pipe_keep_filled. */
 	if (plx_xadd(&pin->pins, -1) == 1 && plx_load(&pin->kfd) >= 0) {
 		locked = plx_table_enter();
 		end_unkeep(pin);
@@ -435,10 +452,10 @@ static long kernel_call(struct pollux_file *f, int fd, const struct plx_pipe_cal
 }
 
 /* Whether only kernel_call can go on with it. */
-static bool only_here(struct pollux_file *f)
+static bool only_here(struct pollux_file *f, int fd)
 {
 	return (plx_load(&plx_file_served(f)->status) & O_NONBLOCK) ||
-	       plx_load(&pin_of(f)->kfd) >= 0;
+	       plx_number_lost(&pin_of(f)->kfd, fd);
 }
 
 static long read_sleeping(struct pollux_pipe *p, int fd, struct plx_pipe_io *io, long r,
@@ -450,8 +467,9 @@ static long read_sleeping(struct pollux_pipe *p, int fd, struct plx_pipe_io *io,
 		r = plx_pipe_sleep_read(p, io);
 	if (r != -ESTALE)
 		return r;
+	PLX_DELAY(pipe_left);
 	plx_spill_wait(&p->rd);
-	return slept && only_here(&p->rd) ? kernel_call(&p->rd, fd, call, 0) : PLX_PASS;
+	return slept && only_here(&p->rd, fd) ? kernel_call(&p->rd, fd, call, 0) : PLX_PASS;
 }
 
 static long write_sleeping(struct pollux_pipe *p, int fd, struct plx_pipe_io *io, long r,
@@ -462,8 +480,9 @@ static long write_sleeping(struct pollux_pipe *p, int fd, struct plx_pipe_io *io
 	if (slept)
 		r = plx_pipe_sleep_write(p, io);
 	if (r == -ESTALE) {
+		PLX_DELAY(pipe_left);
 		plx_spill_wait(&p->wr);
-		if (!io->done && !(slept && only_here(&p->wr)))
+		if (!io->done && !(slept && only_here(&p->wr, fd)))
 			return PLX_PASS;
 		r = kernel_call(&p->wr, fd, call, io->done);
 		return r < 0 && io->done ? (long)io->done : r + (long)io->done;

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A call that sleeps on a pipe keeps its end when its number is closed, and no longer: it goes on
+ * with that end if the pipe becomes the kernel's, and when it has left nobody has the end any more.
+ */
+#include "torture.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/syscall.h>
+
+#include <pollux/posix.h>
+
+#include "posix/posix.h"
+
+#define PAGE 4096
+#define FULL (16 * PAGE)
+
+struct world {
+	struct gate gate;
+	/* Where the sleeper stops, or who closes. */
+	const char *point;
+	int fds[2], fd, other;
+	bool writes;
+	ssize_t result;
+	char got[FULL + PAGE];
+};
+
+static void begin(struct world *w, const char *point)
+{
+	torture_begin();
+	points_delay(false);
+	*w = (struct world){.point = point, .result = -2};
+	w->other = (int)syscall(SYS_memfd_create, "other", 0);
+	assert_true(w->other >= 0);
+	assert_int_equal(plx_px_pipe2(w->fds, O_CLOEXEC, true), 0);
+	assert_true(pollux_fd_served(w->fds[0]));
+	signal(SIGPIPE, SIG_IGN);
+}
+
+static void sleeper(struct thread *t)
+{
+	struct world *w = t->arg;
+
+	if (strcmp(w->point, "pipe_left") == 0)
+		gate_arm(&w->gate, w->point);
+	w->result = w->writes ? pollux_write(w->fds[1], w->got, sizeof(w->got))
+			      : pollux_read(w->fds[0], w->got, sizeof(w->got));
+}
+
+static void closer(struct thread *t)
+{
+	struct world *w = t->arg;
+
+	gate_arm(&w->gate, w->point);
+	check(pollux_close(w->fds[0]) == 0);
+}
+
+/* The reader leaves while the number is being closed. */
+static void left_meanwhile(const char *point)
+{
+	static struct world w;
+	struct thread t[2];
+
+	begin(&w, point);
+	thread_start(&t[0], sleeper, &w);
+	assert_true(thread_asleep(&t[0]));
+	start_to_gate(&t[1], closer, &w, &w.gate);
+	assert_int_equal(pollux_write(w.fds[1], "abc", 3), 3);
+	thread_join(&t[0]);
+	assert_int_equal(w.result, 3);
+	gate_open(&w.gate);
+	thread_join(&t[1]);
+	assert_false(torture_failed);
+	/* Nobody has the end, in the kernel neither: it says so. */
+	assert_int_equal(pollux_write(w.fds[1], "d", 1), -1);
+	assert_int_equal(errno, EPIPE);
+	pollux_close(w.fds[1]);
+	close(w.other);
+}
+
+static void a_reader_leaves_before_its_end_is_kept(void **state)
+{
+	(void)state;
+	left_meanwhile("pipe_end_looked");
+}
+
+static void a_reader_leaves_after_its_end_was_kept(void **state)
+{
+	(void)state;
+	left_meanwhile("pipe_end_kept");
+}
+
+/* The number is another file's after the pipe has left, and before the sleeper goes on. */
+static void sleeps_on(bool writes)
+{
+	static struct world w;
+	struct thread t;
+	int end = writes ? 1 : 0;
+
+	begin(&w, "pipe_left");
+	w.writes = writes;
+	thread_start(&t, sleeper, &w);
+	assert_true(thread_asleep(&t));
+	pollux_escape(w.fds[0]);
+	assert_true(gate_reached(&w.gate));
+	assert_int_equal(pollux_dup2(w.other, w.fds[end]), w.fds[end]);
+	gate_open(&w.gate);
+	assert_true(thread_asleep(&t));
+	if (writes) {
+		static char buf[FULL + PAGE];
+		ssize_t n = read(w.fds[0], buf, sizeof(buf));
+
+		assert_int_equal(n, FULL);
+		thread_join(&t);
+		assert_int_equal(w.result, FULL + PAGE);
+		assert_int_equal(read(w.fds[0], buf, sizeof(buf)), PAGE);
+		assert_int_equal(read(w.fds[0], buf, sizeof(buf)), 0);
+	} else {
+		assert_int_equal(write(w.fds[1], "abc", 3), 3);
+		thread_join(&t);
+		assert_int_equal(w.result, 3);
+		assert_int_equal(write(w.fds[1], "d", 1), -1);
+		assert_int_equal(errno, EPIPE);
+	}
+	assert_int_equal(lseek(w.other, 0, SEEK_END), 0);
+	close(w.fds[0]);
+	close(w.fds[1]);
+	close(w.other);
+}
+
+static void a_reader_whose_pipe_has_left_loses_its_number(void **state)
+{
+	(void)state;
+	sleeps_on(false);
+}
+
+static void a_writer_whose_pipe_has_left_loses_its_number(void **state)
+{
+	(void)state;
+	sleeps_on(true);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(a_reader_leaves_before_its_end_is_kept),
+		TEST(a_reader_leaves_after_its_end_was_kept),
+		TEST(a_reader_whose_pipe_has_left_loses_its_number),
+		TEST(a_writer_whose_pipe_has_left_loses_its_number),
+	};
+
+	plx_px_init();
+	plx_px_no_adopt &= ~PLX_ADOPT_PIPE;
+	return RUN(tests);
+}
