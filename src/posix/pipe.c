@@ -350,11 +350,20 @@ void plx_pipe_keep_filled(struct pollux_file *f)
 	end_unkeep(pin);
 }
 
+/* What a call holds that sleeps; and whether the end blocked no more when it let go of it. */
+struct sleeping {
+	struct pollux_file *f;
+	bool nonblock;
+};
+
 static void unpin_put(void *arg)
 {
-	struct pollux_file *f = arg;
+	struct sleeping *s = arg;
+	struct pollux_file *f = s->f;
 	struct plx_pipe_pin *pin = pin_of(f);
 	bool locked;
+
+	s->nonblock = plx_load(&plx_file_served(f)->status) & O_NONBLOCK;
 
 	/* Partners: keep_end, plx_pipe_keep_filled. */
 	if (plx_xadd(&pin->pins, -1) == 1 && plx_load(&pin->kfd) >= 0) {
@@ -498,6 +507,7 @@ static __attribute__((noinline)) long call_sleeping(struct pollux_file *f, int f
 						    const struct plx_pipe_call *call)
 {
 	struct pollux_pipe *p = plx_file_pipe(f);
+	struct sleeping s = {.f = f};
 	bool got = pollux_file_tryget(f);
 
 	plx_rcu_read_unlock();
@@ -505,10 +515,11 @@ static __attribute__((noinline)) long call_sleeping(struct pollux_file *f, int f
 	if (!got)
 		return PLX_PASS;
 	plx_xadd(&pin_of(f)->pins, 1);
-	PLX_HOLD_PUSH(unpin_put, f);
+	PLX_HOLD_PUSH(unpin_put, &s);
 	r = call->writes ? write_sleeping(p, fd, io, r, call) : read_sleeping(p, fd, io, r, call);
 	PLX_HOLD_POP(1);
-	return r;
+	/* A write that is woken looks at O_NONBLOCK before it looks at signals. */
+	return plx_sleep_is_over(r) && call->writes && s.nonblock ? -EAGAIN : r;
 }
 
 long plx_pipe_call(struct pollux_file *f, int fd, const struct plx_pipe_call *call)
