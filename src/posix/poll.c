@@ -105,6 +105,8 @@ static void bell_thread_exit(void *p)
 	plx_rcu_synchronize();
 	plx_fd_unhide(&b->fd);
 	plx_free(b);
+	/* What the program does at the end of a thread may come after this. */
+	poll_bell = NULL;
 }
 
 PLX_START_CODE void plx_poll_init(void)
