@@ -80,7 +80,7 @@ static void await(int ep, int fd)
 static void *side_a(void *arg)
 {
 	struct pair *p = arg;
-	int ep = opt.ack == READ ? -1 : watch(p->b);
+	int ep = opt.ack == READ || opt.ack == POLL ? -1 : watch(p->b);
 
 	if (opt.pin)
 		bench_pin(p->cpu_a);
@@ -97,7 +97,7 @@ static void *side_a(void *arg)
 static void *side_b(void *arg)
 {
 	struct pair *p = arg;
-	int ep = watch(p->a);
+	int ep = opt.ack == POLL ? -1 : watch(p->a);
 
 	if (opt.pin)
 		bench_pin(p->cpu_b);

@@ -124,7 +124,12 @@ struct plx_watch {
 	uint8_t place;
 	uint8_t dead;
 	uint8_t helped;
-	uint8_t linked;
+	union {
+		/* Of an item: it is on the ready list. */
+		uint8_t linked;
+		/* Of a poller: another has come in front of it; under file.lock. */
+		uint8_t behind;
+	};
 };
 
 struct plx_list {
@@ -206,8 +211,11 @@ void plx_file_put_locked(struct pollux_file *f);
 void plx_watch_link(struct pollux_file *f, struct plx_watch *w);
 /* The same for an item; decides which mark it has. */
 void plx_item_link(struct pollux_file *f, struct plx_epitem *item);
-/* Takes w off. After a grace period no waker can still be calling it. */
-void plx_watch_unlink(struct pollux_file *f, struct plx_watch *w);
+/*
+ * Takes w off. After a grace period no waker can still be calling it. True if w is a poller that
+ * was the first in the list all the time: then it may come to f again at once (file.c).
+ */
+bool plx_watch_unlink(struct pollux_file *f, struct plx_watch *w);
 /* Takes an item off; producers have to be told by a change of EPOCH in its mark. */
 void plx_item_unlink(struct plx_epitem *item);
 /* file.lock held, or the last reference has gone: the list of a file that has no row (index.c). */

@@ -66,6 +66,8 @@ struct poll_bell {
 	int fd;
 	/* The call of the thread that has watches linked; a handler may make another in it. */
 	struct poll_call *linked;
+	/* The memory of one that is over, for the next one; the thread's own. */
+	struct poll_call *kept;
 };
 
 /* The calling thread's, or NULL. */
@@ -80,7 +82,18 @@ struct poll_watch {
 	nfds_t at;
 };
 
-/* One piece of memory, not the C library's: a handler that has interrupted malloc may poll. */
+/*
+ * One piece of memory, not the C library's: a handler that has interrupted malloc may poll.
+ *
+ * It serves the thread's next call of the same files in the same places, without a grace period,
+ * if each watch was the first in its list (plx_watch_unlink). Who has found it as it was then finds
+ * nothing that misleads it: call, file and bell of a watch never change (where another file has the
+ * same address by now a grace period has passed), a ring too many is heard and found vain, and what
+ * was rung for before is looked at when the watches are linked again. Who walks bell.linked may
+ * find a call again where it is linked now, with sleeps_on and outer of the time; all that are not
+ * over are in the list from there. No list comes round, since a call that is kept goes for good
+ * when an outer one is kept.
+ */
 struct poll_call {
 	struct pollfd *user;
 	struct pollfd *kernel;
@@ -90,6 +103,12 @@ struct poll_call {
 	/* Its entry among the kernel's: the first of ours, which the kernel does not look at. */
 	nfds_t bell_at;
 	bool linked;
+	/* Its watches have been linked: somebody may have found them. */
+	bool found;
+	/* For its present files it is not to serve again. */
+	bool spent;
+	/* Room for so many of ours; so many of them have their files. */
+	nfds_t room, filed;
 	/* The linked call that this one has interrupted. */
 	struct poll_call *outer;
 	/* One for each of ours, and behind them what the kernel sees. */
@@ -104,6 +123,7 @@ static void bell_thread_exit(void *p)
 	/* A waker may still be about to ring. */
 	plx_rcu_synchronize();
 	plx_fd_unhide(&b->fd);
+	plx_free(b->kept);
 	plx_free(b);
 	/* What the program does at the end of a thread may come after this. */
 	poll_bell = NULL;
@@ -140,7 +160,7 @@ static bool bell_slept_on(int *owner, int number)
 	bool asleep = false;
 
 	plx_rcu_read_lock();
-	for (struct poll_call *c = plx_load_acq(&b->linked); c; c = c->outer) {
+	for (struct poll_call *c = plx_load_acq(&b->linked); c; c = plx_load_acq(&c->outer)) {
 		if (plx_load_acq(&c->sleeps_on) != number)
 			continue;
 		if (b == poll_bell) {
@@ -201,7 +221,7 @@ static bool poll_wake(struct plx_watch *w, uint32_t key)
 {
 	struct poll_watch *p = plx_container_of(w, struct poll_watch, w);
 
-	if (key && !(key & w->events))
+	if (key && !(key & plx_load(&w->events)))
 		return false;
 	/* One ring is enough for a call; the write makes the poller runnable. */
 	if (plx_xchg(&p->w.helped, 1) || PLX_INJECTED(lost_wake))
@@ -209,7 +229,23 @@ static bool poll_wake(struct plx_watch *w, uint32_t key)
 	plx_stat(PLX_STAT_RINGS);
 	plx_stat(PLX_STAT_MADE);
 	bell_ring(p->call->bell);
+	PLX_DELAY(poll_rung);
 	return false;
+}
+
+/* For the next call, in place of what was kept; or to be freed when nobody can find it. */
+static void poll_call_keep(struct poll_call *c)
+{
+	struct poll_call *gone = c;
+
+	if (!c->spent && c->n <= SMALL) {
+		gone = c->bell->kept;
+		c->bell->kept = c;
+	}
+	if (!gone)
+		return;
+	plx_retire(gone, plx_free);
+	plx_retire_flush_if_full();
 }
 
 /* Also the cleanup of a cancelled call. */
@@ -220,20 +256,22 @@ static void poll_call_end(void *p)
 	for (nfds_t i = 0; i < c->nours; i++) {
 		struct poll_watch *w = &c->watch[i];
 
-		if (c->linked)
-			plx_watch_unlink(w->file, &w->w);
+		if (c->linked && !plx_watch_unlink(w->file, &w->w))
+			c->spent = true;
 		pollux_file_put(w->file);
 	}
-	if (!c->linked) {
+	if (!c->found) {
 		plx_free(c);
 		return;
 	}
-	plx_store(&c->bell->linked, c->outer);
-	/* This call may have taken the other's ring, which looks again now. */
-	if (c->outer)
-		bell_ring(c->bell);
-	plx_retire(c, plx_free);
-	plx_retire_flush_if_full();
+	if (c->linked) {
+		c->linked = false;
+		plx_store(&c->bell->linked, c->outer);
+		/* This call may have taken the other's ring, which looks again now. */
+		if (c->outer)
+			bell_ring(c->bell);
+	}
+	poll_call_keep(c);
 }
 
 static uint32_t poll_mask(const struct pollfd *p)
@@ -419,13 +457,15 @@ static int poll_link(struct poll_call *c)
 
 	if (r < 0)
 		return r;
-	c->bell = poll_bell;
-	c->sleeps_on = -1;
+	if (!c->found)
+		c->bell = poll_bell;
+	plx_store(&c->sleeps_on, -1);
 	c->kernel[c->bell_at].events = POLLIN;
 	for (nfds_t i = 0; i < c->nours; i++)
 		plx_watch_link(c->watch[i].file, &c->watch[i].w);
 	c->linked = true;
-	c->outer = c->bell->linked;
+	c->found = true;
+	plx_store_rel(&c->outer, c->bell->linked);
 	plx_store_rel(&c->bell->linked, c);
 	plx_mb();
 	return 0;
@@ -551,22 +591,71 @@ static long poll_run(struct poll_call *c, const struct timespec *timeout, const 
 	}
 }
 
+/* What is kept, if it is for as many; NULL without. */
+static struct poll_call *poll_call_kept(nfds_t n, nfds_t room)
+{
+	struct poll_call *c = poll_bell ? poll_bell->kept : NULL;
+
+	if (!c || c->n != n || c->room != room)
+		return NULL;
+	poll_bell->kept = NULL;
+	c->nours = 0;
+	return c;
+}
+
+static struct poll_call *poll_call_alloc(nfds_t n, nfds_t room)
+{
+	struct poll_call *c =
+		plx_zalloc(sizeof(*c) + room * sizeof(*c->watch) + n * sizeof(struct pollfd));
+
+	if (!c)
+		return NULL;
+	c->n = n;
+	c->room = room;
+	c->kernel = (struct pollfd *)(c->watch + room);
+	return c;
+}
+
+/* The next of ours, at this place in the set. False if that has been something else before. */
+static bool poll_call_add(struct poll_call *c, struct pollux_file *f, nfds_t at, uint32_t mask)
+{
+	struct poll_watch *w = &c->watch[c->nours];
+
+	if (c->nours == c->filed) {
+		w->w.call = poll_wake;
+		w->w.place = PLX_WATCH_POLLER;
+		w->call = c;
+		w->file = f;
+		w->at = at;
+		c->filed++;
+	}
+	if (w->file != f || w->at != at)
+		return false;
+	plx_store(&w->w.events, mask);
+	plx_store(&w->w.helped, 0);
+	c->kernel[at].fd = -1;
+	if (!c->nours++)
+		c->bell_at = at;
+	return true;
+}
+
 /*
  * The call for n descriptors of set, which are in our memory, with room for so many of ours.
- * -ENOMEM without memory; -EAGAIN if there are more of ours by now.
+ * -ENOMEM without memory; -EAGAIN if there are more of ours by now; -ESTALE if they are not what
+ * they were in the call that was kept, which has gone then.
  */
 static int poll_call_new(struct poll_call **made, struct pollfd *set, nfds_t n, nfds_t room)
 {
-	struct poll_call *c = plx_zalloc(sizeof(*c) + room * sizeof(*c->watch) + n * sizeof(*set));
+	struct poll_call *c = poll_call_kept(n, room);
+	int r = 0;
 
+	if (!c)
+		c = poll_call_alloc(n, room);
 	if (!c)
 		return -ENOMEM;
 	c->user = set;
-	c->n = n;
-	c->kernel = (struct pollfd *)(c->watch + room);
 	for (nfds_t i = 0; i < n; i++) {
 		struct pollux_file *f = set[i].fd < 0 ? NULL : plx_table_get(set[i].fd);
-		struct poll_watch *w = &c->watch[c->nours];
 
 		c->kernel[i] = set[i];
 		while (f && plx_file_lent(f)) {
@@ -585,20 +674,16 @@ static int poll_call_new(struct poll_call **made, struct pollfd *set, nfds_t n, 
 				c->kernel[i].fd = INT_MAX;
 			continue;
 		}
-		if (c->nours == room) {
+		if (c->nours == room)
+			r = -EAGAIN;
+		else if (!poll_call_add(c, f, i, poll_mask(&set[i])))
+			r = -ESTALE;
+		if (r < 0) {
 			pollux_file_put(f);
+			c->spent = true;
 			poll_call_end(c);
-			return -EAGAIN;
+			return r;
 		}
-		w->w.call = poll_wake;
-		w->w.place = PLX_WATCH_POLLER;
-		w->w.events = poll_mask(&set[i]);
-		w->call = c;
-		w->file = f;
-		w->at = i;
-		c->kernel[i].fd = -1;
-		if (!c->nours++)
-			c->bell_at = i;
 	}
 	*made = c;
 	return 0;
@@ -611,6 +696,8 @@ static long poll_once(struct pollfd *set, nfds_t n, nfds_t ours, const struct ti
 	struct poll_call *c;
 	long r = poll_call_new(&c, set, n, ours);
 
+	if (r == -ESTALE)
+		r = poll_call_new(&c, set, n, ours);
 	if (r == -EAGAIN)
 		r = poll_call_new(&c, set, n, n);
 	if (r < 0)

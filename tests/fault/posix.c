@@ -439,7 +439,7 @@ static int in_wait(void)
 	return run_status(injected);
 }
 
-/* The thread's bell, and its descriptor, stay until the thread ends. */
+/* The thread's bell, its descriptor, and the memory of a call stay until the thread ends. */
 static void use_bell(void)
 {
 	int efd = make_efd(0);
@@ -478,7 +478,7 @@ static int in_poll(void)
 	CHECK(pollux_close(efd) == 0);
 	use_new();
 	use_bell();
-	ledger_close(1, 2);
+	ledger_close(1, 3);
 	return run_status(injected);
 }
 
@@ -514,7 +514,7 @@ static int in_select(void)
 	CHECK(pollux_close(efd) == 0);
 	use_new();
 	use_bell();
-	ledger_close(1, 2);
+	ledger_close(1, 3);
 	return run_status(injected);
 }
 

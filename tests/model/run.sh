@@ -102,6 +102,13 @@ bell_no_ring broken bell -DBROKEN_NO_RING
 bell_no_barrier broken bell -DBROKEN_NO_BARRIER
 bell_no_recheck broken bell -DBROKEN_NO_RECHECK
 bell_moved_late broken bell -DBROKEN_MOVED_LATE
+again ok again
+again_two long again -DITEMS=2 -DPOLLS=2
+again_no_mark broken again -DBROKEN_NO_MARK
+again_mark_self broken again -DBROKEN_MARK_SELF
+again_other_file broken again -DBROKEN_OTHER_FILE -DITEMS=2
+again_to_the_end broken again -DBROKEN_TO_THE_END
+again_freed broken again -DBROKEN_FREED
 hush_signal long hush -DSIGNALS=1
 hush_fault long hush -DFAULTS=1
 hush_full long hush -DOTHER -DNO_STOP

@@ -8,6 +8,8 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/wait.h>
 
@@ -309,12 +311,139 @@ static void bell_in_a_child(void **state)
 	call_ends(&c);
 }
 
-/* A message goes round, and each side sleeps without end. */
+/*
+ * A wake stands on the watch of a poll that it has rung for. That poll is over, and the next one of
+ * its thread, of the same file or another, sleeps: for what the wake has not to do with. The wake
+ * goes on to whom it has still to call, and to nobody else.
+ */
+struct again {
+	struct thread t;
+	int fd, next;
+	int r[2];
+	short revents[2];
+};
+
+static const uint64_t much = UINT64_MAX - 1;
+
+static void polls_again(struct thread *t)
+{
+	struct again *a = t->arg;
+	struct pollfd p = {.fd = a->fd, .events = POLLIN};
+
+	int r = pollux_poll(&p, 1, -1);
+
+	a->revents[0] = p.revents;
+	atomic_set(&a->r[0], r);
+	p = (struct pollfd){.fd = a->next, .events = POLLOUT};
+	a->r[1] = pollux_poll(&p, 1, -1);
+	a->revents[1] = p.revents;
+}
+
+static void fills(struct thread *t)
+{
+	struct taker *k = t->arg;
+
+	gate_arm(&k->gate, "poll_rung");
+	k->r = (int)pollux_write(k->number, &much, sizeof(much));
+}
+
+static int edge_new(int fd)
+{
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
+	int ep = pollux_epoll_create1(EPOLL_CLOEXEC);
+
+	assert_int_equal(pollux_epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev), 0);
+	return ep;
+}
+
+static int edges(int ep)
+{
+	struct epoll_event ev;
+
+	return pollux_epoll_wait(ep, &ev, 1, 0);
+}
+
+static void polled_again(bool same)
+{
+	struct again a = {0};
+	struct taker k = {0};
+	int front, behind, there;
+	uint64_t v;
+
+	torture_begin();
+	points_delay(false);
+	k.number = a.fd = new_efd();
+	a.next = same ? a.fd : new_efd();
+	if (!same)
+		assert_int_equal(pollux_write(a.next, &much, sizeof(much)), sizeof(much));
+	behind = edge_new(a.fd);
+	there = edge_new(a.next);
+	assert_int_equal(edges(there), !same);
+	thread_start(&a.t, polls_again, &a);
+	assert_true(thread_asleep(&a.t));
+	front = same ? edge_new(a.fd) : -1;
+	thread_start(&k.t, fills, &k);
+	assert_true(gate_reached(&k.gate));
+	assert_true(await(atomic_get(&a.r[0]) == 1));
+	assert_true(thread_asleep(&a.t));
+	if (same)
+		assert_int_equal(edges(front), 1);
+	gate_open(&k.gate);
+	thread_join(&k.t);
+	assert_int_equal(k.r, sizeof(much));
+	assert_int_equal(edges(behind), 1);
+	assert_int_equal(edges(there), same);
+	if (same)
+		assert_int_equal(edges(front), 0);
+	assert_int_equal(pollux_read(a.next, &v, sizeof(v)), sizeof(v));
+	torture_end(&a.t, 1);
+	assert_int_equal(a.revents[0], POLLIN);
+	assert_int_equal(a.r[1], 1);
+	assert_int_equal(a.revents[1], POLLOUT);
+	pollux_close(front);
+	pollux_close(behind);
+	pollux_close(there);
+	pollux_close(a.fd);
+	if (!same)
+		pollux_close(a.next);
+}
+
+static void polled_again_while_a_wake_is_under_way(void **state)
+{
+	(void)state;
+	polled_again(true);
+	polled_again(false);
+}
+
+/*
+ * A message goes round, and each side sleeps without end. Meanwhile items of an epoll come in front
+ * of the sides and behind them, and go: what a side used for one call may serve the next, or not.
+ */
 struct ring {
 	int fd[SIDES];
-	int stop;
-	unsigned long rounds;
+	int ep;
+	int stop, changing;
+	unsigned long rounds, changes;
 };
+
+static void changes_items(struct thread *t)
+{
+	struct ring *r = t->arg;
+
+	for (unsigned int i = 0; atomic_get(&r->changing); i++) {
+		struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
+		int fd = r->fd[i % SIDES];
+
+		if (i / SIDES % 2)
+			ev.events |= EPOLLEXCLUSIVE;
+		if (pollux_epoll_ctl(r->ep, EPOLL_CTL_ADD, fd, &ev))
+			broken("an item was not added");
+		sched_yield();
+		if (pollux_epoll_ctl(r->ep, EPOLL_CTL_DEL, fd, NULL))
+			broken("an item was not there");
+		r->changes++;
+	}
+}
 
 struct side {
 	struct ring *ring;
@@ -346,8 +475,8 @@ static void passes_on(struct thread *t)
 static void messages(void **state)
 {
 	struct side side[SIDES];
-	struct thread t[SIDES];
-	struct ring r = {0};
+	struct thread t[SIDES + 1];
+	struct ring r = {.changing = 1};
 	int64_t start = now_ns();
 
 	(void)state;
@@ -358,6 +487,9 @@ static void messages(void **state)
 		side[i] = (struct side){.ring = &r, .i = i};
 		thread_start(&t[i], passes_on, &side[i]);
 	}
+	r.ep = pollux_epoll_create1(EPOLL_CLOEXEC);
+	assert_int_equal(pollux_fd_served(r.ep), 1);
+	thread_start(&t[SIDES], changes_items, &r);
 	assert_true(put(r.fd[0]));
 	while (torture_until(start, atomic_get(&r.rounds) > 100)) {
 		unsigned long at = atomic_get(&r.rounds);
@@ -368,9 +500,12 @@ static void messages(void **state)
 	}
 	if (torture_failed)
 		_exit(1);
+	/* The sides' last messages need no company. */
+	atomic_set(&r.changing, 0);
 	atomic_set(&r.stop, 1);
-	torture_end(t, SIDES);
-	print_message("%lu rounds\n", r.rounds);
+	torture_end(t, SIDES + 1);
+	print_message("%lu rounds, %lu changes\n", r.rounds, r.changes);
+	pollux_close(r.ep);
 	for (int i = 0; i < SIDES; i++)
 		pollux_close(r.fd[i]);
 }
@@ -386,6 +521,7 @@ int main(void)
 		TEST(number_taken_before_a_sleep),
 		TEST(number_taken_by_a_handler),
 		TEST(bell_in_a_child),
+		TEST(polled_again_while_a_wake_is_under_way),
 		TEST(messages),
 	};
 
