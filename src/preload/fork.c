@@ -80,6 +80,11 @@ static pid_t fork_with(pid_t (*real)(void))
  * back by handlers of our own. They are registered by our constructor, before the
  * program's own, so they run last before the fork and first after it. (Not earlier than
  * libc's start: environ is needed.)
+ *
+ * They are for libc's fork alone. pthread_atfork would look for __register_atfork by its name, and
+ * Firefox has one of its own, whose handlers it runs itself before it calls clone, which takes the
+ * locks as well. So they go to the next after us. This library stays until the end: no object is
+ * named whose end would take them away.
  */
 static PLX_START_PAGE bool handlers;
 
@@ -108,7 +113,7 @@ static PLX_CHILD_CODE void at_child(void)
 PLX_START_CODE void plx_fork_register(void)
 {
 	plx_px_fork_known = true;
-	handlers = pthread_atfork(at_prepare, at_parent, at_child) == 0;
+	handlers = plx_real.__register_atfork(at_prepare, at_parent, at_child, NULL) == 0;
 }
 
 static PLX_CHILD_CODE void fork_child_late(void)

@@ -116,6 +116,8 @@
 	X(pid_t, fork, (void), ())                                                                 \
 	X(pid_t, _Fork, (void), ())                                                                \
 	X(pid_t, vfork, (void), ())                                                                \
+	X(int, __register_atfork, (void (*a)(void), void (*b)(void), void (*c)(void), void *dso),  \
+	  (a, b, c, dso))                                                                          \
 	X(int, clone, (int (*fn)(void *), void *st, int f, void *arg, void *a, void *b, void *c),  \
 	  (fn, st, f, arg, a, b, c))                                                               \
 	X(int, unshare, (int f), (f))                                                              \
