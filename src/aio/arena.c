@@ -15,13 +15,15 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "aio/aio.h"
 #include "base/mem.h"
 #include "base/sanitizer.h"
 #include "base/sys.h"
 
-#define PAGE 4096ul
+/* What is mapped begins and ends with pages, which are larger than 4 KiB on some kernels. */
+#define PAGE ((size_t)getpagesize())
 #define CHUNK (1ul << 20)
 /* Rings of more pages than this are rare, and go back to the kernel. */
 #define KEPT_PAGES 16

@@ -14,6 +14,7 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "aio/ring.h"
 #include "base/delay.h"
@@ -146,12 +147,13 @@ static struct plx_kioctx *context_new(uint32_t nr_events, uint32_t asked)
 {
 	size_t entries = (size_t)nr_events + 2;
 	size_t size = sizeof(struct plx_aio_ring) + entries * sizeof(struct io_event);
+	size_t page = getpagesize();
 	struct plx_kioctx *k = plx_zalloc(sizeof(*k));
 	struct plx_aio_ring *ring;
 
 	if (!k)
 		return NULL;
-	size = (size + 4095) & ~4095ul;
+	size = (size + page - 1) / page * page;
 	ring = plx_aio_ring_map(size, &k->user_id);
 	if (!ring) {
 		plx_free(k);

@@ -158,7 +158,7 @@ static void run_child(enum call how, const char *path, const char *file, char **
  */
 static char **env_in_stone(char **from, const char *more)
 {
-	size_t n = 0, bytes = strlen(more) + 1, page = 4096;
+	size_t n = 0, bytes = strlen(more) + 1, page = getpagesize();
 	char **array, *text, *m;
 
 	while (from[n])
