@@ -38,6 +38,25 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/*
+ * Made with syscall() where the machine has the call itself; aarch64 has only what took its place.
+ * Each with its text in a program.
+ */
+#ifdef SYS_epoll_wait
+#define RAW_EPOLL_WAIT(ep, ev, n, ms) syscall(SYS_epoll_wait, ep, ev, n, ms)
+#define RAW_EPOLL_WAIT_TEXT "syscall(SYS_epoll_wait, %s, %s, %d, %s)"
+#define RAW_POLL(set, n, ms) syscall(SYS_poll, set, n, ms)
+#define RAW_DUP2(from, to) syscall(SYS_dup2, from, to)
+#define RAW_DUP2_TEXT "syscall(SYS_dup2, %s, %s)"
+#else
+#define RAW_EPOLL_WAIT(ep, ev, n, ms) syscall(SYS_epoll_pwait, ep, ev, n, ms, NULL, 8)
+#define RAW_EPOLL_WAIT_TEXT "syscall(SYS_epoll_pwait, %s, %s, %d, %s, NULL, 8)"
+#define RAW_POLL(set, n, ms)                                                                       \
+	syscall(SYS_ppoll, set, n, (ms) < 0 ? NULL : &(struct timespec){0}, NULL, 8)
+#define RAW_DUP2(from, to) syscall(SYS_dup3, from, to, 0)
+#define RAW_DUP2_TEXT "syscall(SYS_dup3, %s, %s, 0)"
+#endif
+
 #define SLOTS 28
 /* Descriptor numbers that a sequence may have: small ones, and some far up. */
 #define FIRST_NUMBER 3

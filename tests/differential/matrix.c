@@ -1030,7 +1030,9 @@ CALL(landlock, syscall(446, fd, 0))
 CALL(bpf, syscall(SYS_bpf, 99, NULL, 0))
 CALL(fsmount, syscall(432, fd, 0, 0))
 CALL(quotactl_fd, syscall(443, fd, 0, 0, NULL))
+#ifdef SYS_futimesat
 CALL(futimesat, syscall(SYS_futimesat, fd, NULL, NULL))
+#endif
 CALL(pselect6b, syscall(SYS_pselect6, fd + 1, NULL, NULL, NULL, &(struct timespec){0, 0}, LOW))
 CALL(cachestat, syscall(451, fd, buf, buf + 64, 0))
 /* clang-format on */

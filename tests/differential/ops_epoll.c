@@ -339,7 +339,7 @@ static int wait_call(const struct step *s, struct epoll_event *ev)
 	case 3:
 		return epoll_pwait2(fd, ev, s->n, tp, NULL);
 	case 4:
-		return syscall(SYS_epoll_wait, fd, ev, s->n, ms);
+		return RAW_EPOLL_WAIT(fd, ev, s->n, ms);
 	default:
 		return epoll_wait(fd, ev, s->n, ms);
 	}
@@ -403,7 +403,7 @@ static void wait_text(const struct step *s)
 					   : "&(struct timespec){0}");
 		break;
 	case 4:
-		call("syscall(SYS_epoll_wait, %s, %s, %d, %s)", fd, p, s->n, ms);
+		call(RAW_EPOLL_WAIT_TEXT, fd, p, s->n, ms);
 		break;
 	default:
 		call("epoll_wait(%s, %s, %d, %s)", fd, p, s->n, ms);

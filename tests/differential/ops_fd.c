@@ -230,7 +230,7 @@ static void dup2_run(const struct step *s)
 	}
 	switch (s->how) {
 	case 1:
-		r = syscall(SYS_dup2, from, to);
+		r = RAW_DUP2(from, to);
 		break;
 	case 2:
 		r = dup3(from, to, s->flags);
@@ -253,7 +253,7 @@ static void dup2_text(const struct step *s)
 	const char *to = s->n >= 0 ? number_text(s->n) : slot_name(s->b);
 
 	if (s->how < 2)
-		call(s->how ? "syscall(SYS_dup2, %s, %s)" : "dup2(%s, %s)", slot_name(s->a), to);
+		call(s->how ? RAW_DUP2_TEXT : "dup2(%s, %s)", slot_name(s->a), to);
 	else
 		call(s->how == 3 ? "syscall(SYS_dup3, %s, %s, %s)" : "dup3(%s, %s, %s)",
 		     slot_name(s->a), to,

@@ -93,7 +93,7 @@ static void poll_some(const struct step *s)
 		if (s->how == POLL_PPOLL)
 			r = ppoll(p, s->n, sleeps ? NULL : &zero, NULL);
 		else if (s->how == POLL_SYSCALL)
-			r = syscall(SYS_poll, p, s->n, sleeps ? -1 : 0);
+			r = RAW_POLL(p, s->n, sleeps ? -1 : 0);
 		else
 			r = poll(p, s->n, sleeps ? -1 : 0);
 	} while (!sleeps && storm_again(r, &before));

@@ -547,7 +547,7 @@ static int child(aio_context_t ctx, int fd, bool seen)
 
 static int raw_fork(void)
 {
-	return (int)syscall(SYS_fork);
+	return (int)syscall(SYS_clone, (unsigned long)SIGCHLD, 0UL, 0UL, 0UL, 0UL);
 }
 
 static void forks_with_requests_on_their_way(void **state)
