@@ -42,6 +42,10 @@ check: deps program-deps
 check-long: deps program-deps
 	@python3 scripts/run-tests.py --long --jobs $(JOBS) $(if $(ONLY),--only '$(ONLY)')
 
+# Not part of make check: an emulated machine takes its time.
+check-aarch64: build-deps
+	@sh scripts/check-aarch64.sh $(if $(ONLY),--only '$(ONLY)')
+
 # Random sequences of calls on the kernel and on Pollux, side by side.
 fuzz fuzz-aio: SECONDS ?= 60
 fuzz fuzz-aio: SEED ?= $(shell date +%s)000000
@@ -66,7 +70,7 @@ format:
 	@sh scripts/format-check.sh --fix
 
 clean:
-	rm -rf build build-clang build-asan build-tsan
+	rm -rf build build-clang build-asan build-tsan build-aarch64 build-machine
 
 help:
 	@echo 'make              build into build/'
@@ -74,6 +78,7 @@ help:
 	@echo 'make demo         a stock epoll program on the kernel and on Pollux'
 	@echo 'make check        the whole test suite; ONLY=GLOB picks tests'
 	@echo 'make check-long   the long forms of the tests'
+	@echo 'make check-aarch64  built for aarch64, on an emulated machine; ONLY=GLOB picks tests'
 	@echo 'make fuzz         random calls on both sides; SECONDS, SEED, PROFILE'
 	@echo 'make fuzz-aio     the same for Linux AIO'
 	@echo 'make bench        measure, report in build/bench-report; QUICK= at length, BENCH="..." adds'
@@ -81,5 +86,5 @@ help:
 	@echo 'make format       lay out the C files with clang-format'
 	@echo 'make clean        remove the build folders'
 
-.PHONY: all meson-found deps build-deps program-deps demo bench check check-long fuzz fuzz-aio install
-.PHONY: format clean help
+.PHONY: all meson-found deps build-deps program-deps demo bench check check-long check-aarch64
+.PHONY: fuzz fuzz-aio install format clean help

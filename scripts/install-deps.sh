@@ -1,12 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# install-deps.sh [build|check]
+# install-deps.sh [build|check|aarch64]
 # install-deps.sh programs [PROGRAM...]
 #
 # Installs what is missing to build Pollux (build), or to build and test it (check, the default),
-# or the programs that tests/programs/ runs (all of them, or those named). Each need is looked for
-# first, wherever it may come from; apt is asked only for what is not there.
+# or to do so for aarch64 on an emulated machine (aarch64), or the programs that tests/programs/
+# runs (all of them, or those named). Each need is looked for first, wherever it may come from; apt
+# is asked only for what is not there.
 #
 # A program that cannot be had is no error of the first call, which prepares for a whole run: its
 # test says that it is skipped. It is an error when it is named.
@@ -68,6 +69,16 @@ spin spin"
 	need_module="$need_module
 cmocka libcmocka-dev"
 	need_header='libaio.h libaio-dev'
+	;;
+aarch64)
+	need_command="$need_command
+aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
+cpio cpio
+dpkg-deb dpkg
+mke2fs e2fsprogs
+modprobe kmod
+qemu-system-aarch64 qemu-system-arm
+xz xz-utils"
 	;;
 programs)
 	need_command=$programs

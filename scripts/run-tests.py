@@ -80,6 +80,8 @@ CONFIGS = [
     Config("tsan", "build-tsan", "gcc", ["-Db_sanitize=thread"] + SANITIZED,
            [s for s in EVERYWHERE if s != "cli"], ["conformance-kernel"], 4),
 ]
+# Built elsewhere, for another machine (--built), and run there; models are nobody's machine.
+BUILT = EVERYWHERE + ["conformance-kernel"]
 
 
 class Result:
@@ -376,6 +378,20 @@ def undeclared(config):
             for suite in config.suites if suite not in declared]
 
 
+def excuse(units, path):
+    """Failures that a table expects of a machine become skipped tests, with its reason. The table
+    has the test (SUITE/NAME), the function and the reason, separated by tabs; the first two may be
+    patterns."""
+    with open(path, encoding="utf-8") as f:
+        table = [l.rstrip("\n").split("\t") for l in f if l.strip() and not l.startswith("#")]
+    for u in units:
+        for r in u.results:
+            for test, name, reason in table:
+                if r.outcome == FAIL and fnmatch.fnmatch(u.suite + "/" + u.name, test) and \
+                        fnmatch.fnmatch(r.name, name):
+                    r.outcome, r.reason = SKIP, reason
+
+
 def check_tree(name, argv, args):
     """A check of the tree itself, which is one test; its output is kept even when it passes."""
     unit = Unit("tree", "check", name, argv, base_env(args), 0, TOP)
@@ -518,6 +534,12 @@ def main():
                         help="run only tests whose CONFIG/SUITE/NAME matches; may be repeated")
     parser.add_argument("--config", action="append", choices=[c.name for c in CONFIGS],
                         help="build and run only in these configurations; may be repeated")
+    parser.add_argument("--built", metavar="FOLDER",
+                        help="build nothing: run what another machine has built in this folder")
+    parser.add_argument("--cannot", metavar="FILE",
+                        help="with --built: a table of tests that fail where they run, and why")
+    parser.add_argument("--slowdown", type=float, default=1, metavar="N",
+                        help="with --built: tests may take N times as long (default 1)")
     parser.add_argument("--long", action="store_true", help="the long forms of the tests")
     parser.add_argument("--list", action="store_true",
                         help="name the test programs of the folders that are built, run nothing")
@@ -527,6 +549,10 @@ def main():
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     allow_thread_sanitizer()
     configs = [c for c in CONFIGS if not args.config or c.name in args.config]
+    if args.built:
+        name = os.path.basename(os.path.abspath(args.built))
+        configs = [Config(name, args.built, None, [], BUILT, [], args.slowdown)]
+        args.config = [name]
     if args.only and not args.config:
         # A pattern that names a configuration wants only that one built.
         named = [c for c in configs if any(g.startswith(c.name + "/") for g in args.only)]
@@ -554,6 +580,9 @@ def main():
         unit = Unit(config.name, "build", os.path.basename(config.folder), [], {}, 0, TOP)
         if args.only and not config.suites and not args.long and not matches(unit.ident, args.only):
             continue
+        if args.built:
+            pending += [u for u in units_of(config, args) if matches(u.ident, args.only)]
+            continue
         say("building %s ..." % unit.name)
         start = time.monotonic()
         unit.results = build(config, args)
@@ -575,6 +604,8 @@ def main():
             progress.say(done.result())
     progress.end()
     units += pending
+    if args.cannot:
+        excuse(units, args.cannot)
 
     if not args.config and matches("tree/check/rule-coverage", args.only):
         unit = check_rules(units, args)
