@@ -17,7 +17,8 @@
 #   KERNEL=NAME    the kernel's package (linux-image-cloud-arm64); linux-image-arm64-16k has pages
 #                  of 16 KiB
 #   SOURCES=FILE   a sources.list that apt takes the kernel from. Without it that is the newest for
-#                  Debian 13, for some rules are younger than the kernels of Debian 12 and 13
+#                  Debian 13, from the mirror that apt has here, for some rules are younger than the
+#                  kernels of Debian 12 and 13
 #   CPU=MODEL      of the emulated machine, as qemu-system-aarch64 names it: cortex-a57 has no LSE
 #   JOBS=N         programs at a time (2)
 set -eu
@@ -33,9 +34,14 @@ export CCACHE_NOHASHDIR=1
 mkdir -p "$work"
 if [ -z "${SOURCES-}" ]; then
 	SOURCES=$work/kernel.list
+	# The mirror that this machine uses, of whatever release.
+	mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Label: Debian' | head -n 1)
+	if [ -z "$mirror" ]; then
+		echo "apt knows no mirror of Debian here: name a kernel's by SOURCES=FILE" >&2
+		exit 1
+	fi
 	for suite in trixie trixie-backports; do
-		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]" \
-			"http://deb.debian.org/debian $suite main"
+		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main"
 	done >"$SOURCES"
 fi
 kernel=$work/$kernel_package-$(cksum <"$SOURCES" | cut -d ' ' -f 1)
