@@ -35,6 +35,7 @@ mkdir -p "$work"
 if [ -z "${SOURCES-}" ]; then
 	SOURCES=$work/kernel.list
 	# The mirror that this machine uses, of whatever release.
+	# shellcheck disable=SC2016
 	mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Label: Debian' | head -n 1)
 	if [ -z "$mirror" ]; then
 		echo "apt knows no mirror of Debian here: name a kernel's by SOURCES=FILE" >&2
