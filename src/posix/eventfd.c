@@ -8,7 +8,6 @@
 #include "posix/front.h"
 
 #include <fcntl.h>
-#include <linux/kcmp.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
 
@@ -190,29 +189,10 @@ static __attribute__((noinline)) long no_eventfd(struct pollux_file *f, int fd, 
  */
 static long kernel_sleep(int fd, uint64_t *value, bool write)
 {
-	long r;
+	long r = plx_kernel_sleep(fd, write ? POLLOUT : POLLIN, PLX_SLEEP_RESTARTS,
+				  write ? SYS_write : SYS_read, value, sizeof(*value));
 
-	do {
-		r = plx_kernel_await(fd, write ? POLLOUT : POLLIN, PLX_SLEEP_RESTARTS);
-		if (r)
-			return r;
-		PLX_OUTSIDE(sleep);
-		r = plx_sys3(write ? SYS_write : SYS_read, fd, value, sizeof(*value));
-	} while (r == -EAGAIN);
 	return r < 0 ? r : 0;
-}
-
-bool plx_number_lost(const int *kfd, int fd)
-{
-	long pid = plx_sys0(SYS_getpid), r = 0;
-	int k;
-
-	plx_rcu_read_lock();
-	k = plx_load(kfd);
-	if (k >= 0)
-		r = plx_sys6(SYS_kcmp, pid, pid, KCMP_FILE, fd, k, 0);
-	plx_rcu_read_unlock();
-	return r > 0 || r == -EBADF;
 }
 
 /* As kernel_sleep, by the descriptor that the pin keeps. */
@@ -260,7 +240,7 @@ static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, 
 		     bool nonblock)
 {
 	bool slept = r == -EAGAIN;
-	bool got;
+	bool got, pinned;
 
 	/* Dropping a reference may release memory, which a signal handler must not. */
 	if (slept && nonblock) {
@@ -285,7 +265,10 @@ static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, 
 		/* What a thread sleeps in does not come back. */
 		if (slept)
 			plx_lent_used(fd);
-		if (slept && plx_number_lost(&e->kfd, fd))
+		/* Not by the number, which may be closed at any time, and be another file's. */
+		pinned = slept && plx_load(&e->kfd) >= 0;
+		PLX_DELAY(efd_goes_on);
+		if (pinned)
 			r = kernel_sleep_pinned(e, value, write);
 		else if (slept && (plx_load(&e->served.status) & O_NONBLOCK))
 			r = kernel_sleep(fd, value, write);

@@ -102,13 +102,6 @@ bool plx_spill_possible(struct pollux_file *f);
 /* One more to a kernel eventfd that takes no more by writes. */
 void plx_count_beyond_writes(int k);
 
-/*
- * Whether fd, by which a call began to sleep, means the object behind *kfd no more, which is the
- * kernel's now: it may have been closed, and be another file's. A kernel that does not compare
- * files is taken at its word that there is one.
- */
-bool plx_number_lost(const int *kfd, int fd);
-
 /* Waits until the kernel's object stands in the place of a frozen one. */
 void plx_spill_wait(struct pollux_file *f);
 

@@ -382,16 +382,7 @@ static void unpin_put(void *arg)
  */
 static long kernel_read(int fd, const struct plx_pipe_call *call)
 {
-	long r;
-
-	do {
-		r = plx_kernel_await(fd, POLLIN, PLX_SLEEP_RESTARTS);
-		if (r)
-			return r;
-		PLX_OUTSIDE(sleep);
-		r = plx_sys3(SYS_readv, fd, call->iov, call->cnt);
-	} while (r == -EAGAIN);
-	return r;
+	return plx_kernel_sleep(fd, POLLIN, PLX_SLEEP_RESTARTS, SYS_readv, call->iov, call->cnt);
 }
 
 /* The rest of a write, of which the pipe had taken a part when it became the kernel's. */
@@ -411,16 +402,7 @@ static long kernel_write(int fd, const struct plx_pipe_call *call, size_t done)
 		rest[n].iov_len -= skip;
 		n += rest[n].iov_len > 0;
 	}
-	for (;;) {
-		long r = plx_kernel_await(fd, POLLOUT, kind);
-
-		if (r)
-			return r;
-		PLX_OUTSIDE(sleep);
-		r = plx_sys3(SYS_writev, fd, rest, n);
-		if (r != -EAGAIN)
-			return r;
-	}
+	return plx_kernel_sleep(fd, POLLOUT, kind, SYS_writev, rest, n);
 }
 
 /*
@@ -460,11 +442,16 @@ static long kernel_call(struct pollux_file *f, int fd, const struct plx_pipe_cal
 	return r;
 }
 
-/* Whether only kernel_call can go on with it. */
-static bool only_here(struct pollux_file *f, int fd)
+/*
+ * Whether kernel_call is to go on with it. The number alone will do for nobody who has an end of
+ * his own: it may be closed at any time, and be another file's.
+ */
+static bool goes_on(struct pollux_file *f)
 {
-	return (plx_load(&plx_file_served(f)->status) & O_NONBLOCK) ||
-	       plx_number_lost(&pin_of(f)->kfd, fd);
+	bool own = plx_load(&pin_of(f)->kfd) >= 0;
+
+	PLX_DELAY(pipe_goes_on);
+	return own || (plx_load(&plx_file_served(f)->status) & O_NONBLOCK);
 }
 
 static long read_sleeping(struct pollux_pipe *p, int fd, struct plx_pipe_io *io, long r,
@@ -478,7 +465,7 @@ static long read_sleeping(struct pollux_pipe *p, int fd, struct plx_pipe_io *io,
 		return r;
 	PLX_DELAY(pipe_left);
 	plx_spill_wait(&p->rd);
-	return slept && only_here(&p->rd, fd) ? kernel_call(&p->rd, fd, call, 0) : PLX_PASS;
+	return slept && goes_on(&p->rd) ? kernel_call(&p->rd, fd, call, 0) : PLX_PASS;
 }
 
 static long write_sleeping(struct pollux_pipe *p, int fd, struct plx_pipe_io *io, long r,
@@ -491,7 +478,7 @@ static long write_sleeping(struct pollux_pipe *p, int fd, struct plx_pipe_io *io
 	if (r == -ESTALE) {
 		PLX_DELAY(pipe_left);
 		plx_spill_wait(&p->wr);
-		if (!io->done && !(slept && only_here(&p->wr, fd)))
+		if (!io->done && !(slept && goes_on(&p->wr)))
 			return PLX_PASS;
 		r = kernel_call(&p->wr, fd, call, io->done);
 		return r < 0 && io->done ? (long)io->done : r + (long)io->done;

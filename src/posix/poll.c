@@ -411,6 +411,27 @@ int plx_kernel_await(int fd, short events, enum plx_sleep_kind kind)
 	return r > 0 ? 0 : r;
 }
 
+long plx_kernel_sleep(int fd, short events, enum plx_sleep_kind kind, long nr, const void *what,
+		      long n)
+{
+	long r;
+
+	do {
+		bool seen = plx_load(&plx_sleeps_seen);
+		struct plx_sleep sleep = {.args = {fd, (long)what, n}};
+
+		r = seen ? plx_sleep(&sleep, kind, nr) : -EAGAIN;
+		if (r != -EAGAIN)
+			break;
+		r = plx_kernel_await(fd, events, kind);
+		if (r)
+			break;
+		PLX_OUTSIDE(unseen);
+		r = seen ? -EAGAIN : plx_sys3(nr, fd, what, n);
+	} while (r == -EAGAIN);
+	return r;
+}
+
 /* From here to the end of the sleep the number of the bell means nothing else. */
 static void poll_say_where(struct poll_call *c)
 {

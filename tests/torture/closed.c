@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/syscall.h>
 
 #include <pollux/posix.h>
@@ -42,7 +43,7 @@ static void sleeper(struct thread *t)
 {
 	struct world *w = t->arg;
 
-	if (strcmp(w->point, "pipe_left") == 0)
+	if (strcmp(w->point, "pipe_left") == 0 || strcmp(w->point, "pipe_goes_on") == 0)
 		gate_arm(&w->gate, w->point);
 	w->result = w->writes ? pollux_write(w->fds[1], w->got, sizeof(w->got))
 			      : pollux_read(w->fds[0], w->got, sizeof(w->got));
@@ -91,14 +92,17 @@ static void a_reader_leaves_after_its_end_was_kept(void **state)
 	left_meanwhile("pipe_end_kept");
 }
 
-/* The number is another file's after the pipe has left, and before the sleeper goes on. */
-static void sleeps_on(bool writes)
+/*
+ * The number is another file's after the pipe has left, and before the sleeper goes on; or once it
+ * has seen how it will.
+ */
+static void sleeps_on(bool writes, const char *point)
 {
 	static struct world w;
 	struct thread t;
 	int end = writes ? 1 : 0;
 
-	begin(&w, "pipe_left");
+	begin(&w, point);
 	w.writes = writes;
 	thread_start(&t, sleeper, &w);
 	assert_true(thread_asleep(&t));
@@ -132,13 +136,55 @@ static void sleeps_on(bool writes)
 static void a_reader_whose_pipe_has_left_loses_its_number(void **state)
 {
 	(void)state;
-	sleeps_on(false);
+	sleeps_on(false, "pipe_left");
+	sleeps_on(false, "pipe_goes_on");
 }
 
 static void a_writer_whose_pipe_has_left_loses_its_number(void **state)
 {
 	(void)state;
-	sleeps_on(true);
+	sleeps_on(true, "pipe_left");
+	sleeps_on(true, "pipe_goes_on");
+}
+
+static void counts(struct thread *t)
+{
+	struct world *w = t->arg;
+
+	gate_arm(&w->gate, w->point);
+	w->result = pollux_read(w->fd, w->got, sizeof(uint64_t));
+}
+
+static void an_eventfd_that_has_left_loses_its_number(void **state)
+{
+	static struct world w;
+	const uint64_t seven = 7;
+	struct thread t;
+	uint64_t got;
+	int again;
+
+	(void)state;
+	begin(&w, "efd_goes_on");
+	w.fd = pollux_eventfd(0, EFD_CLOEXEC);
+	assert_true(pollux_fd_served(w.fd));
+	thread_start(&t, counts, &w);
+	assert_true(thread_asleep(&t));
+	again = pollux_dup(w.fd);
+	pollux_escape(w.fd);
+	assert_true(gate_reached(&w.gate));
+	assert_int_equal(pollux_dup2(w.other, w.fd), w.fd);
+	gate_open(&w.gate);
+	assert_true(thread_asleep(&t));
+	assert_int_equal(write(again, &seven, sizeof(seven)), sizeof(seven));
+	thread_join(&t);
+	assert_int_equal(w.result, sizeof(seven));
+	memcpy(&got, w.got, sizeof(got));
+	assert_int_equal(got, seven);
+	close(again);
+	close(w.fd);
+	close(w.other);
+	pollux_close(w.fds[0]);
+	pollux_close(w.fds[1]);
 }
 
 int main(void)
@@ -148,6 +194,7 @@ int main(void)
 		TEST(a_reader_leaves_after_its_end_was_kept),
 		TEST(a_reader_whose_pipe_has_left_loses_its_number),
 		TEST(a_writer_whose_pipe_has_left_loses_its_number),
+		TEST(an_eventfd_that_has_left_loses_its_number),
 	};
 
 	plx_px_init();
