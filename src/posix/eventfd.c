@@ -125,8 +125,7 @@ void plx_eventfd_unpin(struct pollux_eventfd *e)
 	if (plx_likely(plx_xadd(&e->pins, -1) != 1 || !plx_load_acq(&e->gone)))
 		return;
 	plx_lock(&plx_table_lock, PLX_RANK_TABLE);
-	if (!plx_load(&e->pins))
-		plx_fd_unhide_locked(&e->kfd);
+	plx_fd_unhide_unused(&e->kfd, &e->pins);
 	plx_unlock(&plx_table_lock, PLX_RANK_TABLE);
 }
 
@@ -266,7 +265,7 @@ static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, 
 		if (slept)
 			plx_lent_used(fd);
 		/* Not by the number, which may be closed at any time, and be another file's. */
-		pinned = slept && plx_load(&e->kfd) >= 0;
+		pinned = slept && plx_fd_used(&e->kfd) >= 0;
 		PLX_DELAY(efd_goes_on);
 		if (pinned)
 			r = kernel_sleep_pinned(e, value, write);

@@ -284,6 +284,11 @@ long plx_px_pipe2(int *user, int flags, bool at_once)
  * the calls ends that; none while another does (plx_table_enter). Of a call and the others, each
  * has done its own part before it looks at the other's. A call that has not said so when it is
  * looked for has begun together with the close: it knows its pipe as long as that is ours.
+ *
+ * Who ends the descriptor looks for calls under the lock of hidden numbers, for it may have left
+ * and another come by another number, or while the pipe leaves; and a call that goes on with the
+ * descriptor has looked for it under that lock, after it has said that it is there: it finds none,
+ * or one that stays. The model is tests/model/pins.pml.
  */
 static struct plx_pipe_pin *pin_of(struct pollux_file *f)
 {
@@ -295,8 +300,7 @@ static struct plx_pipe_pin *pin_of(struct pollux_file *f)
 /* plx_table_enter. The descriptor goes if nobody is there for it. */
 static void end_unkeep(struct plx_pipe_pin *pin)
 {
-	if (!plx_load(&pin->pins))
-		plx_fd_unhide_locked(&pin->kfd);
+	plx_fd_unhide_unused(&pin->kfd, &pin->pins);
 }
 
 static __attribute__((noinline)) void keep_end(int fd)
@@ -448,7 +452,7 @@ static long kernel_call(struct pollux_file *f, int fd, const struct plx_pipe_cal
  */
 static bool goes_on(struct pollux_file *f)
 {
-	bool own = plx_load(&pin_of(f)->kfd) >= 0;
+	bool own = plx_fd_used(&pin_of(f)->kfd) >= 0;
 
 	PLX_DELAY(pipe_goes_on);
 	return own || (plx_load(&plx_file_served(f)->status) & O_NONBLOCK);
@@ -471,14 +475,15 @@ static long read_sleeping(struct pollux_pipe *p, int fd, struct plx_pipe_io *io,
 static long write_sleeping(struct pollux_pipe *p, int fd, struct plx_pipe_io *io, long r,
 			   const struct plx_pipe_call *call)
 {
-	bool slept = r == -EAGAIN;
+	bool slept = r == -EAGAIN, goes;
 
 	if (slept)
 		r = plx_pipe_sleep_write(p, io);
 	if (r == -ESTALE) {
 		PLX_DELAY(pipe_left);
 		plx_spill_wait(&p->wr);
-		if (!io->done && !(slept && goes_on(&p->wr)))
+		goes = goes_on(&p->wr);
+		if (!io->done && !(slept && goes))
 			return PLX_PASS;
 		r = kernel_call(&p->wr, fd, call, io->done);
 		return r < 0 && io->done ? (long)io->done : r + (long)io->done;
@@ -501,6 +506,7 @@ static __attribute__((noinline)) long call_sleeping(struct pollux_file *f, int f
 	/* Gone from the table, by a close or a spill: the number is the kernel's. */
 	if (!got)
 		return PLX_PASS;
+	PLX_DELAY(pipe_pins);
 	plx_xadd(&pin_of(f)->pins, 1);
 	PLX_HOLD_PUSH(unpin_put, &s);
 	r = call->writes ? write_sleeping(p, fd, io, r, call) : read_sleeping(p, fd, io, r, call);

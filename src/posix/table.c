@@ -672,20 +672,43 @@ int plx_fd_reveal(int *owner)
 	return n;
 }
 
-PLX_CHILD_CODE void plx_fd_unhide_locked(int *owner)
+/* Unless it has users: they are looked for under the lock. */
+static PLX_CHILD_CODE void unhide(int *owner, const uint32_t *users)
 {
-	struct pollux_file *f;
-	int n;
+	struct pollux_file *f = NULL;
+	int n = -1;
 
 	if (plx_load(owner) < 0)
 		return;
+	PLX_DELAY(unhide);
 	plx_hidden_lock();
-	n = take_out(owner, &f);
+	if (!users || !plx_load(users))
+		n = take_out(owner, &f);
 	if (n >= 0)
 		plx_sys1(SYS_close, n);
 	plx_hidden_unlock();
 	if (f)
 		plx_file_put_locked(f);
+}
+
+PLX_CHILD_CODE void plx_fd_unhide_locked(int *owner)
+{
+	unhide(owner, NULL);
+}
+
+void plx_fd_unhide_unused(int *owner, const uint32_t *users)
+{
+	unhide(owner, users);
+}
+
+int plx_fd_used(const int *owner)
+{
+	int n;
+
+	plx_hidden_lock();
+	n = plx_load(owner);
+	plx_hidden_unlock();
+	return n;
 }
 
 PLX_CHILD_CODE void plx_fd_unhide(int *owner)

@@ -283,6 +283,12 @@ void plx_fd_on_leave(const int *owner, plx_slept_on_t slept_on);
 void plx_fd_unhide(int *owner);
 /* The same for a caller that holds locks: leaves the waiting for grace periods. */
 void plx_fd_unhide_locked(int *owner);
+/*
+ * As plx_fd_unhide_locked, if it has no users. plx_fd_used, for one of them, who has counted
+ * himself before: the number, which is not closed under him, or -1.
+ */
+void plx_fd_unhide_unused(int *owner, const uint32_t *users);
+int plx_fd_used(const int *owner);
 /* plx_table_lock held: the number is no longer hidden and belongs to the caller; -1 if none. */
 int plx_fd_reveal(int *owner);
 /* fd is hidden, in the child of a fork. */

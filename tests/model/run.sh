@@ -109,6 +109,15 @@ again_mark_self broken again -DBROKEN_MARK_SELF
 again_other_file broken again -DBROKEN_OTHER_FILE -DITEMS=2
 again_to_the_end broken again -DBROKEN_TO_THE_END
 again_freed broken again -DBROKEN_FREED
+pins ok pins
+pins_no_spill_keep broken pins -DBROKEN_NO_SPILL_KEEP
+pins_no_close_keep broken pins -DBROKEN_NO_CLOSE_KEEP
+pins_look_first broken pins -DBROKEN_LOOK_FIRST
+pins_load_first broken pins -DBROKEN_LOAD_FIRST
+pins_no_second_look broken pins -DBROKEN_NO_SECOND_LOOK
+pins_look_outside broken pins -DBROKEN_LOOK_OUTSIDE
+pins_read_outside broken pins -DBROKEN_READ_OUTSIDE
+pins_late broken pins -DBROKEN_LATE
 hush_signal long hush -DSIGNALS=1
 hush_fault long hush -DFAULTS=1
 hush_full long hush -DOTHER -DNO_STOP

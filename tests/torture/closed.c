@@ -147,6 +147,64 @@ static void a_writer_whose_pipe_has_left_loses_its_number(void **state)
 	sleeps_on(true, "pipe_goes_on");
 }
 
+struct late {
+	struct world *w;
+	struct gate gate;
+	ssize_t result;
+	char got[16];
+};
+
+static void late_reader(struct thread *t)
+{
+	struct late *l = t->arg;
+
+	gate_arm(&l->gate, "pipe_pins");
+	l->result = pollux_read(l->w->fds[0], l->got, sizeof(l->got));
+}
+
+static void leaving_reader(struct thread *t)
+{
+	struct world *w = t->arg;
+
+	gate_arm(&w->gate, "unhide");
+	w->result = pollux_read(w->fds[0], w->got, sizeof(w->got));
+}
+
+/* One comes as the pipe has left, and the last that slept on it ends what it kept. */
+static void a_reader_comes_while_the_last_leaves(void **state)
+{
+	static struct world w;
+	static struct late l;
+	struct thread t[2];
+
+	(void)state;
+	begin(&w, "unhide");
+	l = (struct late){.w = &w, .result = -2};
+	start_to_gate(&t[1], late_reader, &l, &l.gate);
+	thread_start(&t[0], leaving_reader, &w);
+	assert_true(thread_asleep(&t[0]));
+	pollux_escape(w.fds[0]);
+	assert_int_equal(write(w.fds[1], "abc", 3), 3);
+	assert_true(gate_reached(&w.gate));
+	/* It has seen the end, and sleeps on it. */
+	gate_open(&l.gate);
+	assert_true(thread_asleep(&t[1]));
+	gate_open(&w.gate);
+	thread_join(&t[0]);
+	assert_int_equal(w.result, 3);
+	assert_int_equal(pollux_dup2(w.other, w.fds[0]), w.fds[0]);
+	assert_int_equal(write(w.fds[1], "de", 2), 2);
+	thread_join(&t[1]);
+	assert_int_equal(l.result, 2);
+	assert_memory_equal(l.got, "de", 2);
+	/* And ends it. */
+	assert_int_equal(write(w.fds[1], "f", 1), -1);
+	assert_int_equal(errno, EPIPE);
+	close(w.fds[0]);
+	close(w.fds[1]);
+	close(w.other);
+}
+
 static void counts(struct thread *t)
 {
 	struct world *w = t->arg;
@@ -194,6 +252,7 @@ int main(void)
 		TEST(a_reader_leaves_after_its_end_was_kept),
 		TEST(a_reader_whose_pipe_has_left_loses_its_number),
 		TEST(a_writer_whose_pipe_has_left_loses_its_number),
+		TEST(a_reader_comes_while_the_last_leaves),
 		TEST(an_eventfd_that_has_left_loses_its_number),
 	};
 
