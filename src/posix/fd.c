@@ -377,7 +377,13 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		return PLX_PASS;
 	if (plx_fd_hidden(oldfd))
 		return -EBADF;
-	if (oldfd == newfd || plx_sys2(SYS_fcntl, oldfd, F_GETFD) < 0)
+	if (oldfd == newfd)
+		return PLX_PASS;
+	/* Neither becomes ours meanwhile: handlers wait. */
+	if (__libc_single_threaded && !plx_load(&plx_px_raw_threads) && !plx_fd_ours(oldfd) &&
+	    !plx_fd_ours(newfd))
+		return plx_sys3(SYS_dup3, oldfd, newfd, flags == -1 ? 0 : flags);
+	if (plx_sys2(SYS_fcntl, oldfd, F_GETFD) < 0)
 		return PLX_PASS;
 	plx_pipe_forget(oldfd);
 	plx_pipe_forget(newfd);

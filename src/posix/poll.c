@@ -38,6 +38,7 @@
 #include "base/key.h"
 #include "base/mem.h"
 #include "base/sleep.h"
+#include "base/spin.h"
 #include "base/sys.h"
 #include "posix/uaccess.h"
 
@@ -68,6 +69,11 @@ struct poll_bell {
 	struct poll_call *linked;
 	/* The memory of one that is over, for the next one; the thread's own. */
 	struct poll_call *kept;
+	/* Of the thread's sleeps in poll and select, whatever their sets (base/spin.h). */
+	struct plx_yields yields;
+	uint32_t spin_state;
+	/* Written by wakers. */
+	int32_t waker_cpu;
 };
 
 /* The calling thread's, or NULL. */
@@ -97,7 +103,7 @@ struct poll_watch {
 struct poll_call {
 	struct pollfd *user;
 	struct pollfd *kernel;
-	nfds_t n, nours;
+	nfds_t n, nours, nkernel;
 	struct poll_bell *bell;
 	int sleeps_on;
 	/* Its entry among the kernel's: the first of ours, which the kernel does not look at. */
@@ -228,6 +234,7 @@ static bool poll_wake(struct plx_watch *w, uint32_t key)
 		return false;
 	plx_stat(PLX_STAT_RINGS);
 	plx_stat(PLX_STAT_MADE);
+	plx_spin_note_waker(&p->call->bell->waker_cpu);
 	bell_ring(p->call->bell);
 	PLX_DELAY(poll_rung);
 	return false;
@@ -238,12 +245,16 @@ static void poll_call_keep(struct poll_call *c)
 {
 	struct poll_call *gone = c;
 
-	if (!c->spent && c->n <= SMALL) {
-		gone = c->bell->kept;
-		c->bell->kept = c;
+	if (poll_bell && !c->spent && c->n <= SMALL) {
+		gone = poll_bell->kept;
+		poll_bell->kept = c;
 	}
 	if (!gone)
 		return;
+	if (!gone->found) {
+		plx_free(gone);
+		return;
+	}
 	plx_retire(gone, plx_free);
 	plx_retire_flush_if_full();
 }
@@ -259,10 +270,6 @@ static void poll_call_end(void *p)
 		if (c->linked && !plx_watch_unlink(w->file, &w->w))
 			c->spent = true;
 		pollux_file_put(w->file);
-	}
-	if (!c->found) {
-		plx_free(c);
-		return;
 	}
 	if (c->linked) {
 		c->linked = false;
@@ -375,9 +382,14 @@ static int unseen_sleep(struct pollfd *set, nfds_t n, const struct timespec *tim
 /* Without a sleep. The kernel says that it is interrupted only if it finds nothing. */
 static int look_kernel(struct pollfd *set, nfds_t n)
 {
+#ifdef SYS_poll
+	/* The other one copies a time in and out. */
+	return (int)plx_sys3(SYS_poll, set, n, 0);
+#else
 	struct timespec now = {0};
 
 	return (int)plx_sys6(SYS_ppoll, (long)set, (long)n, (long)&now, 0, _NSIG / 8, 0);
+#endif
 }
 
 /* If the sleep is over (plx_sleep_is_over), the call holds nothing any more. */
@@ -535,19 +547,55 @@ static long poll_masked_look(struct poll_call *c, const struct timespec *timeout
 	return k > 0 ? poll_merge(c, k) : poll_left_by(c, k);
 }
 
+/* Whether a look at ours would find something. */
+static bool poll_stirs(void *arg)
+{
+	const struct poll_call *c = arg;
+
+	for (nfds_t i = 0; i < c->nours; i++) {
+		const struct poll_watch *w = &c->watch[i];
+
+		if (plx_file_gone(w->file) ||
+		    pollux_file_poll(w->file) & poll_mask(&c->user[w->at]))
+			return true;
+	}
+	return false;
+}
+
+/* Whether poll_spin would not return at once. */
+static bool poll_would_spin(void)
+{
+	struct poll_bell *b = poll_bell;
+	enum plx_spin_how how = plx_spin_how(&b->yields, &b->spin_state, &b->waker_cpu);
+
+	plx_spin_not(how);
+	return how != PLX_SPIN_NOT;
+}
+
+/* A moment before the watches are linked, in which something of ours may come: true if so. */
+static bool poll_spin(struct poll_call *c)
+{
+	struct poll_bell *b = poll_bell;
+
+	PLX_DELAY(poll_spins);
+	return plx_spin(&b->yields, &b->spin_state, &b->waker_cpu, poll_stirs, c);
+}
+
 /*
  * c->user holds the set (in our memory). Returns what ppoll returns, or PLX_PASS if an
  * object has gone to the kernel: the whole call is the kernel's then.
  *
  * A sleep looks at the kernel's side before it begins and when it ends, so that a call that
  * finds nothing on ours makes no system call but the one in which it sleeps, and reads its bell if
- * that has rung. Only a thread that has no bell yet looks first: it may never need one. A late ring
- * of a call that is over (poll_wake, when the watch has gone) ends a sleep in vain.
+ * that has rung. Only a thread that has no bell yet looks first: it may never need one. So does one
+ * that spins, since what the kernel has is not to wait for that. A late ring of a call that is over
+ * (poll_wake, when the watch has gone) ends a sleep in vain.
  */
 static long poll_run(struct poll_call *c, const struct timespec *timeout, const sigset_t *sigmask)
 {
 	bool poll_only = is_look(timeout);
-	bool ask = poll_only || !bell_there(), asked = false;
+	bool ask = c->nkernel && (poll_only || !bell_there()), asked = !c->nkernel;
+	bool spun = poll_only || !bell_there();
 	uint32_t handlers = plx_inside.handlers;
 	int64_t deadline = -1;
 	int n = 0, k, r;
@@ -582,6 +630,8 @@ static long poll_run(struct poll_call *c, const struct timespec *timeout, const 
 		ask = k && !asked;
 		if (ask)
 			continue;
+		if (poll_bell)
+			plx_spin_brought(&poll_bell->yields, n + k);
 		if (n + k)
 			return n + k;
 		if (poll_only)
@@ -589,7 +639,18 @@ static long poll_run(struct poll_call *c, const struct timespec *timeout, const 
 		/* A signal came with a ring for what is over. */
 		if (plx_unlikely(handlers != plx_inside.handlers))
 			return -EINTR;
-		asked = false;
+		if (!spun) {
+			ask = !asked && poll_would_spin();
+			if (ask)
+				continue;
+			spun = true;
+			if (asked && poll_spin(c)) {
+				ask = c->nkernel;
+				asked = !ask;
+				continue;
+			}
+		}
+		asked = !c->nkernel;
 		if (!c->linked) {
 			/* Looked at once more with the watches in place. */
 			r = poll_link(c);
@@ -675,9 +736,11 @@ static int poll_call_new(struct poll_call **made, struct pollfd *set, nfds_t n, 
 	if (!c)
 		return -ENOMEM;
 	c->user = set;
+	c->nkernel = 0;
 	for (nfds_t i = 0; i < n; i++) {
 		struct pollux_file *f = set[i].fd < 0 ? NULL : plx_table_get(set[i].fd);
 
+		set[i].revents = 0;
 		c->kernel[i] = set[i];
 		while (f && plx_file_lent(f)) {
 			pollux_file_put(f);
@@ -687,9 +750,11 @@ static int poll_call_new(struct poll_call **made, struct pollfd *set, nfds_t n, 
 		if (f && (f->kind == PLX_KIND_EPOLL || f->kind == PLX_KIND_TIMER)) {
 			pollux_file_put(f);
 			plx_px_escape(set[i].fd, PLX_OUT_POLL);
+			c->nkernel++;
 			continue;
 		}
 		if (!f) {
+			c->nkernel += set[i].fd >= 0;
 			/* One of our own does not exist: no descriptor is as high as that. */
 			if (set[i].fd >= 0 && plx_fd_hidden(set[i].fd))
 				c->kernel[i].fd = INT_MAX;
@@ -877,32 +942,75 @@ static bool poll_too_many(nfds_t n)
 	return !limit_get(&soft) || n > soft;
 }
 
-/*
- * A few of our files and nothing else, none of which is on its way to the kernel: the answer is
- * theirs alone. How many are ready; -1 if there may be more to it, and nothing has happened.
- */
-static int quick_look(struct pollfd *set, nfds_t n)
+/* RCU section open: what fd means, unless that is no object that is served, or one that leaves. */
+static struct pollux_file *quick_file(int fd)
 {
+	struct pollux_file *f = plx_table_peek(fd);
+
+	return f && plx_file_served(f) && !plx_file_gone(f) ? f : NULL;
+}
+
+/* Asks the kernel about what is its own in the set. False: that has to take the long way. */
+static bool quick_kernel(struct pollfd *set, nfds_t n, int *ready)
+{
+	struct pollfd kernel[QUICK];
+	bool all = true;
+
+	plx_rcu_read_lock();
+	for (nfds_t i = 0; all && i < n; i++) {
+		kernel[i] = set[i];
+		if (set[i].fd < 0 || !plx_fd_ours(set[i].fd))
+			continue;
+		kernel[i].fd = -1;
+		all = quick_file(set[i].fd) != NULL;
+	}
+	plx_rcu_read_unlock();
+	if (!all)
+		return false;
+	*ready = look_kernel(kernel, n);
+	for (nfds_t i = 0; i < n; i++) {
+		set[i].revents = kernel[i].revents;
+		/* From now on it has been looked at. */
+		if (kernel[i].fd >= 0)
+			set[i].fd = -1;
+	}
+	return *ready >= 0 || *ready == -EINTR;
+}
+
+/*
+ * A few files, some of ours, none of which is on its way to the kernel. mixed: the others are the
+ * kernel's, whose side comes first; else there are no others. How many are ready, or -EINTR; -1 if
+ * there may be more to it, and nothing has happened. The numbers of the kernel's are lost.
+ */
+static int quick_look(struct pollfd *set, nfds_t n, bool mixed)
+{
+	nfds_t ours = 0, theirs = 0;
 	bool all = true;
 	int ready = 0;
 
 	/* Who polls nothing of ours is not made a reader of RCU. */
-	for (nfds_t i = 0; i < n; i++)
-		if (set[i].fd >= 0 && !plx_fd_ours(set[i].fd))
-			return -1;
+	for (nfds_t i = 0; i < n; i++) {
+		set[i].revents = 0;
+		if (set[i].fd >= 0 && plx_fd_ours(set[i].fd))
+			ours++;
+		else if (set[i].fd >= 0)
+			theirs++;
+	}
+	if (theirs && (!mixed || !ours || !quick_kernel(set, n, &ready)))
+		return -1;
 	plx_rcu_read_lock();
 	for (nfds_t i = 0; all && i < n; i++) {
 		struct pollux_file *f;
 
-		set[i].revents = 0;
 		if (set[i].fd < 0)
 			continue;
-		f = plx_table_peek(set[i].fd);
-		all = f && plx_file_served(f) && !plx_file_gone(f);
+		f = quick_file(set[i].fd);
+		all = f != NULL;
 		if (!all)
 			break;
 		set[i].revents = poll_look(f, &set[i]);
-		ready += set[i].revents != 0;
+		if (set[i].revents)
+			ready = ready < 0 ? 1 : ready + 1;
 		/* What it says after it has gone is not looked at. */
 		all = !plx_file_gone(f);
 	}
@@ -926,7 +1034,9 @@ static long poll_quick(struct pollfd *fds, nfds_t n, const struct timespec *time
 		return PLX_PASS;
 	if (plx_unlikely(poll_too_many(n)))
 		return PLX_PASS;
-	ready = quick_look(set, n);
+	ready = quick_look(set, n, is_look(timeout));
+	if (ready == -EINTR)
+		return ready;
 	if (!quick_answer(ready, timeout))
 		return PLX_PASS;
 	for (nfds_t i = 0; i < n; i++)
@@ -1124,8 +1234,24 @@ static long select_store(struct select_sets *s, const struct pollfd *set, int n,
 	return bits;
 }
 
-/* As poll_quick. */
-static long select_quick(fd_set *const user[3], int n, size_t bytes, const struct timespec *timeout)
+/* Whether there is anything of ours in the sets. */
+static bool select_any_ours(const struct select_sets *s)
+{
+	for (size_t w = 0; w < s->bytes / sizeof(long); w++) {
+		unsigned long any = 0;
+
+		for (int k = 0; k < 3; k++)
+			any |= s->in[k] ? s->in[k][w] : 0;
+		for (; any; any &= any - 1)
+			if (plx_fd_ours((int)(w * SET_WORD) + __builtin_ctzl(any)))
+				return true;
+	}
+	return false;
+}
+
+/* As poll_quick. ours: whether there is anything of ours in the sets. */
+static long select_quick(fd_set *const user[3], int n, size_t bytes, const struct timespec *timeout,
+			 bool *ours)
 {
 	unsigned long in[3][QUICK_WORDS];
 	struct select_sets s = {.user = {user[0], user[1], user[2]}, .bytes = bytes};
@@ -1138,10 +1264,13 @@ static long select_quick(fd_set *const user[3], int n, size_t bytes, const struc
 		if (user[k] && select_fetch(&s, k, n))
 			return PLX_PASS;
 	}
+	*ours = select_any_ours(&s);
+	if (!*ours)
+		return PLX_PASS;
 	count = select_gather(&s, set, QUICK);
 	if (count <= 0)
 		return PLX_PASS;
-	ready = quick_look(set, count);
+	ready = quick_look(set, count, false);
 	bits = ready > 0 ? select_bits(&s, set, count) : 0;
 	/* What is ready in a way that is not asked for is left to the long way. */
 	if (!quick_answer(ready, timeout) || !bits != !ready)
@@ -1272,15 +1401,15 @@ static long pselect_once(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct
 {
 	unsigned long small[3][QUICK_WORDS];
 	struct select_sets s = {.user = {rd, wr, ex}, .small = small};
-	bool fault = false;
+	bool fault = false, ours = true;
 	long r = PLX_PASS;
 
 	if (n <= 0)
 		return PLX_PASS;
 	s.bytes = (n + SET_WORD - 1) / SET_WORD * sizeof(long);
 	if (s.bytes <= QUICK_WORDS * sizeof(long) && !sigmask) {
-		r = select_quick(s.user, n, s.bytes, timeout);
-		if (r != PLX_PASS)
+		r = select_quick(s.user, n, s.bytes, timeout, &ours);
+		if (r != PLX_PASS || (!ours && timeout != &look_only))
 			return r;
 	}
 	PLX_HOLD_PUSH(select_free, &s);

@@ -434,10 +434,11 @@ static void signals_before(enum how h)
 		left = c < calls ? way_left(c + 1) : -1;
 		while ((int64_t)(n - left) * (n - left) / 2 / stride > BUDGET)
 			stride++;
-		for (int i = 0; i < n - left; i += i + NEAR + stride < n ? stride : 1) {
+		for (int i = 0, near = n - left - NEAR; i < n - left;) {
 			to_stop();
 			signal_and_finish(advance_to(c, i), c, i, false);
 			tried++;
+			i += stride < near - i ? stride : i < near ? near - i : 1;
 		}
 	}
 	print_message("%d of %d instructions before the sleep\n", tried, all);

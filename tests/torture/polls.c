@@ -15,6 +15,7 @@
 
 #include <pollux/posix.h>
 
+#include "base/spin.h"
 #include "posix/table.h"
 
 #define SIDES 4
@@ -190,6 +191,90 @@ static void leaves_when_the_time_is_over(void **state)
 	assert_int_equal(c.r, 0);
 	assert_int_equal(c.revents, 0);
 	pollux_close(c.fd);
+}
+
+/*
+ * What comes in the moment before a sleep is found there: nobody links a watch, rings or sleeps.
+ * But what the kernel has does not wait for that moment.
+ */
+struct spin {
+	struct thread t;
+	struct gate gate;
+	int fd, pipe_fd, r;
+	short revents[2];
+};
+
+static void polls_and_spins(struct thread *t)
+{
+	struct spin *s = t->arg;
+	struct pollfd p[2] = {{.fd = s->fd, .events = POLLIN},
+			      {.fd = s->pipe_fd, .events = POLLIN}};
+
+	/* Who has slept has a bell. */
+	if (pollux_poll(p, 1, -1) != 1 || !get(s->fd))
+		broken("the first poll");
+	gate_arm(&s->gate, "poll_spins");
+	s->r = pollux_poll(p, 2, -1);
+	for (int i = 0; i < 2; i++)
+		s->revents[i] = p[i].revents;
+}
+
+static void spin_start(struct spin *s, int pipe_fd)
+{
+	torture_begin();
+	points_delay(false);
+	*s = (struct spin){.fd = new_efd(), .pipe_fd = pipe_fd};
+	thread_start(&s->t, polls_and_spins, s);
+	assert_true(thread_asleep(&s->t));
+}
+
+static void spin_end(struct spin *s)
+{
+	torture_end(&s->t, 1);
+	assert_int_equal(s->r, 1);
+	pollux_close(s->fd);
+}
+
+static void spins(int pipe_fd)
+{
+	unsigned long rung, slept;
+	struct spin s;
+
+	spin_start(&s, pipe_fd);
+	rung = points_passed("poll_rung");
+	slept = points_passed("poll_before_sleep");
+	assert_true(put(s.fd));
+	assert_true(gate_reached(&s.gate));
+	assert_int_equal(points_passed("poll_rung"), rung + 1);
+	assert_true(put(s.fd));
+	gate_open(&s.gate);
+	spin_end(&s);
+	assert_int_equal(s.revents[0], POLLIN);
+	assert_int_equal(s.revents[1], 0);
+	assert_int_equal(points_passed("poll_rung"), rung + 1);
+	assert_int_equal(points_passed("poll_before_sleep"), slept);
+}
+
+static void ready_before_a_sleep(void **state)
+{
+	unsigned long passed;
+	struct spin s;
+	int p[2];
+
+	(void)state;
+	assert_int_equal(pipe(p), 0);
+	spins(-1);
+	spins(p[0]);
+	spin_start(&s, p[0]);
+	passed = points_passed("poll_spins");
+	assert_int_equal(write(p[1], "", 1), 1);
+	assert_true(put(s.fd));
+	spin_end(&s);
+	assert_int_equal(s.revents[0], 0);
+	assert_int_equal(s.revents[1], POLLIN);
+	assert_int_equal(points_passed("poll_spins"), passed);
+	close(p[0]);
+	close(p[1]);
 }
 
 struct taker {
@@ -472,14 +557,13 @@ static void passes_on(struct thread *t)
 	}
 }
 
-static void messages(void **state)
+static void pass_messages(void)
 {
 	struct side side[SIDES];
 	struct thread t[SIDES + 1];
 	struct ring r = {.changing = 1};
 	int64_t start = now_ns();
 
-	(void)state;
 	torture_begin();
 	for (int i = 0; i < SIDES; i++)
 		r.fd[i] = new_efd();
@@ -510,11 +594,27 @@ static void messages(void **state)
 		pollux_close(r.fd[i]);
 }
 
+static void messages(void **state)
+{
+	(void)state;
+	pass_messages();
+}
+
+/* Each sleeps at once, as on a machine of one CPU. */
+static void messages_by_sleeps(void **state)
+{
+	(void)state;
+	plx_spin_enabled = 0;
+	pass_messages();
+	plx_spin_enabled = 1;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(ready_at_any_step),
 		TEST(ready_after_a_vain_ring),
+		TEST(ready_before_a_sleep),
 		TEST(ready_while_it_leaves),
 		TEST(leaves_when_the_time_is_over),
 		TEST(number_taken_in_a_sleep),
@@ -523,6 +623,7 @@ int main(void)
 		TEST(bell_in_a_child),
 		TEST(polled_again_while_a_wake_is_under_way),
 		TEST(messages),
+		TEST(messages_by_sleeps),
 	};
 
 	reach_all_numbers();
