@@ -186,9 +186,9 @@ static __attribute__((noinline)) long no_eventfd(struct pollux_file *f, int fd, 
  * A call that slept while its object became a kernel object goes on sleeping there,
  * also if O_NONBLOCK was set meanwhile: that is for later calls (EFD-18).
  */
-static long kernel_sleep(int fd, uint64_t *value, bool write)
+static long kernel_sleep(const int *number, uint64_t *value, bool write)
 {
-	long r = plx_kernel_sleep(fd, write ? POLLOUT : POLLIN, PLX_SLEEP_RESTARTS,
+	long r = plx_kernel_sleep(number, write ? POLLOUT : POLLIN, PLX_SLEEP_RESTARTS,
 				  write ? SYS_write : SYS_read, value, sizeof(*value));
 
 	return r < 0 ? r : 0;
@@ -201,7 +201,7 @@ static long kernel_sleep_pinned(struct pollux_eventfd *e, uint64_t *value, bool 
 	long r;
 
 	do {
-		r = kernel_sleep(plx_load(&e->kfd), value, write);
+		r = kernel_sleep(&e->kfd, value, write);
 	} while (r == -EINTR && breaks == plx_inside.breaks);
 	return r;
 }
@@ -270,7 +270,7 @@ static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, 
 		if (pinned)
 			r = kernel_sleep_pinned(e, value, write);
 		else if (slept && (plx_load(&e->served.status) & O_NONBLOCK))
-			r = kernel_sleep(fd, value, write);
+			r = kernel_sleep(&fd, value, write);
 		else
 			r = efd_again(fd, value, write, nonblock);
 	}

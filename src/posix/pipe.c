@@ -52,6 +52,8 @@
 #define RW_MAX 0x7ffff000
 /* So many pieces are served; more are left to the kernel. */
 #define PIECES 16
+/* No result: a write that has not begun. */
+#define UNTRIED 1
 
 static uint64_t serial_next, serial_floor;
 
@@ -339,6 +341,7 @@ void plx_pipe_keep_end(int fd)
 		keep_end(fd);
 }
 
+/* Before its numbers leave: after that who closes one goes to the kernel, and keeps nothing. */
 void plx_pipe_keep_filled(struct pollux_file *f)
 {
 	struct plx_pipe_pin *pin = pin_of(f);
@@ -384,13 +387,14 @@ static void unpin_put(void *arg)
  * A call that slept while its pipe became the kernel's goes on sleeping there, also if
  * O_NONBLOCK was set meanwhile: that is for later calls.
  */
-static long kernel_read(int fd, const struct plx_pipe_call *call)
+static long kernel_read(const int *number, const struct plx_pipe_call *call)
 {
-	return plx_kernel_sleep(fd, POLLIN, PLX_SLEEP_RESTARTS, SYS_readv, call->iov, call->cnt);
+	return plx_kernel_sleep(number, POLLIN, PLX_SLEEP_RESTARTS, SYS_readv, call->iov,
+				call->cnt);
 }
 
 /* The rest of a write, of which the pipe had taken a part when it became the kernel's. */
-static long kernel_write(int fd, const struct plx_pipe_call *call, size_t done)
+static long kernel_write(const int *number, const struct plx_pipe_call *call, size_t done)
 {
 	/* What is done is done: any handler ends the call then. */
 	enum plx_sleep_kind kind = done ? PLX_SLEEP_ENDS : PLX_SLEEP_RESTARTS;
@@ -406,7 +410,7 @@ static long kernel_write(int fd, const struct plx_pipe_call *call, size_t done)
 		rest[n].iov_len -= skip;
 		n += rest[n].iov_len > 0;
 	}
-	return plx_kernel_sleep(fd, POLLOUT, kind, SYS_writev, rest, n);
+	return plx_kernel_sleep(number, POLLOUT, kind, SYS_writev, rest, n);
 }
 
 /*
@@ -433,16 +437,14 @@ static long kernel_call(struct pollux_file *f, int fd, const struct plx_pipe_cal
 			size_t done)
 {
 	const struct plx_pipe_pin *pin = pin_of(f);
+	bool own = plx_load(&pin->kfd) >= 0;
+	const int *number = own ? &pin->kfd : &fd;
 	uint32_t breaks = plx_inside.breaks;
-	int k;
 	long r;
 
 	do {
-		k = plx_load(&pin->kfd);
-		if (k >= 0)
-			fd = k;
-		r = call->writes ? kernel_write(fd, call, done) : kernel_read(fd, call);
-	} while (k >= 0 && r == -EINTR && breaks == plx_inside.breaks);
+		r = call->writes ? kernel_write(number, call, done) : kernel_read(number, call);
+	} while (own && r == -EINTR && breaks == plx_inside.breaks);
 	return r;
 }
 
@@ -472,11 +474,27 @@ static long read_sleeping(struct pollux_pipe *p, int fd, struct plx_pipe_io *io,
 	return slept && goes_on(&p->rd) ? kernel_call(&p->rd, fd, call, 0) : PLX_PASS;
 }
 
+/* The first part of a write that may sleep before the rest. */
+static long write_first(struct pollux_pipe *p, struct plx_pipe_io *io)
+{
+	long r;
+
+	/* A change and what tells of it: one section (spill_run). */
+	plx_rcu_read_lock();
+	r = plx_pipe_try_write(p, io, true);
+	plx_rcu_read_unlock();
+	PLX_DELAY(pipe_tried);
+	return r == -EPIPE ? PLX_PASS : r;
+}
+
 static long write_sleeping(struct pollux_pipe *p, int fd, struct plx_pipe_io *io, long r,
 			   const struct plx_pipe_call *call)
 {
-	bool slept = r == -EAGAIN, goes;
+	bool slept, goes;
 
+	if (r == UNTRIED)
+		r = write_first(p, io);
+	slept = r == -EAGAIN;
 	if (slept)
 		r = plx_pipe_sleep_write(p, io);
 	if (r == -ESTALE) {
@@ -493,7 +511,10 @@ static long write_sleeping(struct pollux_pipe *p, int fd, struct plx_pipe_io *io
 	return !r || io->done ? (long)io->done : r;
 }
 
-/* Outside of the RCU section, with a reference: the call has to sleep, or the pipe has left. */
+/*
+ * Outside of the RCU section, with a reference: the call has to sleep, or may have to once it has
+ * done a part, or the pipe has left.
+ */
 static __attribute__((noinline)) long call_sleeping(struct pollux_file *f, int fd,
 						    struct plx_pipe_io *io, long r,
 						    const struct plx_pipe_call *call)
@@ -533,6 +554,9 @@ long plx_pipe_call(struct pollux_file *f, int fd, const struct plx_pipe_call *ca
 		return PLX_PASS;
 	}
 	nonblock = call->nonblock || (plx_load(&plx_file_served(f)->status) & O_NONBLOCK);
+	/* Who has brought a part has to bring the rest to the same pipe, and says so before. */
+	if (call->writes && !nonblock && plx_unlikely(io.total > PLX_PIPE_PAGE))
+		return call_sleeping(f, fd, &io, UNTRIED, call);
 	if (call->writes) {
 		r = plx_pipe_try_write(p, &io, !nonblock);
 		if (!r || (io.done && nonblock))

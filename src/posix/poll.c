@@ -423,23 +423,30 @@ int plx_kernel_await(int fd, short events, enum plx_sleep_kind kind)
 	return r > 0 ? 0 : r;
 }
 
-long plx_kernel_sleep(int fd, short events, enum plx_sleep_kind kind, long nr, const void *what,
-		      long n)
+static long call_unseen(const int *number, long nr, const void *what, long n)
 {
+	PLX_OUTSIDE(unseen);
+
+	return plx_sys3(nr, plx_load(number), what, n);
+}
+
+long plx_kernel_sleep(const int *number, short events, enum plx_sleep_kind kind, long nr,
+		      const void *what, long n)
+{
+	bool seen = plx_load(&plx_sleeps_seen);
 	long r;
 
 	do {
-		bool seen = plx_load(&plx_sleeps_seen);
-		struct plx_sleep sleep = {.args = {fd, (long)what, n}};
+		struct plx_sleep sleep = {.args = {plx_load(number), (long)what, n}};
 
 		r = seen ? plx_sleep(&sleep, kind, nr) : -EAGAIN;
 		if (r != -EAGAIN)
 			break;
-		r = plx_kernel_await(fd, events, kind);
+		r = plx_kernel_await(plx_load(number), events, kind);
 		if (r)
 			break;
-		PLX_OUTSIDE(unseen);
-		r = seen ? -EAGAIN : plx_sys3(nr, fd, what, n);
+		/* Where handlers are seen, none may run but in a sleep: what is held is let go. */
+		r = seen ? -EAGAIN : call_unseen(number, nr, what, n);
 	} while (r == -EAGAIN);
 	return r;
 }

@@ -117,10 +117,11 @@ long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 int plx_kernel_await(int fd, short events, enum plx_sleep_kind kind);
 /*
  * A call that sleeps by itself, in line with the kernel's others (read, write, readv, writev). If
- * the descriptor does not block any more, it sleeps all the same.
+ * the descriptor does not block any more, it sleeps all the same. The number is read at each step:
+ * a hidden one may move away (plx_fd_evict).
  */
-long plx_kernel_sleep(int fd, short events, enum plx_sleep_kind kind, long nr, const void *what,
-		      long n);
+long plx_kernel_sleep(const int *number, short events, enum plx_sleep_kind kind, long nr,
+		      const void *what, long n);
 long plx_px_pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *timeout,
 		    const sigset_t *sigmask);
 /*

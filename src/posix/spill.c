@@ -1544,8 +1544,6 @@ static void target_done(struct spill *s, struct target *t)
 		(void)plx_fd_hide_dup_private(t->k, &plx_file_efd(t->f)->kfd);
 		plx_hidden_unlock();
 	}
-	if (plx_file_is_pipe(t->f))
-		plx_pipe_keep_filled(t->f);
 	if (t->k >= 0 && !own_number(s, t->k, served->picked - 1))
 		plx_sys1(SYS_close, t->k);
 	served->picked = 0;
@@ -1623,6 +1621,9 @@ static void spill_run(struct spill *s, enum plx_way_out why)
 	make_kernel_objects(s);
 	PLX_DELAY(spill_moving);
 	register_moves(s);
+	for (t = s->targets; t < end; t++)
+		if (plx_file_is_pipe(t->f))
+			plx_pipe_keep_filled(t->f);
 	numbers_leave(s);
 	if (s->lend)
 		moves_lend(s);

@@ -3,8 +3,8 @@
  * Calls that sleep on an end of a pipe, while its numbers are closed and the pipe leaves.
  *
  * Mirrors: src/posix/pipe.c call_sleeping, goes_on, unpin_put, keep_end, plx_pipe_keep_end,
- * plx_pipe_keep_filled, end_unkeep; src/posix/fd.c close_number; src/posix/spill.c target_freeze,
- * target_done. One end with two numbers, CALLS calls by any of them, a close of each, one spill.
+ * plx_pipe_keep_filled, end_unkeep; src/posix/fd.c close_number; src/posix/spill.c spill_run,
+ * numbers_leave. One end with two numbers, CALLS calls by any of them, a close of each, one spill.
  *
  * Checked: a call that had said so before its number's close began, and slept when the pipe left,
  * goes on with a descriptor of its own; nobody uses that after its close; it is made and closed as
@@ -12,12 +12,14 @@
  *
  * Abstractions:
  *  - What is done to the table and to the kernel's number under the number's lock is one step.
- *  - Between plx_table_enter and leave is inside; a spill waits until nobody is.
+ *  - Between plx_table_enter and leave is inside; a spill waits until nobody is. Who closes a number
+ *    that has left the table goes past all of that.
  *  - A call that had not said so before the close began may go on by the number, whatever that
  *    is by then: it is as if it came after the close.
  *  - What wakes a call while the pipe is ours (bytes, a signal) may come at any time.
  *
- * Broken variants: NO_SPILL_KEEP (the spill keeps no end), NO_CLOSE_KEEP (nor does the close),
+ * Broken variants: NO_SPILL_KEEP (the spill keeps no end), SPILL_KEEPS_LATE (it does so when the
+ * numbers have left), NO_CLOSE_KEEP (nor does the close),
  * LOOK_FIRST (who keeps looks for calls before the descriptor is there), LOAD_FIRST (a call looks
  * for the descriptor before it takes its pin away), NO_SECOND_LOOK (who keeps does not look again),
  * LOOK_OUTSIDE (who ends it looks for calls before it takes the lock), READ_OUTSIDE (a call that
@@ -28,11 +30,11 @@
 #endif
 
 byte pins, opens, inside;
-bit kept, frozen, spilled, spilling, held;
+bit kept, frozen, left, spilled, spilling, held;
 /* Numbers that still mean the end, and those whose close has begun. */
 bit ours[2] = 1, begun[2];
-/* In the table: until closed, or spilled. */
-#define in_table(n) (ours[n] && !spilled)
+/* In the table: until closed, or until the spill takes it out. */
+#define in_table(n) (ours[n] && !left)
 
 inline changer_in() { atomic { !spilling -> inside++ } }
 inline changer_out() { inside-- }
@@ -175,9 +177,13 @@ proctype closer(bit n)
 	:: else
 	fi;
 #endif
-	changer_in();
-	ours[n] = 0;
-	changer_out()
+	if
+	:: in_table(n) ->
+		changer_in();
+		ours[n] = 0;
+		changer_out()
+	:: left -> ours[n] = 0
+	fi
 }
 
 proctype spill()
@@ -187,6 +193,9 @@ proctype spill()
 	spilling = 1;
 	inside == 0;
 	frozen = 1;
+#ifdef BROKEN_SPILL_KEEPS_LATE
+	left = 1;
+#endif
 #ifndef BROKEN_NO_SPILL_KEEP
 	if
 	:: pins && !kept && (ours[0] || ours[1]) ->
@@ -194,12 +203,16 @@ proctype spill()
 		calls = pins;
 #endif
 		lock();
-		make();
+		if
+		:: atomic { ours[0] || ours[1] -> make() }
+		:: else
+		fi;
 		unlock();
 		unkeep_after(calls)
 	:: else
 	fi;
 #endif
+	left = 1;
 	spilled = 1;
 	spilling = 0
 }

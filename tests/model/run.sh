@@ -111,6 +111,7 @@ again_to_the_end broken again -DBROKEN_TO_THE_END
 again_freed broken again -DBROKEN_FREED
 pins ok pins
 pins_no_spill_keep broken pins -DBROKEN_NO_SPILL_KEEP
+pins_spill_keeps_late broken pins -DBROKEN_SPILL_KEEPS_LATE
 pins_no_close_keep broken pins -DBROKEN_NO_CLOSE_KEEP
 pins_look_first broken pins -DBROKEN_LOOK_FIRST
 pins_load_first broken pins -DBROKEN_LOAD_FIRST

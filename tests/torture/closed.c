@@ -147,6 +147,82 @@ static void a_writer_whose_pipe_has_left_loses_its_number(void **state)
 	sleeps_on(true, "pipe_goes_on");
 }
 
+static void escaper(struct thread *t)
+{
+	struct world *w = t->arg;
+
+	gate_arm(&w->gate, w->point);
+	pollux_escape(w->fds[0]);
+}
+
+/* Its numbers are not in the table any more, and the sleeper has not been told yet. */
+static void a_number_is_taken_while_the_pipe_leaves(void **state)
+{
+	static struct world w;
+	struct thread t[2];
+
+	(void)state;
+	begin(&w, "spill_before_done");
+	thread_start(&t[0], sleeper, &w);
+	assert_true(thread_asleep(&t[0]));
+	start_to_gate(&t[1], escaper, &w, &w.gate);
+	/* As a close and an open would do it; both are the kernel's by now. */
+	assert_int_equal(syscall(SYS_dup3, w.other, w.fds[0], 0), w.fds[0]);
+	gate_open(&w.gate);
+	thread_join(&t[1]);
+	assert_true(thread_asleep(&t[0]));
+	assert_int_equal(write(w.fds[1], "abc", 3), 3);
+	thread_join(&t[0]);
+	assert_int_equal(w.result, 3);
+	assert_int_equal(write(w.fds[1], "d", 1), -1);
+	assert_int_equal(errno, EPIPE);
+	close(w.fds[0]);
+	close(w.fds[1]);
+	close(w.other);
+}
+
+static void part_writer(struct thread *t)
+{
+	struct world *w = t->arg;
+
+	gate_arm(&w->gate, "pipe_tried");
+	w->result = pollux_write(w->fds[1], w->got, sizeof(w->got));
+}
+
+/* It does not sleep yet, and its pipe leaves, and its number is another file's, before or after. */
+static void has_brought_a_part(bool leaves_first)
+{
+	static struct world w;
+	static char buf[FULL + PAGE];
+	struct thread t;
+
+	begin(&w, "pipe_tried");
+	start_to_gate(&t, part_writer, &w, &w.gate);
+	if (leaves_first)
+		pollux_escape(w.fds[0]);
+	assert_int_equal(pollux_dup2(w.other, w.fds[1]), w.fds[1]);
+	if (!leaves_first)
+		pollux_escape(w.fds[0]);
+	gate_open(&w.gate);
+	assert_true(thread_asleep(&t));
+	assert_int_equal(read(w.fds[0], buf, sizeof(buf)), FULL);
+	thread_join(&t);
+	assert_int_equal(w.result, FULL + PAGE);
+	assert_int_equal(read(w.fds[0], buf, sizeof(buf)), PAGE);
+	assert_int_equal(read(w.fds[0], buf, sizeof(buf)), 0);
+	assert_int_equal(lseek(w.other, 0, SEEK_END), 0);
+	close(w.fds[0]);
+	close(w.fds[1]);
+	close(w.other);
+}
+
+static void a_writer_has_brought_a_part(void **state)
+{
+	(void)state;
+	has_brought_a_part(false);
+	has_brought_a_part(true);
+}
+
 struct late {
 	struct world *w;
 	struct gate gate;
@@ -252,6 +328,8 @@ int main(void)
 		TEST(a_reader_leaves_after_its_end_was_kept),
 		TEST(a_reader_whose_pipe_has_left_loses_its_number),
 		TEST(a_writer_whose_pipe_has_left_loses_its_number),
+		TEST(a_number_is_taken_while_the_pipe_leaves),
+		TEST(a_writer_has_brought_a_part),
 		TEST(a_reader_comes_while_the_last_leaves),
 		TEST(an_eventfd_that_has_left_loses_its_number),
 	};
