@@ -99,6 +99,8 @@ static inline uint64_t bench_since(uint64_t start, uint64_t clock)
 #define BENCH_GROUP 1000
 
 struct bench_groups {
+	/* Another size of a group; 0: that. */
+	uint64_t least;
 	double *ns;
 	size_t n;
 	uint64_t time;
@@ -110,7 +112,7 @@ static inline void bench_groups_add(struct bench_groups *g, uint64_t time, uint6
 {
 	g->time += time;
 	g->operations += operations;
-	if (g->operations < BENCH_GROUP)
+	if (g->operations < (g->least ? g->least : BENCH_GROUP))
 		return;
 	if (!(g->n & (g->n - 1)))
 		g->ns = realloc(g->ns, (g->n ? 2 * g->n : 1) * sizeof(*g->ns));

@@ -881,6 +881,7 @@ static const struct suite {
 	{"primitives", bench_add_primitives, "primitives: what the machine takes for a step"},
 	{"cost", bench_add_cost,
 	 "cost: paths through the engine; remote: the other side is on another CPU"},
+	{"calls", bench_add_calls, "calls: single calls of libc, one by one"},
 };
 #define N_SUITES (sizeof(suites) / sizeof(suites[0]))
 

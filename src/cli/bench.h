@@ -61,5 +61,6 @@ void bench_add_inversion(void);
 void bench_add_latency(void);
 void bench_add_primitives(void);
 void bench_add_cost(void);
+void bench_add_calls(void);
 
 #endif

@@ -203,3 +203,75 @@ void bench_add_primitives(void)
 		add_step(cli_strdup(alone_steps[i][1]), alone, COUNT(alone),
 			 cli_format("--what %s", alone_steps[i][0]));
 }
+
+void bench_add_calls(void)
+{
+	static const struct metric metrics[] = {{"ns", "time", UNIT_NS}};
+	static const char *const calls[][2] = {
+		{"write-eventfd", "write, eventfd"},
+		{"read-eventfd", "read, eventfd"},
+		{"pipe", "write and read, pipe"},
+		{"pipe-splice", "write, splice and read, pipes"},
+		{"socket", "write and read, socket"},
+		{"socket-vectors", "writev and readv, socket"},
+		{"socket-message", "sendmsg and recvmsg, socket"},
+		{"socket-rights", "sendmsg of a file, recvmsg and close"},
+		{"read-file", "read, file"},
+		{"write-file", "write, file"},
+		{"pread-file", "pread, file"},
+		{"lseek-file", "lseek, file"},
+		{"mmap-file", "mmap and munmap, file"},
+		{"wait-socket", "epoll_wait, socket"},
+		{"wait-eventfd", "epoll_wait, eventfd"},
+		{"wait-both", "epoll_wait, socket and eventfd"},
+		{"wait-socket-ready", "epoll_wait, ready socket"},
+		{"wait-eventfd-ready", "epoll_wait, ready eventfd"},
+		{"wait-both-ready", "epoll_wait, ready socket and eventfd"},
+		{"mod-socket", "MOD, socket"},
+		{"mod-eventfd", "MOD, eventfd"},
+		{"add-del-socket", "ADD and DEL, socket"},
+		{"add-del-eventfd", "ADD and DEL, eventfd"},
+		{"poll-socket", "poll, socket"},
+		{"poll-eventfd", "poll, eventfd"},
+		{"poll-both", "poll, socket and eventfd"},
+		{"poll-sockets", "poll, 64 sockets"},
+		{"select-socket", "select, socket"},
+		{"select-eventfd", "select, eventfd"},
+		{"select-sockets", "select, 64 sockets"},
+		{"select-wide", "select, socket, nfds 1024"},
+		{"make-epoll", "epoll_create1 and close"},
+		{"make-epoll-add", "epoll_create1, ADD of eventfd, close"},
+		{"make-eventfd", "eventfd and close"},
+		{"make-timerfd", "timerfd_create and close"},
+		{"make-pipe", "pipe2 and close of both"},
+		{"make-sockets", "socketpair and close of both"},
+		{"open-file", "open and close, /dev/null"},
+		{"dup-file", "dup and close, file"},
+		{"dup-eventfd", "dup and close, eventfd"},
+		{"dup2-file", "dup2, file over file"},
+		{"dup2-file-threads", "dup2, file over file, several threads"},
+		{"close-range", "close_range above 4000"},
+		{"settime", "timerfd_settime, not watched"},
+		{"fcntl-socket", "fcntl F_GETFL, socket"},
+		{"fcntl-eventfd", "fcntl F_GETFL, eventfd"},
+		{"ioctl-socket", "ioctl FIONREAD, socket"},
+		{"sigaction", "sigaction"},
+		{"sigprocmask", "sigprocmask"},
+		{"syscall", "syscall of getpid"},
+		{"thread", "pthread_create and join, one CPU"},
+		{"fork", "fork and waitpid, one CPU"},
+	};
+
+	for (size_t i = 0; i < COUNT(calls); i++) {
+		struct config *c =
+			bench_row("calls", cli_strdup(calls[i][1]), &bench_kernel_and_pollux, false,
+				  metrics, COUNT(metrics));
+		char *before = cli_format("--call %s --rounds", calls[i][0]);
+		char *words = events_words(before, 601);
+
+		bench_row_command(c, SIDE_KERNEL, "calls", words);
+		bench_row_served(c, SIDE_POLLUX, "calls", words);
+		free(before);
+		free(words);
+	}
+}

@@ -197,6 +197,33 @@ expect "a bench of paths ends well" 0
 python3 "$scratch/look-cost.py" "$json" "$here/../../docs/cost-model.md" 2>"$err"
 report $? "and the cost model counts as many atomic steps"
 
+call "$pollux" bench calls --quick --pairs 1 --warm-up 0 --events 5 --json "$json"
+expect "a bench of single calls ends well" 0
+cat >"$scratch/look-calls.py" <<'END'
+import json, math, re, subprocess, sys
+labels = {}
+skipped = 0
+for r in json.load(open(sys.argv[1]))["results"]:
+    if "skipped" in r:
+        # Older kernels do not have it.
+        assert r["configuration"].startswith("close_range"), r
+        skipped += 1
+        continue
+    assert r["bench"] == "calls" and r["failed"] == 0 and r["not_served"] == 0, r
+    m, = r["metrics"]
+    assert m["name"] == "ns" and m["unit"] == "ns", m
+    assert math.isfinite(m["ratio_median"]) and m["ratio_median"] > 0, m
+    program, option, name = r["kernel"]["command"][:3]
+    assert option == "--call" and name not in labels, r
+    labels[name] = r["configuration"]
+assert len(set(labels.values())) == len(labels), labels
+said = subprocess.run([program, "--help"], stdout=subprocess.PIPE, check=True).stdout.decode()
+known = re.findall(r"^ {16}(\S+)$", said, re.M)
+assert len(known) == len(labels) + skipped >= 40, (known, labels)
+END
+python3 "$scratch/look-calls.py" "$json" 2>"$err"
+report $? "each call that the program knows has a row with its ratio"
+
 # What cannot be measured is skipped, and no failure: the table, the file and the report say why.
 cat >"$scratch/look-skipped.py" <<'END'
 import json, sys
