@@ -39,6 +39,7 @@ extern "C" {
 
 struct pollux_file;
 struct plx_watch;
+struct plx_epitem;
 struct plx_index;
 
 /*
@@ -60,15 +61,29 @@ struct pollux_file_ops {
 	void (*free)(struct pollux_file *f);
 };
 
-/* The fields belong to the engine; use the functions. */
+/* What of a watch changes with each event; the engine's own, as all that follows. */
+struct plx_node {
+	uint64_t mark;
+	struct plx_epitem *next;
+	uint32_t pushed;
+	uint32_t pops;
+};
+
+/* The fields belong to the engine; use the functions. It fills one cache line. */
 struct pollux_file {
-	uint64_t word;
+	union {
+		uint64_t word;
+		struct plx_node node;
+	};
 	struct plx_watch *watches;
 	const struct pollux_file_ops *ops;
 	uint32_t refs;
 	uint32_t lock;
-	uint32_t flags;
-	uint32_t kind;
+	uint8_t flags;
+	uint8_t kind;
+	uint8_t mode;
+	uint8_t gone;
+	uint32_t hint;
 	struct plx_index *index;
 };
 

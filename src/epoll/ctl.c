@@ -98,7 +98,7 @@ static struct plx_epitem *item_new(struct pollux_ep *ep, struct pollux_file *f, 
 	item->file = f;
 	item->key = key;
 	item->data = data;
-	item->pushed = (uint32_t)-1;
+	item->own.pushed = (uint32_t)-1;
 	item->seen = ep->harvests;
 	return item;
 }

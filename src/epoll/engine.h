@@ -14,19 +14,24 @@
  *   pollux_file.refs       atomic; 0 is final
  *   pollux_file.flags      set under file.lock, cleared by the remover of the primary item
  *   pollux_file.index      file.lock; anybody may ask whether there is one
+ *   pollux_file.hint       written by producers as they please, never followed
+ *   pollux_file.mode, gone of the source
+ *   pollux_file.node       mark: the word itself; else as that of an item
  *   plx_watch.next         changed under file.lock, read under RCU
  *   plx_watch.pprev        file.lock; of an item void while the index has the order (index.c)
  *   plx_watch.events       changed under ep.mtx, read by wakers without it
- *   plx_epitem.mark        set as the item is linked, constant
- *   plx_epitem.pops        written under ep.mtx, read by wakers
- *   plx_epitem.pushed      written by the producer that queued the item
- *   plx_epitem.next        belongs to the producer that set QUEUED, then, from the
+ *   plx_epitem.node        set as the item is linked, constant: its file's, of the primary item,
+ *                          which has it from then until it is removed; else its own
+ *   plx_node.pops          written under the mutex of the item's epoll, read by wakers
+ *   plx_node.pushed        written by the producer that queued the item
+ *   plx_node.next          belongs to the producer that set QUEUED, then, from the
  *                          moment the stack is taken, to the holder of ep.mtx
- *   plx_epitem.rd_*        ep.mtx; so are linked, data and the ep_* links
+ *   plx_epitem.rd, all, seen, data  ep.mtx
  *   pollux_ep.incoming     atomic; any producer pushes, the holder of ep.mtx takes all
  *   pollux_ep.help         atomic; like incoming
  *   pollux_ep.sleepers     atomic, waiters announce themselves
  *   pollux_ep.recent       written by producers as they please, never followed
+ *   pollux_ep.watched      set before the first watch of the epoll itself is linked, for good
  *   pollux_ep.bell         atomic; see ready.c
  *   pollux_ep.collected_at atomic; when a ring was collected last
  *   pollux_ep.rings, owed, heard  atomic; they only grow; see ready.c, 8
@@ -114,47 +119,52 @@ enum plx_watch_place {
 struct plx_watch {
 	struct plx_watch *next;
 	struct plx_watch **pprev;
-	union {
-		/* Of an item: one pushed some time before it, only ever prefetched. */
-		struct plx_epitem *hint;
-		/* True: this counts as the success that ends a wake (EP-EXC-09). */
-		bool (*call)(struct plx_watch *w, uint32_t key);
-	};
+	/* Not of an item. True: this counts as the success that ends a wake (EP-EXC-09). */
+	bool (*call)(struct plx_watch *w, uint32_t key);
 	uint32_t events;
 	uint8_t place;
 	uint8_t dead;
 	uint8_t helped;
-	union {
-		/* Of an item: it is on the ready list. */
-		uint8_t linked;
-		/* Of a poller: another has come in front of it; under file.lock. */
-		uint8_t behind;
-	};
+	/* Of a poller: another has come in front of it; under file.lock. */
+	uint8_t behind;
 };
 
 struct plx_list {
 	struct plx_list *next, *prev;
 };
 
+/*
+ * An event takes lines from the producer's CPU to the consumer's and back, and waits for each. What
+ * both write for a primary item is in the line of its file, which has to come in any case; the
+ * first line of an item both only read, and the second is the consumer's.
+ */
 struct plx_epitem {
-	/* What a wake touches. */
 	struct plx_watch w;
 	struct pollux_ep *ep;
-	uint64_t *mark;
-	struct plx_epitem *next;
-	uint32_t pushed;
-	uint32_t pops;
-	/* What only ctl and harvest touch. */
-	struct plx_list rd;
-	struct plx_list all;
+	struct plx_node *node;
 	struct pollux_file *file;
 	uint64_t data;
-	uint64_t own_mark;
+	/* On the ready list if rd.next is set. */
+	struct plx_list rd;
+	struct plx_list all;
+	struct plx_node own;
 	int key;
 	uint32_t seen;
 };
 
 _Static_assert(sizeof(struct plx_epitem) == PLX_SLAB_OBJECT, "an item fills two cache lines");
+_Static_assert(offsetof(struct plx_epitem, rd) == 64, "the first of them is for all");
+_Static_assert(sizeof(struct pollux_file) == 64, "a file fills one");
+
+static inline bool plx_item_is_primary(const struct plx_epitem *item)
+{
+	return item->node != &item->own;
+}
+
+static inline bool plx_item_linked(const struct plx_epitem *item)
+{
+	return item->rd.next != NULL;
+}
 
 /* ep.help: every item has to be looked at. */
 #define PLX_HELP_ALL ((struct plx_epitem *)1)
@@ -177,7 +187,9 @@ struct pollux_ep {
 	uint32_t sleepers;
 	/* What was pushed lately; only ever prefetched. */
 	uint32_t pushes;
-	struct plx_epitem *recent[PLX_RECENT];
+	struct pollux_file *recent[PLX_RECENT];
+	/* It may have watches of its own: their list is in a line that each wait writes to. */
+	uint32_t watched;
 	/* Written by consumers. */
 	plx_lock_t mtx __attribute__((aligned(64)));
 	int64_t collected_at;
@@ -202,6 +214,12 @@ struct pollux_ep {
 	void *owner;
 	void (*owner_free)(void *owner);
 };
+
+/* Whether somebody watches the epoll itself. */
+static inline bool plx_ep_watched(struct pollux_ep *ep)
+{
+	return plx_unlikely(plx_load(&ep->watched)) && plx_load(&ep->file.watches);
+}
 
 /* --- file.c: files and their lists of watches ------------------------------------ */
 

@@ -17,6 +17,7 @@ void pollux_file_init(struct pollux_file *f, const struct pollux_file_ops *ops)
 	memset(f, 0, sizeof(*f));
 	f->ops = ops;
 	f->refs = 1;
+	f->node.pushed = (uint32_t)-1;
 }
 
 void pollux_file_get(struct pollux_file *f)
@@ -91,7 +92,7 @@ static void ep_unquiet(struct pollux_ep *ep)
 	for (struct plx_list *l = ep->items.next; l != &ep->items; l = l->next) {
 		struct plx_epitem *item = plx_all_item(l);
 
-		if (item->mark == &item->file->word)
+		if (plx_item_is_primary(item))
 			plx_file_bump(item->file);
 	}
 	plx_unlock(&ep->mtx, PLX_RANK_EP);
@@ -162,16 +163,20 @@ static void watch_link(struct pollux_file *f, struct plx_watch *w, struct plx_ep
 {
 	bool given_back, alone;
 
+	/* Before anybody can find w; who comes later samples what is ready. Partner:
+	 * plx_ep_watched. */
+	if (plx_unlikely(f->kind == PLX_KIND_EPOLL))
+		plx_store(&plx_file_ep(f)->watched, 1);
 	plx_lock(&f->lock, PLX_RANK_FILE);
 	/* Acquired: the former primary item has given the mark back. */
 	given_back = !(plx_load_acq(&f->flags) & PLX_FILE_HAS_PRIMARY);
 	alone = given_back && !f->watches;
 	mark_behind(f, w);
 	if (item) {
-		item->mark = &item->own_mark;
+		item->node = &item->own;
 		if (given_back) {
 			plx_store(&f->flags, PLX_FILE_HAS_PRIMARY);
-			item->mark = &f->word;
+			item->node = &f->node;
 		}
 	}
 	if (plx_unlikely(f->index))
@@ -225,6 +230,15 @@ void plx_item_unlink(struct plx_epitem *item)
 	plx_unlock(&f->lock, PLX_RANK_FILE);
 }
 
+/* An epoll of which an item has been pushed: whoever watches it is told. False if nobody does. */
+static bool ep_tell_own(struct pollux_ep *ep)
+{
+	if (!plx_ep_watched(ep))
+		return false;
+	plx_file_wake_rcu(&ep->file, EPOLLIN, false);
+	return true;
+}
+
 /*
  * The epoll's part of a wake. Returns whether it counts as the one successful
  * wake of an exclusive watch (EP-EXC-04). Not if the item has been removed: whoever sleeps
@@ -249,9 +263,7 @@ static bool item_wake(struct plx_epitem *item, uint32_t key)
 	plx_mb_after_rmw();
 	PLX_DELAY(wake_before_tell);
 	slept = plx_ep_wake_one(ep);
-	if (plx_unlikely(plx_load(&ep->file.watches) != NULL))
-		plx_file_wake_rcu(&ep->file, EPOLLIN, false);
-	else if (stay)
+	if (!ep_tell_own(ep) && stay)
 		plx_item_try_quiet(item, stay);
 	if (!slept || item->w.place != PLX_WATCH_EXCLUSIVE)
 		return false;
@@ -326,18 +338,16 @@ uint64_t plx_file_add(struct pollux_file *f, uint64_t v)
 		struct plx_epitem *item = plx_watch_item(first);
 		uint32_t pops;
 
-		__builtin_prefetch(item, 1);
-		pops = plx_load(&item->pops);
+		pops = plx_load(&f->node.pops);
 		PLX_DELAY(add_before_cas);
-		if (item->mark == &f->word && (plx_load(&item->w.events) & EPOLLIN) &&
+		if (plx_item_is_primary(item) && (plx_load(&item->w.events) & EPOLLIN) &&
 		    !plx_load(&first->dead) && plx_cas(&f->word, &w, (w + v) | PLX_QUEUED)) {
 			struct pollux_ep *ep = item->ep;
 
 			plx_item_push(item, pops);
 			plx_mb_after_rmw();
 			plx_ep_wake_one(ep);
-			if (plx_unlikely(plx_load(&ep->file.watches) != NULL))
-				plx_file_wake_rcu(&ep->file, EPOLLIN, false);
+			(void)ep_tell_own(ep);
 			plx_rcu_read_unlock();
 			return w;
 		}

@@ -74,18 +74,14 @@ static void harvest_one(struct harvest *h, struct plx_epitem *item, struct plx_l
 		}
 	}
 	if (harvest_deliver(h, item, events, revents)) {
-		if (lt) {
-			item->w.linked = 1;
+		if (lt)
 			plx_list_add_tail(&item->rd, level);
-		}
 		return;
 	}
-	if (lt || plx_item_remark(item)) {
-		item->w.linked = 1;
+	if (lt || plx_item_remark(item))
 		plx_list_add(&item->rd, rest);
-	} else {
+	else
 		plx_ep_help(item);
-	}
 }
 
 /*
@@ -102,7 +98,7 @@ static void harvest_helped(struct harvest *h, struct plx_epitem *item)
 	 * the list has been polled after the slot was taken; who has asked since
 	 * then puts it into the slot again.
 	 */
-	if (item->w.linked || item->seen == item->ep->harvests ||
+	if (plx_item_linked(item) || item->seen == item->ep->harvests ||
 	    !(plx_load(&item->w.helped) & PLX_HELP_WANTED))
 		return;
 	if (h->err || h->n == h->max) {
@@ -113,7 +109,7 @@ static void harvest_helped(struct harvest *h, struct plx_epitem *item)
 	(void)plx_and(&item->w.helped, (uint8_t)~PLX_HELP_WANTED);
 	plx_mb_after_rmw();
 	/* Taken off the list since it was asked for: that has been the answer. */
-	if (!(plx_load(item->mark) & PLX_QUEUED))
+	if (!(plx_load(&item->node->mark) & PLX_QUEUED))
 		return;
 	revents = item_poll(item, events);
 	if (!revents)
@@ -221,20 +217,19 @@ uint32_t plx_ep_poll(struct pollux_file *f)
 		plx_item_unmark(item);
 		plx_mb_after_rmw();
 		ready = item_poll(item, events);
-		if (ready && plx_item_remark(item)) {
-			item->w.linked = 1;
+		if (ready && plx_item_remark(item))
 			plx_list_add(&item->rd, &ep->ready);
-		} else if (ready) {
+		else if (ready)
 			plx_ep_help(item);
-		}
 	}
 	plx_store(&ep->ends, ep->ends + 1);
 	plx_store_rel(&ep->has_ready, !plx_list_empty(&ep->ready));
 	if (!ready && plx_load(&ep->help)) {
 		for (struct plx_list *l = ep->items.next; !ready && l != &ep->items; l = l->next) {
 			item = plx_all_item(l);
-			if (!item->w.linked && (plx_load(&item->w.helped) & PLX_HELP_WANTED) &&
-			    (plx_load(item->mark) & PLX_QUEUED))
+			if (!plx_item_linked(item) &&
+			    (plx_load(&item->w.helped) & PLX_HELP_WANTED) &&
+			    (plx_load(&item->node->mark) & PLX_QUEUED))
 				ready = item_poll(item, plx_load(&item->w.events));
 		}
 	}

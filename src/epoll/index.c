@@ -304,7 +304,7 @@ static struct plx_epitem *row_find(const struct plx_index *x, const struct pollu
 			continue;
 		/* In case it is to be unlinked. */
 		if (i)
-			__builtin_prefetch(slot_item(x->slot[i - 1]), 1);
+			plx_prefetch_write(slot_item(x->slot[i - 1]));
 		if (slot_is(x->slot[i], bits, ep, key))
 			return slot_item(x->slot[i]);
 	}

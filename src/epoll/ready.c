@@ -34,7 +34,11 @@
  *    a preempted producer. A store of pushed that comes very late (after the item
  *    has been taken off and queued again) overwrites a newer value with an older
  *    one; that only makes others help needlessly. 32 bits of pops make a false
- *    match need 2^32 removals within one such delay.
+ *    match need 2^32 removals within one such delay. The node of a primary item is its
+ *    file's, and goes to the next primary item as it is: pops never goes back, so a store
+ *    for the last item is one that comes late, too. Nobody else writes to the node for
+ *    that item any more: its removal has waited for a producer that had marked it
+ *    and not pushed it (item_claim), and one that had not fails, as EPOCH has moved.
  * 4. Order. The stack is taken whole and reversed: the order of arrival is the order
  *    of the successful pushes. Consumers never see a half-done push, since a node
  *    becomes reachable by the swap of the head alone.
@@ -97,35 +101,39 @@
 #define BELL_COLLECTION 0x10000ull
 #define BELL_BUSY_NS 1000000
 
+/* Its stay on the list, if that is what the word was read in, can be found there. */
+static bool item_pushed(struct plx_epitem *item)
+{
+	return plx_load_acq(&item->node->pushed) == plx_load(&item->node->pops);
+}
+
 uint64_t plx_item_stay(struct plx_epitem *item)
 {
-	uint64_t w = plx_load_acq(item->mark);
+	uint64_t w = plx_load_acq(&item->node->mark);
 
-	if (!(w & PLX_QUEUED) || plx_load_acq(&item->pushed) != plx_load(&item->pops))
+	if (!(w & PLX_QUEUED) || !item_pushed(item))
 		return 0;
 	return w / PLX_EPOCH_ONE + 1;
 }
 
 void plx_item_try_quiet(struct plx_epitem *item, uint64_t stay)
 {
-	struct pollux_file *f;
+	struct pollux_file *f = item->file;
 	struct plx_watch *first;
 	uint64_t w;
 
-	if (!stay || item->mark == &item->own_mark)
+	if (!stay || !plx_item_is_primary(item))
 		return;
-	/* item->file stands in a line that the consumer writes. */
-	f = plx_container_of(item->mark, struct pollux_file, word);
 	w = plx_load_acq(&f->word);
 	if (w / PLX_EPOCH_ONE + 1 != stay ||
 	    (w & (PLX_QUEUED | PLX_QUIET | PLX_SLOW)) != PLX_QUEUED)
 		return;
-	if (plx_load_acq(&item->w.dead) || plx_load_acq(&item->pushed) != plx_load(&item->pops))
+	if (plx_load_acq(&item->w.dead) || !item_pushed(item))
 		return;
 	first = plx_load_acq(&f->watches);
 	if (first != &item->w || plx_load(&first->next))
 		return;
-	if (plx_load(&item->ep->file.watches))
+	if (plx_ep_watched(item->ep))
 		return;
 	PLX_DELAY(quiet_before_cas);
 	plx_cas(&f->word, &w, w | PLX_QUIET);
@@ -149,33 +157,53 @@ void plx_ep_help(struct plx_epitem *item)
 		(void)plx_xchg(&ep->help, PLX_HELP_ALL);
 }
 
+/*
+ * A file that was pushed some time before f, by what of its address is left without the bits of a
+ * line and those that are f's own, as a rule. Only ever prefetched.
+ */
+#define HINT_BITS 38
+static struct pollux_file *hint_of(struct pollux_file *f)
+{
+	uintptr_t above = (uintptr_t)f >> HINT_BITS << HINT_BITS;
+
+	return (struct pollux_file *)(above | (uintptr_t)plx_load(&f->hint) << 6);
+}
+
+/*
+ * Before the swap, which needs the same line. Others may do so at once, and whatever
+ * is hinted at may be gone: it costs a line that is fetched in vain.
+ */
+static void hint_leave(struct pollux_ep *ep, struct pollux_file *f)
+{
+	uint32_t n = plx_load(&ep->pushes);
+	struct pollux_file **recent = &ep->recent[n % PLX_RECENT];
+
+	plx_store(&f->hint, (uint32_t)((uintptr_t)plx_load(recent) >> 6));
+	plx_store(recent, f);
+	plx_store(&ep->pushes, n + 1);
+}
+
 void plx_item_push(struct plx_epitem *item, uint32_t pops)
 {
+	struct plx_node *node = item->node;
 	struct pollux_ep *ep = item->ep;
-	uint32_t n = plx_load(&ep->pushes);
-	struct plx_epitem **recent = &ep->recent[n % PLX_RECENT];
 	struct plx_epitem *head;
 
-	/*
-	 * Before the swap, which needs the same line. Others may do so at once, and whatever
-	 * is hinted at may be gone: it costs a line that is fetched in vain.
-	 */
-	plx_store(&item->w.hint, plx_load(recent));
-	plx_store(recent, item);
-	plx_store(&ep->pushes, n + 1);
+	if (plx_item_is_primary(item))
+		hint_leave(ep, item->file);
 	head = plx_load(&ep->incoming);
 	PLX_DELAY(push_before_link);
 	do {
-		plx_store(&item->next, head);
+		plx_store(&node->next, head);
 	} while (!plx_cas(&ep->incoming, &head, item));
 	PLX_DELAY(push_before_pushed);
-	plx_store_rel(&item->pushed, pops);
+	plx_store_rel(&node->pushed, pops);
 	plx_stat(PLX_STAT_QUEUED);
 }
 
 bool plx_item_queue(struct plx_epitem *item)
 {
-	uint64_t w = plx_load_acq(item->mark);
+	uint64_t w = plx_load_acq(&item->node->mark);
 
 	for (;;) {
 		uint32_t pops;
@@ -186,15 +214,15 @@ bool plx_item_queue(struct plx_epitem *item)
 		 */
 		if (plx_load_acq(&item->w.dead))
 			return false;
-		pops = plx_load(&item->pops);
+		pops = plx_load(&item->node->pops);
 		if (w & PLX_QUEUED) {
 			PLX_DELAY(queue_found_marked);
-			if (plx_load_acq(&item->pushed) != pops)
+			if (plx_load_acq(&item->node->pushed) != pops)
 				plx_ep_help(item);
 			return false;
 		}
 		PLX_DELAY(queue_before_mark);
-		if (plx_cas(item->mark, &w, w | PLX_QUEUED)) {
+		if (plx_cas(&item->node->mark, &w, w | PLX_QUEUED)) {
 			plx_item_push(item, pops);
 			return true;
 		}
@@ -204,25 +232,24 @@ bool plx_item_queue(struct plx_epitem *item)
 bool plx_item_queue_locked(struct plx_epitem *item)
 {
 	struct pollux_ep *ep = item->ep;
-	uint64_t w = plx_load_acq(item->mark);
+	uint64_t w = plx_load_acq(&item->node->mark);
 
 	/* What producers have pushed before this comes first. */
 	plx_ready_splice(ep);
 	do {
 		if (w & PLX_QUEUED) {
 			/* On the list it is found; else its producer may not have pushed it yet. */
-			if (!item->w.linked && plx_load_acq(&item->pushed) != item->pops)
+			if (!plx_item_linked(item) && !item_pushed(item))
 				plx_ep_help(item);
 			return false;
 		}
 		/* Before the mark: who finds that must not find the list empty. */
 		plx_store(&ep->has_ready, 1);
 		PLX_DELAY(queue_before_mark);
-	} while (!plx_cas(item->mark, &w, w | PLX_QUEUED));
-	item->w.linked = 1;
+	} while (!plx_cas(&item->node->mark, &w, w | PLX_QUEUED));
 	plx_list_add_tail(&item->rd, &ep->ready);
 	PLX_DELAY(push_before_pushed);
-	plx_store_rel(&item->pushed, item->pops);
+	plx_store_rel(&item->node->pushed, item->node->pops);
 	return true;
 }
 
@@ -244,12 +271,13 @@ void plx_ready_splice(struct pollux_ep *ep)
 	 */
 	at = ep->ready.prev;
 	while (item) {
-		struct plx_epitem *next = plx_load(&item->next);
+		struct plx_epitem *next = plx_load(&item->node->next);
 
-		__builtin_prefetch(plx_load(&item->w.hint), 1);
-		__builtin_prefetch(&item->file->word, 1);
-		PLX_INVARIANT(!item->w.linked, "an item is on the ready list once");
-		item->w.linked = 1;
+		if (plx_item_is_primary(item))
+			plx_prefetch_write(hint_of(item->file));
+		else
+			plx_prefetch_write(&item->file->word);
+		PLX_INVARIANT(!plx_item_linked(item), "an item is on the ready list once");
 		plx_list_add(&item->rd, PLX_INJECTED(wrong_order) ? &ep->ready : at);
 		item = next;
 	}
@@ -258,19 +286,20 @@ void plx_ready_splice(struct pollux_ep *ep)
 void plx_ready_unlink(struct plx_epitem *item)
 {
 	plx_lockdep_held(&item->ep->mtx);
-	if (!item->w.linked)
+	if (!plx_item_linked(item))
 		return;
-	item->w.linked = 0;
 	plx_list_del(&item->rd);
+	item->rd.next = NULL;
 }
 
 void plx_item_unmark(struct plx_epitem *item)
 {
+	struct plx_node *node = item->node;
 	uint64_t w;
 
-	plx_store(&item->pops, item->pops + 1);
-	w = plx_load(item->mark);
-	while (!plx_cas(item->mark, &w, (w & ~(PLX_QUEUED | PLX_QUIET)) + PLX_EPOCH_ONE))
+	plx_store(&node->pops, node->pops + 1);
+	w = plx_load(&node->mark);
+	while (!plx_cas(&node->mark, &w, (w & ~(PLX_QUEUED | PLX_QUIET)) + PLX_EPOCH_ONE))
 		;
 	/* The poll that follows answers those who have asked for help, too. */
 	if (plx_unlikely(plx_load(&item->w.helped) & PLX_HELP_WANTED))
@@ -280,13 +309,14 @@ void plx_item_unmark(struct plx_epitem *item)
 
 bool plx_item_remark(struct plx_epitem *item)
 {
-	uint64_t w = plx_load(item->mark);
+	struct plx_node *node = item->node;
+	uint64_t w = plx_load(&node->mark);
 
 	do {
 		if (w & PLX_QUEUED)
 			return false;
-	} while (!plx_cas(item->mark, &w, w | PLX_QUEUED));
-	plx_store_rel(&item->pushed, item->pops);
+	} while (!plx_cas(&node->mark, &w, w | PLX_QUEUED));
+	plx_store_rel(&node->pushed, node->pops);
 	return true;
 }
 

@@ -98,19 +98,19 @@ static void item_retired(void *p)
  */
 static void item_claim(struct plx_epitem *item)
 {
-	uint64_t w = plx_load(item->mark);
+	uint64_t w = plx_load(&item->node->mark);
 
-	while (!plx_cas(item->mark, &w, ((w & ~PLX_QUIET) | PLX_QUEUED) + PLX_EPOCH_ONE))
+	while (!plx_cas(&item->node->mark, &w, ((w & ~PLX_QUIET) | PLX_QUEUED) + PLX_EPOCH_ONE))
 		;
 	if (!(w & PLX_QUEUED))
 		return;
-	if (!item->w.linked)
+	if (!plx_item_linked(item))
 		plx_ready_splice(item->ep);
-	if (!item->w.linked) {
+	if (!plx_item_linked(item)) {
 		plx_rcu_synchronize();
 		plx_ready_splice(item->ep);
 	}
-	PLX_INVARIANT(item->w.linked, "an item that was marked is found on the ready list");
+	PLX_INVARIANT(plx_item_linked(item), "an item that was marked is found on the ready list");
 	plx_ready_unlink(item);
 }
 
@@ -121,13 +121,13 @@ void plx_item_remove(struct plx_epitem *item)
 
 	plx_lockdep_held(&ep->mtx);
 	/* Its neighbours in a large epoll are in nobody's cache, and written to below. */
-	__builtin_prefetch(item->all.next, 1);
-	__builtin_prefetch(item->all.prev, 1);
+	plx_prefetch_write(item->all.next);
+	plx_prefetch_write(item->all.prev);
 	plx_item_unlink(item);
 	PLX_DELAY(remove_before_dead);
 	plx_store_rel(&item->w.dead, 1);
 	item_claim(item);
-	if (item->mark == &f->word && !plx_file_dying(f)) {
+	if (plx_item_is_primary(item) && !plx_file_dying(f)) {
 		/*
 		 * The mark goes back to the file. A producer that still looks at
 		 * the item either sees dead or fails, since EPOCH has moved. (A file

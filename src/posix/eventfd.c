@@ -114,7 +114,7 @@ PLX_CHILD_CODE void plx_eventfd_after_fork_child(void)
 bool plx_eventfd_pin(struct pollux_eventfd *e)
 {
 	plx_xadd(&e->pins, 1);
-	if (plx_likely(!plx_load_acq(&e->gone)))
+	if (plx_likely(!plx_load_acq(&e->file.gone)))
 		return true;
 	plx_eventfd_unpin(e);
 	return false;
@@ -122,7 +122,7 @@ bool plx_eventfd_pin(struct pollux_eventfd *e)
 
 void plx_eventfd_unpin(struct pollux_eventfd *e)
 {
-	if (plx_likely(plx_xadd(&e->pins, -1) != 1 || !plx_load_acq(&e->gone)))
+	if (plx_likely(plx_xadd(&e->pins, -1) != 1 || !plx_load_acq(&e->file.gone)))
 		return;
 	plx_lock(&plx_table_lock, PLX_RANK_TABLE);
 	plx_fd_unhide_unused(&e->kfd, &e->pins);
@@ -355,7 +355,7 @@ static long efd_write(int fd, void *buf, size_t n, bool nonblock)
 	plx_rcu_read_lock();
 	f = plx_table_peek(fd);
 	/* It will be written: to read it first would fetch the line twice. */
-	__builtin_prefetch(f, 1);
+	plx_prefetch_write(f);
 	if (plx_unlikely(!f || f->kind != PLX_KIND_EVENTFD))
 		return no_eventfd(f, fd, buf, n, true, nonblock);
 	e = plx_file_efd(f);

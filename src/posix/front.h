@@ -130,8 +130,8 @@ static inline bool plx_file_is_pipe(const struct pollux_file *f)
 /* Whether it has been frozen, on its way to the kernel. */
 static inline bool plx_file_gone(struct pollux_file *f)
 {
-	return plx_load_acq(f->kind == PLX_KIND_EVENTFD ? &plx_file_efd(f)->gone
-							: &plx_file_pipe(f)->gone);
+	return f->kind == PLX_KIND_EVENTFD ? plx_load_acq(&f->gone)
+					   : plx_load_acq(&plx_file_pipe(f)->gone);
 }
 
 /* --- timer.c ------------------------------------------------------------------------- */

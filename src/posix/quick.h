@@ -51,7 +51,7 @@ static inline __attribute__((always_inline)) ssize_t plx_px_write_quick(int fd, 
 	plx_rcu_read_lock();
 	f = plx_table_peek(fd);
 	/* It will be written: to read it first would fetch the line twice. */
-	__builtin_prefetch(f, 1);
+	plx_prefetch_write(f);
 	if (plx_unlikely(!f || f->kind != PLX_KIND_EVENTFD || n != sizeof(value) ||
 			 plx_load_user64(&value, buf))) {
 		plx_rcu_read_unlock();

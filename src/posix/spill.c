@@ -363,7 +363,7 @@ static void take_items(struct spill *s, struct pollux_ep *ep)
 		for (l = head->next; l != head; l = next) {
 			struct plx_epitem *item = pass ? plx_all_item(l) : plx_rd_item(l);
 			uint32_t place = plx_file_served(item->file)->picked;
-			bool queued = plx_load(item->mark) & PLX_QUEUED;
+			bool queued = plx_load(&item->node->mark) & PLX_QUEUED;
 
 			next = l->next;
 			if (place && (closed || PLX_INJECTED(forgotten_item)))
@@ -389,7 +389,7 @@ int plx_kernel_eventfd(unsigned int flags)
 
 bool plx_spill_possible(struct pollux_file *f)
 {
-	return f->kind != PLX_KIND_EVENTFD || plx_spare_keep(plx_file_efd(f)->semaphore);
+	return f->kind != PLX_KIND_EVENTFD || plx_spare_keep(f->mode);
 }
 
 /*
@@ -558,7 +558,7 @@ static void make_kernel_objects(struct spill *s)
 		if (!is_eventfd(t))
 			continue;
 		t->k = all ? plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC |
-						(e->semaphore ? EFD_SEMAPHORE : 0))
+						(e->file.mode ? EFD_SEMAPHORE : 0))
 			   : -1;
 		all = t->k >= 0;
 		if (all)
@@ -577,7 +577,7 @@ static void make_kernel_objects(struct spill *s)
 			t->k = number_of(s, picked(t));
 			continue;
 		}
-		t->k = plx_spare_take(e->semaphore);
+		t->k = plx_spare_take(e->file.mode);
 		PLX_INVARIANT(t->k >= 0,
 			      "there is a descriptor for turning an object into a kernel object");
 		fill_kernel_eventfd(t->k, e, t->count);
@@ -587,7 +587,7 @@ static void make_kernel_objects(struct spill *s)
 			continue;
 		plx_sys1(SYS_close, t->k);
 		t->k = n;
-		plx_spare_renew(e->semaphore);
+		plx_spare_renew(e->file.mode);
 	}
 	for (t = s->targets; t < end; t++)
 		if (last_comes_late(s, t))
@@ -1562,7 +1562,7 @@ static void targets_lend(struct spill *s)
 
 		if (is_eventfd(t) && !plx_load(&e->pins) && plx_load(&e->served.status) &&
 		    t->count < UINT64_MAX - 1)
-			t->lent = plx_lent_new(e->semaphore);
+			t->lent = plx_lent_new(e->file.mode);
 		s->lend = t->lent;
 	}
 	if (!s->lend)

@@ -57,7 +57,7 @@ static inline void plx_table_prefetch(int fd)
 	chunk = plx_load_acq(&plx_table_hints[fd / PLX_TABLE_CHUNK]);
 	index = chunk ? plx_load(&chunk[fd % PLX_TABLE_CHUNK]) : NULL;
 	if (index)
-		__builtin_prefetch(index, 1);
+		plx_prefetch_write(index);
 }
 
 /* fd has a slot; index: what the file has, or NULL. */

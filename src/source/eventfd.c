@@ -35,7 +35,7 @@ static uint32_t efd_poll(struct pollux_file *f)
 
 	if (plx_likely(!(w & PLX_SLOW)))
 		return (w & PLX_PAYLOAD ? EPOLLIN : 0) | EPOLLOUT;
-	if (plx_load_acq(&e->gone))
+	if (plx_load_acq(&e->file.gone))
 		return 0;
 	PLX_DELAY(efd_look);
 	count = plx_load_acq(&e->big_ready) ? plx_load_acq(&e->big) : w & PLX_PAYLOAD;
@@ -93,7 +93,7 @@ int pollux_efd_new(struct pollux_eventfd **out, uint64_t initial, int flags)
 		return -ENOMEM;
 	pollux_file_init(&e->file, &efd_ops);
 	e->file.kind = PLX_KIND_EVENTFD;
-	e->semaphore = flags & POLLUX_EFD_SEMAPHORE;
+	e->file.mode = flags & POLLUX_EFD_SEMAPHORE;
 	e->kfd = -1;
 	if (initial < PLX_EFD_SAFE) {
 		e->file.word = initial;
@@ -133,15 +133,15 @@ static int efd_read_slow(struct pollux_eventfd *e, uint64_t *value)
 	uint64_t count;
 
 	efd_slow_down(e);
-	if (plx_load_acq(&e->gone))
+	if (plx_load_acq(&e->file.gone))
 		return -ESTALE;
 	count = plx_load_acq(&e->big);
 	do {
-		if (plx_load_acq(&e->gone))
+		if (plx_load_acq(&e->file.gone))
 			return -ESTALE;
 		if (!count)
 			return -EAGAIN;
-		*value = e->semaphore ? 1 : count;
+		*value = e->file.mode ? 1 : count;
 	} while (!plx_cas(&e->big, &count, count - *value));
 	efd_tell_readers_left(e);
 	return 0;
@@ -156,7 +156,7 @@ static int efd_try_read(struct pollux_eventfd *e, uint64_t *value)
 			return efd_read_slow(e, value);
 		if (!(w & PLX_PAYLOAD))
 			return -EAGAIN;
-		*value = e->semaphore ? 1 : w & PLX_PAYLOAD;
+		*value = e->file.mode ? 1 : w & PLX_PAYLOAD;
 	} while (!plx_cas(&e->file.word, &w, w - *value));
 	*value += PLX_INJECTED(wrong_count);
 	if (!(w & PLX_QUIET))
@@ -171,7 +171,7 @@ static int efd_write_slow(struct pollux_eventfd *e, uint64_t value)
 	efd_slow_down(e);
 	count = plx_load_acq(&e->big);
 	do {
-		if (plx_load_acq(&e->gone))
+		if (plx_load_acq(&e->file.gone))
 			return -ESTALE;
 		if (count > EFD_MAX || EFD_MAX - count < value)
 			return -EAGAIN;
@@ -373,7 +373,7 @@ static int efd_signal(struct pollux_eventfd *e)
 	efd_slow_down(e);
 	count = plx_load_acq(&e->big);
 	do {
-		if (plx_load_acq(&e->gone))
+		if (plx_load_acq(&e->file.gone))
 			return -ESTALE;
 	} while (count != UINT64_MAX && !plx_cas(&e->big, &count, count + 1));
 	pollux_file_wake(&e->file, EPOLLIN);
@@ -405,7 +405,7 @@ uint64_t plx_efd_freeze(struct pollux_eventfd *e)
 	 * gone, then one more change of big: a compare-and-swap that was under way
 	 * fails and looks at gone again. Whoever succeeded before is counted.
 	 */
-	plx_store_rel(&e->gone, 1);
+	plx_store_rel(&e->file.gone, 1);
 	plx_mb();
 	count = plx_load_acq(&e->big);
 	while (!plx_cas(&e->big, &count, ~count))

@@ -11,14 +11,14 @@
 #include "source/served.h"
 
 struct pollux_eventfd {
+	/*
+	 * mode: 1, a semaphore. gone: 1 from the freeze on; the POSIX layer then makes it a kernel
+	 * eventfd. So ADD and DEL look at nothing else.
+	 */
 	struct pollux_file file;
-	uint32_t semaphore;
-	/* 1 from the freeze on; the POSIX layer then makes it a kernel eventfd. */
-	uint32_t gone;
 	/* 1: the whole count is in `big`; `word` has SLOW. */
 	uint32_t big_ready;
 	uint32_t spin_state;
-	/* So far the first line: all that ADD and DEL look at. */
 	uint64_t big;
 	int32_t waker_cpu;
 	struct plx_served served;
@@ -28,7 +28,6 @@ struct pollux_eventfd {
 };
 
 _Static_assert(sizeof(struct pollux_eventfd) <= PLX_SLAB_OBJECT, "an eventfd has its own lines");
-_Static_assert(offsetof(struct pollux_eventfd, big) == 64, "`gone` is in the first of them");
 
 static inline struct pollux_eventfd *plx_file_efd(struct pollux_file *f)
 {

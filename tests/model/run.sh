@@ -44,6 +44,10 @@ wake_no_last_harvest broken no_lost_wake -DBROKEN_NO_LAST_HARVEST
 wake_no_leave broken no_lost_wake -DBROKEN_NO_LEAVE
 wake_spin_stays broken no_lost_wake -DSPINS=1 -DTIMEOUTS=0 -DBROKEN_SPIN_STAYS
 wake_collect_one broken no_lost_wake -DKERNEL -DBROKEN_COLLECT_ONE
+node ok node
+node_no_wait broken node -DBROKEN_NO_WAIT
+node_no_epoch broken node -DBROKEN_NO_EPOCH
+node_reset broken node -DBROKEN_RESET
 freer ok one_freer
 freer_own_mark ok one_freer -DNONPRIMARY
 freer_one_grace broken one_freer -DBROKEN_ONE_GRACE
