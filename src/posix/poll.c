@@ -1447,6 +1447,42 @@ static long pselect_call(const void *args, const struct timespec *timeout)
 	return pselect_once(a->n, a->sets[0], a->sets[1], a->sets[2], timeout, a->sigmask);
 }
 
+/* The word of a set of which n bits count. */
+static bool word_has_ours(unsigned long bits, size_t word, int n)
+{
+	int first = (int)(word * SET_WORD);
+
+	if (n - first < (int)SET_WORD)
+		bits &= (1ul << (n - first)) - 1;
+	for (; bits; bits &= bits - 1)
+		if (plx_fd_ours(first + __builtin_ctzl(bits)))
+			return true;
+	return false;
+}
+
+bool plx_px_select_ours(int n, const fd_set *rd, const fd_set *wr, const fd_set *ex)
+{
+	const fd_set *given[3] = {rd, wr, ex};
+	size_t words = n > 0 ? (n + SET_WORD - 1) / SET_WORD : 0;
+
+	for (size_t first = 0; first < words; first += QUICK_WORDS) {
+		size_t more = words - first < QUICK_WORDS ? words - first : QUICK_WORDS;
+
+		for (int k = 0; k < 3; k++) {
+			unsigned long in[QUICK_WORDS];
+
+			if (!given[k])
+				continue;
+			if (plx_copy_in(in, (const long *)given[k] + first, more * sizeof(*in)))
+				return false;
+			for (size_t w = 0; w < more; w++)
+				if (in[w] && word_has_ours(in[w], first + w, n))
+					return true;
+		}
+	}
+	return false;
+}
+
 /* The highest number that is the program's; -1 if that cannot be found out. */
 static int highest_number(void)
 {

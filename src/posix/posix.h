@@ -125,6 +125,11 @@ long plx_kernel_sleep(const int *number, short events, enum plx_sleep_kind kind,
 long plx_px_pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *timeout,
 		    const sigset_t *sigmask);
 /*
+ * Whether the sets of a select name anything of ours; not if they cannot be read, which is for the
+ * kernel to say.
+ */
+bool plx_px_select_ours(int n, const fd_set *r, const fd_set *w, const fd_set *e);
+/*
  * What select is to be told instead of n, and plx_px_pselect as well. The kernel looks at no number
  * behind the end of its table of descriptors, so programs may say more than their sets have room
  * for; and our numbers make that table long.

@@ -8,8 +8,9 @@
 /*
  * Leaf functions without a frame, so that a fault anywhere between the labels can be
  * answered by jumping to the end: the return address is where it was at entry. The sizes
- * that matter are eight and twelve bytes, a count and an event, and whole lines of
- * sixteen, the structures of AIO.
+ * that matter are eight and twelve bytes, a count and an event, whole lines of sixteen, the
+ * structures of AIO, and what is short: the instruction that copies any number of bytes takes
+ * longer to begin than all of that.
  */
 int plx_ua_copy(void *dst, const void *src, size_t n);
 int plx_ua_touch(void *p);
@@ -58,19 +59,45 @@ __asm__(".pushsection .text\n"
 	"	mov	%ecx, 8(%rdi)\n"
 	"	xor	%eax, %eax\n"
 	"	ret\n"
-	"2:	test	$15, %dl\n"
-	"	jnz	4f\n"
-	"	test	%rdx, %rdx\n"
-	"	jz	4f\n"
+	"2:	cmp	$16, %rdx\n"
+	"	jb	5f\n"
+	"	test	$15, %dl\n"
+	"	jz	3f\n"
+	"	cmp	$256, %rdx\n"
+	"	ja	8f\n"
 	"3:	movups	(%rsi), %xmm0\n"
 	"	movups	%xmm0, (%rdi)\n"
 	"	add	$16, %rsi\n"
 	"	add	$16, %rdi\n"
 	"	sub	$16, %rdx\n"
-	"	jnz	3b\n"
+	"	cmp	$16, %rdx\n"
+	"	jae	3b\n"
+	"	test	%rdx, %rdx\n"
+	"	jz	4f\n"
+	/* What is left, with what comes before it. */
+	"	movups	-16(%rsi,%rdx), %xmm0\n"
+	"	movups	%xmm0, -16(%rdi,%rdx)\n"
+	"4:	xor	%eax, %eax\n"
+	"	ret\n"
+	"5:	cmp	$8, %rdx\n"
+	"	jb	6f\n"
+	"	mov	(%rsi), %rax\n"
+	"	mov	-8(%rsi,%rdx), %rcx\n"
+	"	mov	%rax, (%rdi)\n"
+	"	mov	%rcx, -8(%rdi,%rdx)\n"
 	"	xor	%eax, %eax\n"
 	"	ret\n"
-	"4:	mov	%rdx, %rcx\n"
+	"6:	cmp	$4, %rdx\n"
+	"	jb	7f\n"
+	"	mov	(%rsi), %eax\n"
+	"	mov	-4(%rsi,%rdx), %ecx\n"
+	"	mov	%eax, (%rdi)\n"
+	"	mov	%ecx, -4(%rdi,%rdx)\n"
+	"	xor	%eax, %eax\n"
+	"	ret\n"
+	"7:	test	%rdx, %rdx\n"
+	"	jz	4b\n"
+	"8:	mov	%rdx, %rcx\n"
 	"	rep movsb\n"
 	"	xor	%eax, %eax\n"
 	"	ret\n"

@@ -30,11 +30,11 @@
 
 /*
  * "fd" and a number, or the number alone: perhaps the entry of a pipe of ours. If it is not,
- * a pipe has left without need.
+ * a pipe has left without need. fd: where path has the first "fd", or NULL.
  */
-static void may_reopen(const char *path)
+static void may_reopen(const char *path, const char *fd)
 {
-	const char *dir = strstr(path, "fd/"), *number = dir ? dir + strlen("fd/") : path;
+	const char *dir = fd ? strstr(fd, "fd/") : NULL, *number = dir ? dir + strlen("fd/") : path;
 	long n;
 	char *end;
 
@@ -121,9 +121,14 @@ static long path_in(char *buf, size_t size, const char *path)
 /* A relative path of nothing but a number, perhaps written at length. */
 static bool is_number(const char *path)
 {
-	size_t dots = strspn(path, "./"), digits = strspn(path + dots, "0123456789");
+	size_t dots, digits;
 
-	return path[0] != '/' && digits && !path[dots + digits];
+	/* Most have a letter there. */
+	if (path[0] != '.' && (path[0] < '0' || path[0] > '9'))
+		return false;
+	dots = strspn(path, "./");
+	digits = strspn(path + dots, "0123456789");
+	return digits && !path[dots + digits];
 }
 
 void plx_path_check_slow(int dir, const char *path)
@@ -133,11 +138,16 @@ void plx_path_check_slow(int dir, const char *path)
 	int saved = errno;
 	char buf[512];
 	long n = path_in(buf, sizeof(buf), path);
+	const char *fd;
+	bool number;
 
 	if (n <= 0)
 		return;
-	may_reopen(buf);
-	if (strstr(buf, &FDINFO[1]) || is_number(buf))
+	fd = strstr(buf, "fd");
+	number = is_number(buf);
+	if (fd || number)
+		may_reopen(buf, fd);
+	if (number || (fd && strstr(fd, &FDINFO[1])))
 		resolve(dir, path);
 	else if (starts_with(buf, "/sys/fs/") && n + 1 >= (long)sizeof(suffix) &&
 		 strcmp(buf + n + 1 - sizeof(suffix), suffix) == 0)

@@ -7,12 +7,23 @@
  */
 #include "preload/preload.h"
 
+/* Most messages have none. */
+static bool has_control(const struct msghdr *m)
+{
+	uint64_t at, length;
+
+	_Static_assert(sizeof(m->msg_control) == sizeof(at), "a pointer is read at once");
+	_Static_assert(sizeof(m->msg_controllen) == sizeof(length), "and so is a length");
+	return plx_load_user64(&at, &m->msg_control) == 0 && at &&
+	       plx_load_user64(&length, &m->msg_controllen) == 0 && length;
+}
+
 uint64_t plx_escape_message(const struct msghdr *m)
 {
 	struct msghdr copy;
 	uint64_t sent = 0;
 
-	if (plx_copy_in(&copy, m, sizeof(copy)) == 0 && copy.msg_controllen && copy.msg_control)
+	if (has_control(m) && plx_copy_in(&copy, m, sizeof(copy)) == 0)
 		plx_px_escape_msg(&copy, &sent);
 	return sent;
 }
