@@ -286,6 +286,11 @@ bool plx_index_find(struct pollux_file *f, struct pollux_ep *ep, int key,
 bool plx_item_queue(struct plx_epitem *item);
 /* The same for the holder of ep.mtx, who needs no push. */
 bool plx_item_queue_locked(struct plx_epitem *item);
+/*
+ * Where the thread has pushed last, with nobody in between, and so will again, as a rule; only ever
+ * prefetched. NULL: it is not worth it.
+ */
+extern __thread const struct pollux_ep *plx_pushed_to;
 /* Pushes an item whose QUEUED bit the caller has set; pops as read before that. */
 void plx_item_push(struct plx_epitem *item, uint32_t pops);
 /* ep.mtx held: what producers have pushed goes to the tail of the ordered list. */

@@ -328,9 +328,13 @@ void pollux_file_wake_all(struct pollux_file *f, uint32_t key)
  */
 uint64_t plx_file_add(struct pollux_file *f, uint64_t v)
 {
-	uint64_t w = plx_load_acq(&f->word);
+	uint64_t w;
 	struct plx_watch *first;
 
+	/* While f's own line comes, which leads to it. */
+	if (plx_pushed_to)
+		plx_prefetch_write(&plx_pushed_to->incoming);
+	w = plx_load_acq(&f->word);
 	plx_rcu_read_lock();
 	first = plx_load_acq(&f->watches);
 	if (first && !(w & (PLX_QUEUED | PLX_SLOW)) && plx_watch_is_item(first) &&

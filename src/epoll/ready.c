@@ -183,6 +183,8 @@ static void hint_leave(struct pollux_ep *ep, struct pollux_file *f)
 	plx_store(&ep->pushes, n + 1);
 }
 
+__thread const struct pollux_ep *plx_pushed_to;
+
 void plx_item_push(struct plx_epitem *item, uint32_t pops)
 {
 	struct plx_node *node = item->node;
@@ -193,9 +195,13 @@ void plx_item_push(struct plx_epitem *item, uint32_t pops)
 		hint_leave(ep, item->file);
 	head = plx_load(&ep->incoming);
 	PLX_DELAY(push_before_link);
-	do {
+	/* Where others push as well, who asks early only takes the line away from them. */
+	plx_pushed_to = ep;
+	plx_store(&node->next, head);
+	while (!plx_cas(&ep->incoming, &head, item)) {
+		plx_pushed_to = NULL;
 		plx_store(&node->next, head);
-	} while (!plx_cas(&ep->incoming, &head, item));
+	}
 	PLX_DELAY(push_before_pushed);
 	plx_store_rel(&node->pushed, pops);
 	plx_stat(PLX_STAT_QUEUED);

@@ -278,6 +278,8 @@ static uint32_t pipe_poll_read(struct pollux_file *f)
 
 	if (plx_load_acq(&p->gone))
 		return 0;
+	/* Who looks is about to read, mostly. */
+	__builtin_prefetch(cell_of(p, (uint32_t)plx_load(&p->ctl.lo)));
 	return mask | (pipe_mask(p) & MASK_IN ? IN_KEY : 0);
 }
 
@@ -387,6 +389,7 @@ static long record_append(struct pollux_pipe *p, struct plx_pair cell)
 		if (plx_cas_pair(at, &old, cell))
 			break;
 	}
+	plx_store(&p->wr_turn, c.t + 1);
 	PLX_DELAY(pipe_before_ctl);
 	while (!ctl_append(p, &w, cell.lo)) {
 		/* Has another moved it on? */
@@ -396,11 +399,24 @@ static long record_append(struct pollux_pipe *p, struct plx_pair cell)
 	return 0;
 }
 
+/*
+ * The reader has had all of these lines since the last write. One after the other each would be
+ * waited for, as ctl says which cell it is; a writer's own line says so already.
+ */
+static void ask_for_lines(struct pollux_pipe *p)
+{
+	plx_prefetch_write(cell_of(p, plx_load(&p->wr_turn)));
+	plx_prefetch_write(&p->ctl);
+	plx_prefetch_write(&p->rd.word);
+}
+
 static long write_fast(struct pollux_pipe *p, struct plx_pipe_io *io)
 {
 	struct plx_pair cell;
-	long r = record_make(p, io, &cell);
+	long r;
 
+	ask_for_lines(p);
+	r = record_make(p, io, &cell);
 	if (r)
 		return r;
 	r = record_append(p, cell);

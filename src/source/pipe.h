@@ -48,6 +48,8 @@ struct pollux_pipe {
 	struct pollux_file wr __attribute__((aligned(64)));
 	struct plx_served wr_served;
 	struct plx_pipe_pin wr_pin;
+	/* What a writer has come to, so where the next begins, as a rule; only ever prefetched. */
+	uint32_t wr_turn;
 	/* What is where, while calls go without the lock; layout in pipe.c. */
 	struct plx_pair ctl __attribute__((aligned(64)));
 	uint64_t free_chunks;
