@@ -150,11 +150,17 @@ void plx_table_await(void)
  * which goes by the table without a look at this.
  */
 #define NUMBER_LOCKS 64
-static plx_lock_t number_locks[NUMBER_LOCKS];
+#define NUMBER_LINES 16
+/* Threads close numbers that are neighbours: the locks of these are in different lines. */
+static struct {
+	plx_lock_t lock[NUMBER_LOCKS / NUMBER_LINES];
+} __attribute__((aligned(64))) number_locks[NUMBER_LINES];
 
 static plx_lock_t *number_lock(int fd)
 {
-	return &number_locks[(unsigned int)fd % NUMBER_LOCKS];
+	unsigned int n = (unsigned int)fd % NUMBER_LOCKS;
+
+	return &number_locks[n % NUMBER_LINES].lock[n / NUMBER_LINES];
 }
 
 void plx_numbers_lock(int fd, int other)
@@ -274,7 +280,7 @@ void plx_table_after_fork_child(void)
 		if (plx_load(&c->inside))
 			plx_store(&c->inside, 0);
 	for (int i = 0; i < NUMBER_LOCKS; i++)
-		plx_lock_reset(&number_locks[i]);
+		plx_lock_reset(number_lock(i));
 }
 
 struct pollux_file *plx_table_get(int fd)
