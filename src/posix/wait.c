@@ -296,6 +296,11 @@ static bool items_left(const struct waiter *w)
 	return plx_table_moving() || w->gen != plx_load_acq(&w->fr->gen);
 }
 
+static int kernel_now(int epfd, struct epoll_event *ev, int max)
+{
+	return plx_sys6(SYS_epoll_pwait, epfd, (long)ev, max, 0, 0, _NSIG / 8);
+}
+
 /*
  * A look that does not sleep. Where timers may be lazy this thread is counted before; where it has
  * not been, none becomes lazy before the end of the section. Partner: keep_front in timer.c.
@@ -309,7 +314,7 @@ static int kernel_look(struct waiter *w, int epfd, struct epoll_event *ev, int m
 	if (plx_unlikely(plx_load(&w->fr->timer_mark)))
 		timers_enter(w);
 	if (!given || plx_likely(!items_left(w)))
-		r = plx_sys6(SYS_epoll_pwait, epfd, (long)ev, max, 0, 0, 8);
+		r = kernel_now(epfd, ev, max);
 	plx_rcu_read_unlock();
 	PLX_DELAY(wait_in_hand);
 	return r;
@@ -1028,6 +1033,125 @@ static __attribute__((noinline)) long wait_elsewhere(struct waiter *w, int n)
 	return kept ? kept : PLX_SLEEP_ANEW;
 }
 
+/* Of an epoll that has nothing but the kernel's. */
+static long look_kernel(struct waiter *w)
+{
+	int n, kept;
+
+	PLX_DELAY(wait_look);
+	n = kernel_now(w->epfd, w->ev, w->max);
+	if (plx_likely(!plx_load_acq(&w->fr->inproc) && !plx_load(&w->fr->timer_mark)))
+		return n;
+	/* The first in-process item, or lazy timer, has come in between. */
+	if (n <= 0)
+		return PLX_SLEEP_ANEW;
+	kept = filter_events(w, w->ev, n, n < w->max);
+	if (kept < n)
+		pass_ring_on(w);
+	return kept ? kept : PLX_SLEEP_ANEW;
+}
+
+/* The same of one that has files of both sides, of which ours have nothing. */
+static long look_beside(struct waiter *w)
+{
+	struct epoll_event stack[BOUNCE_STACK], *buf = w->max <= BOUNCE_STACK ? stack : spare.ev;
+	struct plx_front *fr = w->fr;
+	uint32_t turn;
+	int n, kept;
+
+	w->gen = plx_load_acq(&fr->gen);
+	if (!plx_ready_empty(fr->ep))
+		return PLX_SLEEP_ANEW;
+	if (!plx_load(&fr->nkernel))
+		return plx_unlikely(items_left(w)) ? PLX_SLEEP_ANEW : 0;
+	if (plx_load(&fr->turn) == TURN_OURS || plx_timers_unseen(fr) || plx_bell_stray(fr->ep) ||
+	    (buf == spare.ev && spare.room < w->max) ||
+	    plx_probe_write(w->ev, (w->max < PROBED ? w->max : PROBED) * sizeof(*w->ev)))
+		return PLX_SLEEP_ANEW;
+	PLX_DELAY(wait_look);
+	n = kernel_now(wait_fd(w), buf, w->max);
+	if (n < 0)
+		return PLX_SLEEP_ANEW;
+	kept = filter_events(w, buf, n, n < w->max);
+	if (kept < n)
+		pass_ring_on(w);
+	if (!kept && (n || !plx_ready_empty(fr->ep) || items_left(w)))
+		return PLX_SLEEP_ANEW;
+	plx_stat(PLX_STAT_MADE);
+	for (int i = 0; i < kept; i++)
+		if (plx_copy_out(w->ev + i, &buf[i], sizeof(*buf)))
+			return i ? i : -EFAULT;
+	turn = kept == w->max ? TURN_OURS : TURN_ANY;
+	if (plx_load(&fr->turn) != turn)
+		plx_store(&fr->turn, turn);
+	if (!kept && plx_load(&fr->direct) != DIRECT_SLEEPS)
+		plx_store(&fr->direct, DIRECT_SLEEPS);
+	plx_spin_brought(&fr->ep->yields, kept);
+	return kept;
+}
+
+/*
+ * A wait that does not sleep, of an epoll in which only the kernel may have something: in one RCU
+ * section, so that no reference is taken. What cannot be done in that has not been begun
+ * (PLX_SLEEP_ANEW), but for what has become ready on our side meanwhile: *ours, with a reference.
+ *
+ * There are no lazy timers in the section, as it has begun before the look at their mark
+ * (kernel_look). Nor is there anything on its way to the kernel that the kernel had not had before:
+ * what has left since is looked for once more if nothing was found (items_left).
+ */
+static long look_quickly(struct waiter *w, bool *ours)
+{
+	struct pollux_file *f;
+	struct plx_front *fr;
+	long r = PLX_SLEEP_ANEW;
+
+	plx_rcu_read_lock();
+	w->file = f = plx_table_peek(w->epfd);
+	if (plx_unlikely(!f || f->kind != PLX_KIND_EPOLL))
+		goto out;
+	w->fr = fr = plx_file_front(f);
+	if (plx_unlikely(plx_load(&fr->timer_mark) || plx_load(&fr->lent) || plx_table_moving()))
+		goto out;
+	if (!plx_load_acq(&fr->inproc)) {
+		r = look_kernel(w);
+		plx_stat(PLX_STAT_KERNEL_WAITS);
+	} else if (!plx_load_acq(&fr->spilled)) {
+		r = look_beside(w);
+		plx_stat(PLX_STAT_WAITS);
+		/* Whose write has made the kernel's event may have made one of ours before. */
+		if (r > 0 && r < w->max && plx_unlikely(!plx_ready_empty(fr->ep)))
+			*ours = pollux_file_tryget(f);
+	}
+	if (r > 0)
+		plx_tsan_after(fr);
+out:
+	plx_rcu_read_unlock();
+	return r;
+}
+
+static long look_first(int epfd, struct epoll_event *ev, int max)
+{
+	struct waiter w = {.ev = ev, .max = max, .epfd = epfd, .deadline = -1};
+	bool ours = false;
+	long r;
+
+	if (plx_unlikely(note.file || max <= 0 || max > MAX_EVENTS ||
+			 !plx_user_range(ev, max * sizeof(*ev))))
+		return PLX_SLEEP_ANEW;
+	r = look_quickly(&w, &ours);
+	if (plx_unlikely(ours)) {
+		int more;
+
+		PLX_HOLD_PUSH(waiter_done, &w);
+		more = collect_inproc(&w, (int)r);
+		r += more > 0 ? more : 0;
+		PLX_HOLD_POP(1);
+	}
+	if (r > 0 && plx_unlikely(plx_table_peek(epfd) != w.file))
+		r = wait_elsewhere(&w, (int)r);
+	return r;
+}
+
 /* deadline: as in struct waiter; 0 if it is still to be made of timeout. */
 static long wait_call(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout,
 		      const sigset_t *sigmask, int64_t *deadline)
@@ -1110,7 +1234,12 @@ long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct t
 {
 	PLX_INSIDE();
 	int64_t deadline = 0;
-	long r = wait_call(epfd, ev, max, timeout, sigmask, &deadline);
+	long r = PLX_SLEEP_ANEW;
+
+	if (timeout && !timeout->tv_sec && !timeout->tv_nsec && !sigmask)
+		r = look_first(epfd, ev, max);
+	if (r == PLX_SLEEP_ANEW)
+		r = wait_call(epfd, ev, max, timeout, sigmask, &deadline);
 
 	/* PLX_PASS is greater. */
 	return plx_sleep_is_over(r) ? wait_again(r, epfd, ev, max, timeout, sigmask, deadline) : r;
