@@ -16,6 +16,10 @@
 #define SPIN_NS 4000
 #define SPIN_PROBE_NS 40000
 #define SPIN_PROBE_LOG 6
+/* Short ones that hit, in a row, until others may be long; so far is a long one trusted. */
+#define SPIN_TRUST 32
+#define SPIN_TRUST_PROBE 64
+#define SPIN_UNIT_LOG 8
 #define SPIN_ROUNDS_PER_LOOK 16
 #define SPIN_MAX_LOG 10
 
@@ -76,9 +80,16 @@ void plx_await_zero(const uint32_t *word)
 		plx_await_step(tries);
 }
 
-void plx_spin_note_waker(int32_t *waker_cpu)
+/* In units of 256 ns, and never 0. */
+static uint32_t spin_now(void)
 {
-	plx_store(waker_cpu, sched_getcpu() + 1);
+	return (uint32_t)((uint64_t)plx_now_ns() >> SPIN_UNIT_LOG) | 1;
+}
+
+void plx_spin_note_waker(struct plx_spin_state *s)
+{
+	plx_store(&s->waker_cpu, sched_getcpu() + 1);
+	plx_store(&s->rung_at, spin_now());
 }
 
 /*
@@ -188,33 +199,43 @@ static bool spin_yield(struct plx_yields *y, bool (*done)(void *arg), void *arg)
 	return hit;
 }
 
-static bool spin_busy(int64_t ns, bool (*done)(void *arg), void *arg)
+/* *late: it took longer than a short one. */
+static bool spin_busy(int64_t ns, bool (*done)(void *arg), void *arg, bool *late)
 {
-	int64_t end = plx_now_ns() + ns;
+	int64_t begin = plx_now_ns(), now = begin;
 
 	do {
 		for (int i = 0; i < SPIN_ROUNDS_PER_LOOK; i++) {
 			plx_cpu_relax();
-			if (done(arg))
+			if (done(arg)) {
+				*late = now - begin > SPIN_NS;
 				return true;
+			}
 		}
-	} while (plx_now_ns() < end);
+		now = plx_now_ns();
+	} while (now - begin < ns);
 	return false;
 }
 
-/* The low byte of *state is the exponent, above it stand the sleeps still to skip. */
-enum plx_spin_how plx_spin_how(struct plx_yields *y, uint32_t *state, const int32_t *waker_cpu)
+/* In tries: the exponent, above it the sleeps still to skip, and how far hits are trusted. */
+#define TRIES_LOG 0xffu
+#define TRIES_SKIP 0xffff00u
+#define TRIES_SKIP_ONE 0x100u
+#define TRIES_TRUST 0xff000000u
+#define TRIES_TRUST_ONE 0x1000000u
+
+enum plx_spin_how plx_spin_how(struct plx_yields *y, struct plx_spin_state *s)
 {
-	uint32_t s = plx_load(state);
+	uint32_t tries = plx_load(&s->tries);
 	int32_t cpus = plx_load(&spin_cpus);
 
 	if (!plx_spin_enabled || __libc_single_threaded)
 		return PLX_SPIN_NOT;
-	if (s >> 8) {
-		plx_store(state, s - 256);
+	if (tries & TRIES_SKIP) {
+		plx_store(&s->tries, tries - TRIES_SKIP_ONE);
 		return PLX_SPIN_NOT;
 	}
-	if (plx_load(waker_cpu) == sched_getcpu() + 1) {
+	if (plx_load(&s->waker_cpu) == sched_getcpu() + 1) {
 		int64_t now = plx_now_ns();
 
 		if (now < plx_load(&y->pause_end) || !yield_suits())
@@ -239,18 +260,48 @@ void plx_spin_not(enum plx_spin_how how)
 		plx_xadd(&spinners, (uint32_t)-1);
 }
 
-bool plx_spin_until(enum plx_spin_how how, struct plx_yields *y, uint32_t *state,
+bool plx_spin_until(enum plx_spin_how how, struct plx_yields *y, struct plx_spin_state *s,
 		    bool (*done)(void *arg), void *arg)
 {
-	uint32_t log = plx_load(state) & 255;
-	bool hit;
+	uint32_t tries = plx_load(&s->tries), log = tries & TRIES_LOG;
+	uint32_t trust = tries / TRIES_TRUST_ONE;
+	bool probe = log >= SPIN_PROBE_LOG, late = false, trusted, hit;
 
+	trusted = trust >= SPIN_TRUST && (int32_t)plx_load(&spinners) < plx_load(&spin_cpus);
 	if (how == PLX_SPIN_YIELD)
 		hit = spin_yield(y, done, arg);
 	else
-		hit = spin_busy(log < SPIN_PROBE_LOG ? SPIN_NS : SPIN_PROBE_NS, done, arg);
+		hit = spin_busy(probe || trusted ? SPIN_PROBE_NS : SPIN_NS, done, arg, &late);
 	plx_spin_not(how);
-	log = hit ? 0 : log < SPIN_MAX_LOG ? log + 1 : log;
-	plx_store(state, log | (((1u << log) - 1) << 8));
+	if (!hit) {
+		if (!trusted && log < SPIN_MAX_LOG)
+			log++;
+		trust = 0;
+	} else {
+		log = 0;
+		if (how == PLX_SPIN_YIELD)
+			;
+		else if (!late)
+			trust += trust < TRIES_TRUST / TRIES_TRUST_ONE;
+		else if (probe)
+			trust = SPIN_TRUST_PROBE;
+		else
+			trust /= 2;
+	}
+	plx_store(&s->tries, log | ((1u << log) - 1) * TRIES_SKIP_ONE | trust * TRIES_TRUST_ONE);
 	return hit;
+}
+
+uint32_t plx_spin_sleeps(void)
+{
+	return __libc_single_threaded || !plx_spin_enabled ? 0 : spin_now();
+}
+
+void plx_spin_slept(struct plx_spin_state *s, uint32_t since)
+{
+	uint32_t tries = plx_load(&s->tries);
+
+	if (since && tries & (TRIES_LOG | TRIES_SKIP) &&
+	    plx_load(&s->rung_at) - since <= SPIN_NS >> SPIN_UNIT_LOG)
+		plx_store(&s->tries, tries & TRIES_TRUST);
 }

@@ -7,6 +7,18 @@
  * failure the next sleeps go without a spin, twice as many each time; from 63 to at most 1023 the
  * tries are longer. No more threads of the process spin at a time than there are CPUs.
  *
+ * Two that answer each other do it within a microsecond if both spin, and within two wakes if both
+ * sleep; if one sleeps, the short spin of the other does not last until he is awake. So one miss,
+ * by an interrupt somewhere, would send both to sleep until two long tries meet. Therefore:
+ *
+ *   - where short spins have hit many times in a row the next ones may last as long as a wake,
+ * unless that leaves no CPU without a spinner. Hits that needed so long count against that: who is
+ *     always late is worth a sleep.
+ *   - a long try that hits is followed by others, in which the partner may find out that he, too,
+ * is answered at once.
+ *   - he need not have spun for that: who rings says when, and a sleep that would have been a hit
+ *     ends the pauses.
+ *
  * If the waker shared the CPU with the waiter, the waiter yields instead. Whoever is
  * to answer runs then, and finds nobody whom it would have to wake: a turn of the run queue
  * takes the place of two system calls, a wake and a sleep. Since both are ready to run all the
@@ -44,6 +56,15 @@ struct plx_yields {
 /* Of the calling thread's blocking reads, for objects that have no room for their own. */
 extern __thread struct plx_yields plx_read_yields;
 
+/* Of the object that is waited for, 0 at first; several threads may share it. Approximate. */
+struct plx_spin_state {
+	/* Which spins have hit (spin.c). */
+	uint32_t tries;
+	/* Of the last who has rung: his CPU plus one, and when. */
+	int32_t waker_cpu;
+	uint32_t rung_at;
+};
+
 /* What a waiter does before it sleeps. */
 enum plx_spin_how {
 	/* Sleep at once. */
@@ -59,21 +80,24 @@ extern int plx_spin_enabled;
  * plx_spin in two steps, for who has to tell others of it: whether and how to spin, which is
  * followed by plx_spin_until, or plx_spin_not, unless it is PLX_SPIN_NOT.
  *
- * y, state and waker_cpu belong to the object that is waited for, 0 at first; several
- * threads may share them. Returns whether done(arg) became true.
+ * Returns whether done(arg) became true.
  */
-enum plx_spin_how plx_spin_how(struct plx_yields *y, uint32_t *state, const int32_t *waker_cpu);
-bool plx_spin_until(enum plx_spin_how how, struct plx_yields *y, uint32_t *state,
+enum plx_spin_how plx_spin_how(struct plx_yields *y, struct plx_spin_state *s);
+bool plx_spin_until(enum plx_spin_how how, struct plx_yields *y, struct plx_spin_state *s,
 		    bool (*done)(void *arg), void *arg);
 /* Instead of plx_spin_until, if there is something to be done already. */
 void plx_spin_not(enum plx_spin_how how);
-static inline bool plx_spin(struct plx_yields *y, uint32_t *state, const int32_t *waker_cpu,
-			    bool (*done)(void *arg), void *arg)
+static inline bool plx_spin(struct plx_yields *y, struct plx_spin_state *s, bool (*done)(void *arg),
+			    void *arg)
 {
-	enum plx_spin_how how = plx_spin_how(y, state, waker_cpu);
+	enum plx_spin_how how = plx_spin_how(y, s);
 
-	return how != PLX_SPIN_NOT && plx_spin_until(how, y, state, done, arg);
+	return how != PLX_SPIN_NOT && plx_spin_until(how, y, s, done, arg);
 }
+
+/* Around a sleep: the time at its beginning, and what it has shown. */
+uint32_t plx_spin_sleeps(void);
+void plx_spin_slept(struct plx_spin_state *s, uint32_t since);
 
 /* How many events the calling thread has found at the end of a wait, spun or slept. */
 void plx_spin_brought(struct plx_yields *y, int events);
@@ -85,8 +109,8 @@ void plx_await_zero(const uint32_t *word);
 
 /*
  * Whoever wakes a sleeper says from which CPU. If that is the waiter's own, the two
- * share it, and a spin would only keep the other from running.
+ * share it, and a spin would only keep the other from running. And when.
  */
-void plx_spin_note_waker(int32_t *waker_cpu);
+void plx_spin_note_waker(struct plx_spin_state *s);
 
 #endif

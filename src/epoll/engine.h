@@ -201,8 +201,7 @@ struct pollux_ep {
 	uint32_t harvests;
 	uint32_t nitems;
 	uint32_t closed;
-	uint32_t spin_state;
-	int32_t waker_cpu;
+	struct plx_spin_state spin;
 	struct plx_yields yields;
 	int visit_depth;
 	uint64_t visit_gen;

@@ -396,7 +396,7 @@ bool plx_ep_wake_one(struct pollux_ep *ep)
 	if (plx_unlikely(rung == bell))
 		bell_over(ep, 1, true);
 	PLX_DELAY(bell_before_unpark);
-	plx_spin_note_waker(&ep->waker_cpu);
+	plx_spin_note_waker(&ep->spin);
 	ep->host->unpark_one(ep->host_arg, plx_bell_word(ep));
 	PLX_DELAY(bell_after_unpark);
 	bell_complete(ep, rung);

@@ -38,7 +38,7 @@ static bool ep_has_work(void *arg)
 
 bool plx_ep_spin(struct pollux_ep *ep)
 {
-	enum plx_spin_how how = plx_spin_how(&ep->yields, &ep->spin_state, &ep->waker_cpu);
+	enum plx_spin_how how = plx_spin_how(&ep->yields, &ep->spin);
 	bool stands_in, hit;
 
 	if (how == PLX_SPIN_NOT)
@@ -47,7 +47,7 @@ bool plx_ep_spin(struct pollux_ep *ep)
 	stands_in = plx_load(&ep->sleepers) != 0;
 	if (stands_in)
 		plx_ep_stand_in(ep);
-	hit = plx_spin_until(how, &ep->yields, &ep->spin_state, ep_has_work, ep);
+	hit = plx_spin_until(how, &ep->yields, &ep->spin, ep_has_work, ep);
 	if (stands_in)
 		plx_ep_stand_down(ep, hit);
 	return hit;
@@ -128,8 +128,12 @@ int pollux_ep_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_
 			return n;
 		if (plx_ep_spin(ep))
 			continue;
-		if (plx_ep_announce(ep))
+		if (plx_ep_announce(ep)) {
+			uint32_t since = plx_spin_sleeps();
+
 			r = ep->host->park(ep->host_arg, plx_bell_word(ep), deadline);
+			plx_spin_slept(&ep->spin, since);
+		}
 		plx_ep_retract(ep);
 		over = r == -ETIMEDOUT;
 		if (r == -EINTR) {

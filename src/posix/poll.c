@@ -71,9 +71,7 @@ struct poll_bell {
 	struct poll_call *kept;
 	/* Of the thread's sleeps in poll and select, whatever their sets (base/spin.h). */
 	struct plx_yields yields;
-	uint32_t spin_state;
-	/* Written by wakers. */
-	int32_t waker_cpu;
+	struct plx_spin_state spin;
 };
 
 /* The calling thread's, or NULL. */
@@ -234,7 +232,7 @@ static bool poll_wake(struct plx_watch *w, uint32_t key)
 		return false;
 	plx_stat(PLX_STAT_RINGS);
 	plx_stat(PLX_STAT_MADE);
-	plx_spin_note_waker(&p->call->bell->waker_cpu);
+	plx_spin_note_waker(&p->call->bell->spin);
 	bell_ring(p->call->bell);
 	PLX_DELAY(poll_rung);
 	return false;
@@ -573,7 +571,7 @@ static bool poll_stirs(void *arg)
 static bool poll_would_spin(void)
 {
 	struct poll_bell *b = poll_bell;
-	enum plx_spin_how how = plx_spin_how(&b->yields, &b->spin_state, &b->waker_cpu);
+	enum plx_spin_how how = plx_spin_how(&b->yields, &b->spin);
 
 	plx_spin_not(how);
 	return how != PLX_SPIN_NOT;
@@ -585,7 +583,7 @@ static bool poll_spin(struct poll_call *c)
 	struct poll_bell *b = poll_bell;
 
 	PLX_DELAY(poll_spins);
-	return plx_spin(&b->yields, &b->spin_state, &b->waker_cpu, poll_stirs, c);
+	return plx_spin(&b->yields, &b->spin, poll_stirs, c);
 }
 
 /*
@@ -603,7 +601,7 @@ static long poll_run(struct poll_call *c, const struct timespec *timeout, const 
 	bool poll_only = is_look(timeout);
 	bool ask = c->nkernel && (poll_only || !bell_there()), asked = !c->nkernel;
 	bool spun = poll_only || !bell_there();
-	uint32_t handlers = plx_inside.handlers;
+	uint32_t handlers = plx_inside.handlers, since;
 	int64_t deadline = -1;
 	int n = 0, k, r;
 	long left;
@@ -665,9 +663,11 @@ static long poll_run(struct poll_call *c, const struct timespec *timeout, const 
 				return r == -EMFILE ? poll_give_up(c) : r;
 			continue;
 		}
+		since = plx_spin_sleeps();
 		k = poll_kernel(c, true, deadline, sigmask);
 		if (plx_sleep_is_over(k))
 			return k;
+		plx_spin_slept(&poll_bell->spin, since);
 		if (k > 0) {
 			n = poll_merge(c, k);
 			asked = true;

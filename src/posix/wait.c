@@ -544,7 +544,7 @@ static bool sleeps_at_once(struct waiter *w)
 		return true;
 	if (!direct)
 		return false;
-	how = plx_spin_how(&ep->yields, &ep->spin_state, &ep->waker_cpu);
+	how = plx_spin_how(&ep->yields, &ep->spin);
 	plx_spin_not(how);
 	if (how != PLX_SPIN_NOT)
 		return false;
@@ -709,7 +709,7 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 	bool over = poll_only, slept = false, hit = false;
 
 	for (;;) {
-		uint32_t gen = plx_load_acq(&w->fr->gen), handlers;
+		uint32_t gen = plx_load_acq(&w->fr->gen), handlers, since;
 		bool at_once = !over && sleeps_at_once(w);
 		int n = 0;
 
@@ -745,9 +745,11 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 			if (plx_unlikely(plx_load(&w->fr->timer_mark)))
 				timers_enter(w);
 			plx_px_count(PLX_COUNT_SLEEPS);
+			since = plx_spin_sleeps();
 			n = collect_kernel(w, 0, true);
 			if (plx_sleep_is_over(n))
 				return n;
+			plx_spin_slept(&w->fr->ep->spin, since);
 			slept = true;
 		}
 		/*

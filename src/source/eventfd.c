@@ -235,7 +235,7 @@ static bool sleeper_wake(struct plx_watch *w, uint32_t key)
 
 	if (key && !(key & w->events))
 		return false;
-	plx_spin_note_waker(&s->e->waker_cpu);
+	plx_spin_note_waker(&s->e->spin);
 	plx_parker_ring(&s->parker);
 	return false;
 }
@@ -282,12 +282,11 @@ static int try_told(struct pollux_eventfd *e, int (*try)(struct pollux_eventfd *
 static int efd_sleep(struct pollux_eventfd *e, uint32_t events,
 		     int (*try)(struct pollux_eventfd *, uint64_t *), uint64_t *value)
 {
-	uint32_t breaks = plx_inside.breaks;
+	uint32_t breaks = plx_inside.breaks, since;
 	struct efd_sleeper *s;
 	int r, ended = 0;
 
-	if (events & EPOLLIN &&
-	    plx_spin(&plx_read_yields, &e->spin_state, &e->waker_cpu, efd_readable, &e->file)) {
+	if (events & EPOLLIN && plx_spin(&plx_read_yields, &e->spin, efd_readable, &e->file)) {
 		r = try_told(e, try, value);
 		plx_spin_brought(&plx_read_yields, r == 0);
 		if (r != -EAGAIN)
@@ -315,11 +314,13 @@ static int efd_sleep(struct pollux_eventfd *e, uint32_t events,
 			r = -EINTR;
 			break;
 		}
+		since = plx_spin_sleeps();
 		ended = plx_parker_wait(&s->parker, PLX_SLEEP_RESTARTS);
 		if (plx_sleep_is_over(ended)) {
 			r = ended;
 			break;
 		}
+		plx_spin_slept(&e->spin, since);
 	}
 	PLX_HOLD_POP(1);
 	return r;

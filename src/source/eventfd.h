@@ -18,9 +18,8 @@ struct pollux_eventfd {
 	struct pollux_file file;
 	/* 1: the whole count is in `big`; `word` has SLOW. */
 	uint32_t big_ready;
-	uint32_t spin_state;
 	uint64_t big;
-	int32_t waker_cpu;
+	struct plx_spin_state spin;
 	struct plx_served served;
 	/* POSIX layer: who has to tell it later, and the kernel eventfd for them, or -1. */
 	uint32_t pins;

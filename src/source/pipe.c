@@ -923,7 +923,7 @@ static bool sleeper_wake(struct plx_watch *w, uint32_t key)
 
 	if ((key && !(key & w->events)) || plx_xchg(&s->woken, 1))
 		return false;
-	plx_spin_note_waker(&s->p->waker_cpu);
+	plx_spin_note_waker(&s->p->spin);
 	plx_parker_ring(&s->parker);
 	return true;
 }
@@ -1020,8 +1020,9 @@ long plx_pipe_sleep_read(struct pollux_pipe *p, struct plx_pipe_io *io)
 {
 	bool told = false, interrupted = false;
 	long r = -EAGAIN;
+	uint32_t since;
 
-	if (plx_spin(&plx_read_yields, &p->spin_state, &p->waker_cpu, pipe_readable, p)) {
+	if (plx_spin(&plx_read_yields, &p->spin, pipe_readable, p)) {
 		r = read_told(p, io);
 		plx_spin_brought(&plx_read_yields, r > 0);
 	}
@@ -1033,9 +1034,11 @@ long plx_pipe_sleep_read(struct pollux_pipe *p, struct plx_pipe_io *io)
 		/* Looked at with the sleeper in place, and before a signal is obeyed. */
 		r = read_told(p, io);
 		if (r == -EAGAIN) {
+			since = plx_spin_sleeps();
 			r = sleeper_sleep(s, false);
 			if (plx_sleep_is_over(r))
 				return r;
+			plx_spin_slept(&p->spin, since);
 			interrupted = r != 0;
 			told = true;
 			r = read_told(p, io);

@@ -59,8 +59,7 @@ struct pollux_pipe {
 	uint32_t gone;
 	/* While ctl says SLOW: what poll is to say. */
 	uint32_t slow_mask;
-	uint32_t spin_state;
-	int32_t waker_cpu;
+	struct plx_spin_state spin;
 	uint32_t ends;
 	/* lock: all that follows but the cells. */
 	plx_lock_t lock __attribute__((aligned(64)));

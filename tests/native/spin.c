@@ -41,11 +41,10 @@ static bool look(void *arg)
 /* Each spin stands for itself: nothing is skipped because of those before. */
 static bool spin_once(struct plx_yields *y, bool (*done)(void *), void *arg)
 {
-	uint32_t state = 0;
-	int32_t waker;
+	struct plx_spin_state s = {0};
 
-	plx_spin_note_waker(&waker);
-	return plx_spin(y, &state, &waker, done, arg);
+	plx_spin_note_waker(&s);
+	return plx_spin(y, &s, done, arg);
 }
 
 /* The test in a thread of its own, which stays on one CPU. */
