@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/flood.h"
 #include "base/spin.h"
 #include "base/sys.h"
 
@@ -118,6 +119,8 @@ int pollux_ep_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_
 		deadline = ep->host->now(ep->host_arg);
 		deadline = timeout_ns > INT64_MAX - deadline ? INT64_MAX : deadline + timeout_ns;
 	}
+	if (!over)
+		plx_flood_wait();
 	for (;;) {
 		int n = plx_ep_harvest(ep, sink_array, ev, max);
 		int r = 0;

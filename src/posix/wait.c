@@ -21,6 +21,7 @@
 #include <sys/single_threaded.h>
 
 #include "base/clock.h"
+#include "base/flood.h"
 #include "base/inside.h"
 #include "base/key.h"
 #include "base/sanitizer.h"
@@ -708,6 +709,8 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 {
 	bool over = poll_only, slept = false, hit = false;
 
+	if (!poll_only)
+		plx_flood_wait();
 	for (;;) {
 		uint32_t gen = plx_load_acq(&w->fr->gen), handlers, since;
 		bool at_once = !over && sleeps_at_once(w);

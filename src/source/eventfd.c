@@ -18,6 +18,7 @@
 #include <sched.h>
 #include <signal.h>
 
+#include "base/flood.h"
 #include "base/inside.h"
 #include "base/sanitizer.h"
 #include "base/sleep.h"
@@ -348,8 +349,10 @@ int pollux_efd_read(struct pollux_eventfd *e, uint64_t *value, int block)
 		r = efd_blocking(e, EPOLLIN | EPOLLHUP | EPOLLERR, efd_try_read, value);
 	else
 		r = efd_try_read(e, value);
-	if (!r)
+	if (!r) {
+		plx_flood_sum(*value, &e->file.word);
 		plx_tsan_after(e);
+	}
 	return r;
 }
 

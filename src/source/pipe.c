@@ -49,6 +49,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "base/flood.h"
 #include "base/inject.h"
 #include "base/inside.h"
 #include "base/sanitizer.h"
@@ -543,6 +544,7 @@ static long read_fast(struct pollux_pipe *p, struct plx_pipe_io *io)
 			break;
 		}
 	}
+	plx_flood_writes(c.h - start.h);
 	for (uint32_t i = 0; i < g.nchunks; i++)
 		chunk_put(p, g.chunks[i]);
 	if (full && c.used < plx_load(&p->capacity))
