@@ -1074,7 +1074,8 @@ static long look_beside(struct waiter *w)
 	    plx_probe_write(w->ev, (w->max < PROBED ? w->max : PROBED) * sizeof(*w->ev)))
 		return PLX_SLEEP_ANEW;
 	PLX_DELAY(wait_look);
-	n = kernel_now(wait_fd(w), buf, w->max);
+	/* By no hidden number: without a reference that may be another epoll's by now. */
+	n = kernel_now(w->epfd, buf, w->max);
 	if (n < 0)
 		return PLX_SLEEP_ANEW;
 	kept = filter_events(w, buf, n, n < w->max);
@@ -1099,12 +1100,13 @@ static long look_beside(struct waiter *w)
  * A wait that does not sleep, of an epoll in which only the kernel may have something: in one RCU
  * section, so that no reference is taken. What cannot be done in that has not been begun
  * (PLX_SLEEP_ANEW), but for what has become ready on our side meanwhile: *ours, with a reference.
+ * *elsewhere: the number means another file by now, and that may be what the kernel has looked at.
  *
  * There are no lazy timers in the section, as it has begun before the look at their mark
  * (kernel_look). Nor is there anything on its way to the kernel that the kernel had not had before:
  * what has left since is looked for once more if nothing was found (items_left).
  */
-static long look_quickly(struct waiter *w, bool *ours)
+static long look_quickly(struct waiter *w, bool *ours, bool *elsewhere)
 {
 	struct pollux_file *f;
 	struct plx_front *fr;
@@ -1119,16 +1121,20 @@ static long look_quickly(struct waiter *w, bool *ours)
 		goto out;
 	if (!plx_load_acq(&fr->inproc)) {
 		r = look_kernel(w);
-		plx_stat(PLX_STAT_KERNEL_WAITS);
+		if (r != PLX_SLEEP_ANEW)
+			plx_stat(PLX_STAT_KERNEL_WAITS);
 	} else if (!plx_load_acq(&fr->spilled)) {
 		r = look_beside(w);
-		plx_stat(PLX_STAT_WAITS);
+		if (r != PLX_SLEEP_ANEW)
+			plx_stat(PLX_STAT_WAITS);
 		/* Whose write has made the kernel's event may have made one of ours before. */
 		if (r > 0 && r < w->max && plx_unlikely(!plx_ready_empty(fr->ep)))
 			*ours = pollux_file_tryget(f);
 	}
-	if (r > 0)
+	if (r > 0) {
+		*elsewhere = plx_table_peek(w->epfd) != f;
 		plx_tsan_after(fr);
+	}
 out:
 	plx_rcu_read_unlock();
 	return r;
@@ -1137,13 +1143,13 @@ out:
 static long look_first(int epfd, struct epoll_event *ev, int max)
 {
 	struct waiter w = {.ev = ev, .max = max, .epfd = epfd, .deadline = -1};
-	bool ours = false;
+	bool ours = false, elsewhere = false;
 	long r;
 
 	if (plx_unlikely(note.file || max <= 0 || max > MAX_EVENTS ||
 			 !plx_user_range(ev, max * sizeof(*ev))))
 		return PLX_SLEEP_ANEW;
-	r = look_quickly(&w, &ours);
+	r = look_quickly(&w, &ours, &elsewhere);
 	if (plx_unlikely(ours)) {
 		int more;
 
@@ -1152,9 +1158,7 @@ static long look_first(int epfd, struct epoll_event *ev, int max)
 		r += more > 0 ? more : 0;
 		PLX_HOLD_POP(1);
 	}
-	if (r > 0 && plx_unlikely(plx_table_peek(epfd) != w.file))
-		r = wait_elsewhere(&w, (int)r);
-	return r;
+	return plx_unlikely(elsewhere) ? wait_elsewhere(&w, (int)r) : r;
 }
 
 /* deadline: as in struct waiter; 0 if it is still to be made of timeout. */

@@ -4,54 +4,7 @@
  * for it is nobody's event, whoever takes it out of the kernel. Nor does whoever takes it later
  * keep it from those that it was rung for.
  */
-#include "torture.h"
-
-#include <sys/eventfd.h>
-
-#include <pollux/posix.h>
-
-struct caller {
-	struct thread t;
-	struct gate g;
-	const char *point;
-	int ep, timeout, max;
-	struct epoll_event ev[4];
-	int n;
-};
-
-static void caller_main(struct thread *t)
-{
-	struct caller *w = t->arg;
-
-	gate_arm(&w->g, w->point);
-	w->n = pollux_epoll_wait(w->ep, w->ev, w->max, w->timeout);
-}
-
-static void caller_start(struct caller *w)
-{
-	thread_start(&w->t, caller_main, w);
-	assert_true(gate_reached(&w->g));
-}
-
-static void caller_got(struct caller *w, uint64_t data)
-{
-	gate_open(&w->g);
-	thread_join(&w->t);
-	assert_int_equal(w->n, 1);
-	assert_int_equal(w->ev[0].data.u64, data);
-}
-
-static void add_as(int ep, int fd, uint32_t events, uint64_t data)
-{
-	struct epoll_event ev = {.events = events, .data.u64 = data};
-
-	assert_int_equal(pollux_epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev), 0);
-}
-
-static void add(int ep, int fd, uint64_t data)
-{
-	add_as(ep, fd, EPOLLIN, data);
-}
+#include "caller.h"
 
 /* One that only looks stands before the kernel; another is about to sleep, and is rung for. */
 static void a_look_that_finds_the_bell(void **state)

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Threads that are stopped within epoll_wait, at a point of its way.
+ */
+#ifndef TESTS_TORTURE_CALLER_H
+#define TESTS_TORTURE_CALLER_H
+
+#include "torture.h"
+
+#include <sys/eventfd.h>
+
+#include <pollux/posix.h>
+
+struct caller {
+	struct thread t;
+	struct gate g;
+	const char *point;
+	int ep, timeout, max;
+	struct epoll_event ev[4];
+	int n;
+};
+
+static inline void caller_main(struct thread *t)
+{
+	struct caller *w = t->arg;
+
+	gate_arm(&w->g, w->point);
+	w->n = pollux_epoll_wait(w->ep, w->ev, w->max, w->timeout);
+}
+
+static inline void caller_start(struct caller *w)
+{
+	thread_start(&w->t, caller_main, w);
+	assert_true(gate_reached(&w->g));
+}
+
+static inline void caller_got(struct caller *w, uint64_t data)
+{
+	gate_open(&w->g);
+	thread_join(&w->t);
+	assert_int_equal(w->n, 1);
+	assert_int_equal(w->ev[0].data.u64, data);
+}
+
+static inline void add_as(int ep, int fd, uint32_t events, uint64_t data)
+{
+	struct epoll_event ev = {.events = events, .data.u64 = data};
+
+	assert_int_equal(pollux_epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev), 0);
+}
+
+static inline void add(int ep, int fd, uint64_t data)
+{
+	add_as(ep, fd, EPOLLIN, data);
+}
+
+#endif
