@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/flood.h"
 
+#include <sys/single_threaded.h>
+
 #include "base/clock.h"
 #include "base/spin.h"
 
@@ -51,8 +53,13 @@ static bool grows(const uint64_t *word)
 
 void plx_flood_look(const uint64_t *word)
 {
-	if (sums.skip) {
-		sums.skip--;
+	uint32_t skip = sums.skip;
+
+	if (!plx_spin_enabled || __libc_single_threaded || plx_spin_cpus() < 2)
+		return;
+	/* A handler may come in between. */
+	if (skip) {
+		sums.skip = skip - 1;
 		return;
 	}
 	if (!sums.believed) {
@@ -63,14 +70,14 @@ void plx_flood_look(const uint64_t *word)
 		}
 		sums.skip_log = 0;
 		sums.believed = FLOOD_BELIEVED;
+	} else {
+		sums.believed--;
 	}
-	sums.believed--;
 	plx_flooded = true;
 }
 
 void plx_flood_pause(void)
 {
 	plx_flooded = false;
-	if (plx_spin_enabled)
-		leave_alone(FLOOD_NS);
+	leave_alone(FLOOD_NS);
 }

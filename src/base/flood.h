@@ -26,13 +26,6 @@
 /* The calling thread is to leave the writers alone in its next wait. */
 extern __thread bool plx_flooded;
 
-/* A read has found so many writes. */
-static inline void plx_flood_writes(uint32_t n)
-{
-	if (n >= PLX_FLOOD_WRITES)
-		plx_flooded = true;
-}
-
 /* A read has found the sum n in *word, which still has to be readable. */
 void plx_flood_look(const uint64_t *word);
 static inline void plx_flood_sum(uint64_t n, const uint64_t *word)

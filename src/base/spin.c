@@ -53,11 +53,14 @@ static __thread struct {
 } me;
 
 /* Of the process: the calling thread alone may be bound to one. */
-static int32_t spin_count_cpus(void)
+int32_t plx_spin_cpus(void)
 {
+	int32_t n = plx_load(&spin_cpus);
 	cpu_set_t set;
-	int32_t n = 1;
 
+	if (plx_likely(n))
+		return n;
+	n = 1;
 	if (sched_getaffinity(getpid(), sizeof(set), &set) == 0)
 		n = CPU_COUNT(&set);
 	plx_store(&spin_cpus, n);
@@ -227,7 +230,7 @@ static bool spin_busy(int64_t ns, bool (*done)(void *arg), void *arg, bool *late
 enum plx_spin_how plx_spin_how(struct plx_yields *y, struct plx_spin_state *s)
 {
 	uint32_t tries = plx_load(&s->tries);
-	int32_t cpus = plx_load(&spin_cpus);
+	int32_t cpus;
 
 	if (!plx_spin_enabled || __libc_single_threaded)
 		return PLX_SPIN_NOT;
@@ -244,8 +247,7 @@ enum plx_spin_how plx_spin_how(struct plx_yields *y, struct plx_spin_state *s)
 			yield_resume(y, now);
 		return PLX_SPIN_YIELD;
 	}
-	if (!cpus)
-		cpus = spin_count_cpus();
+	cpus = plx_spin_cpus();
 	if (cpus < 2)
 		return PLX_SPIN_NOT;
 	if ((int32_t)plx_xadd(&spinners, 1) < cpus)
@@ -292,16 +294,21 @@ bool plx_spin_until(enum plx_spin_how how, struct plx_yields *y, struct plx_spin
 	return hit;
 }
 
-uint32_t plx_spin_sleeps(void)
+/* A wait that has spun in vain begins its pauses anew, one without a spin has one pause less. */
+uint32_t plx_spin_sleeps(const struct plx_spin_state *s)
 {
-	return __libc_single_threaded || !plx_spin_enabled ? 0 : spin_now();
+	uint32_t tries = plx_load(&s->tries), log = tries & TRIES_LOG;
+
+	if (__libc_single_threaded || !plx_spin_enabled ||
+	    (tries & TRIES_SKIP) == ((1u << log) - 1) * TRIES_SKIP_ONE)
+		return 0;
+	return spin_now();
 }
 
 void plx_spin_slept(struct plx_spin_state *s, uint32_t since)
 {
 	uint32_t tries = plx_load(&s->tries);
 
-	if (since && tries & (TRIES_LOG | TRIES_SKIP) &&
-	    plx_load(&s->rung_at) - since <= SPIN_NS >> SPIN_UNIT_LOG)
+	if (since && plx_load(&s->rung_at) - since <= SPIN_NS >> SPIN_UNIT_LOG)
 		plx_store(&s->tries, tries & TRIES_TRUST);
 }

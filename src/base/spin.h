@@ -95,9 +95,12 @@ static inline bool plx_spin(struct plx_yields *y, struct plx_spin_state *s, bool
 	return how != PLX_SPIN_NOT && plx_spin_until(how, y, s, done, arg);
 }
 
-/* Around a sleep: the time at its beginning, and what it has shown. */
-uint32_t plx_spin_sleeps(void);
+/* Around a sleep: the time at its beginning, if it may show something, and what it has shown. */
+uint32_t plx_spin_sleeps(const struct plx_spin_state *s);
 void plx_spin_slept(struct plx_spin_state *s, uint32_t since);
+
+/* How many CPUs the process may use. */
+int32_t plx_spin_cpus(void);
 
 /* How many events the calling thread has found at the end of a wait, spun or slept. */
 void plx_spin_brought(struct plx_yields *y, int events);

@@ -132,7 +132,7 @@ int pollux_ep_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_
 		if (plx_ep_spin(ep))
 			continue;
 		if (plx_ep_announce(ep)) {
-			uint32_t since = plx_spin_sleeps();
+			uint32_t since = plx_spin_sleeps(&ep->spin);
 
 			r = ep->host->park(ep->host_arg, plx_bell_word(ep), deadline);
 			plx_spin_slept(&ep->spin, since);

@@ -663,7 +663,7 @@ static long poll_run(struct poll_call *c, const struct timespec *timeout, const 
 				return r == -EMFILE ? poll_give_up(c) : r;
 			continue;
 		}
-		since = plx_spin_sleeps();
+		since = plx_spin_sleeps(&poll_bell->spin);
 		k = poll_kernel(c, true, deadline, sigmask);
 		if (plx_sleep_is_over(k))
 			return k;

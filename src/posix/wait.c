@@ -748,7 +748,7 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 			if (plx_unlikely(plx_load(&w->fr->timer_mark)))
 				timers_enter(w);
 			plx_px_count(PLX_COUNT_SLEEPS);
-			since = plx_spin_sleeps();
+			since = plx_spin_sleeps(&w->fr->ep->spin);
 			n = collect_kernel(w, 0, true);
 			if (plx_sleep_is_over(n))
 				return n;
@@ -1023,18 +1023,19 @@ static __attribute__((noinline)) long wait_lent(struct waiter *w, const struct t
  */
 static __attribute__((noinline)) long wait_elsewhere(struct waiter *w, int n)
 {
-	struct pollux_file *f = plx_table_get(w->epfd);
-	struct waiter other = {.ev = w->ev, .max = w->max, .file = f};
+	struct waiter other = {.ev = w->ev, .max = w->max};
+	struct pollux_file *f;
 	int kept = n;
 
+	plx_rcu_read_lock();
+	f = plx_table_peek(w->epfd);
 	if (f && f->kind == PLX_KIND_EPOLL) {
 		other.fr = plx_file_front(f);
 		kept = filter_events(&other, w->ev, n, n < w->max);
 		if (kept < n)
 			pass_ring_on(&other);
 	}
-	if (f)
-		pollux_file_put(f);
+	plx_rcu_read_unlock();
 	return kept ? kept : PLX_SLEEP_ANEW;
 }
 
@@ -1100,17 +1101,17 @@ static long look_beside(struct waiter *w)
  * A wait that does not sleep, of an epoll in which only the kernel may have something: in one RCU
  * section, so that no reference is taken. What cannot be done in that has not been begun
  * (PLX_SLEEP_ANEW), but for what has become ready on our side meanwhile: *ours, with a reference.
- * *elsewhere: the number means another file by now, and that may be what the kernel has looked at.
  *
  * There are no lazy timers in the section, as it has begun before the look at their mark
  * (kernel_look). Nor is there anything on its way to the kernel that the kernel had not had before:
  * what has left since is looked for once more if nothing was found (items_left).
  */
-static long look_quickly(struct waiter *w, bool *ours, bool *elsewhere)
+static long look_quickly(struct waiter *w, bool *ours)
 {
 	struct pollux_file *f;
 	struct plx_front *fr;
 	long r = PLX_SLEEP_ANEW;
+	bool more = false;
 
 	plx_rcu_read_lock();
 	w->file = f = plx_table_peek(w->epfd);
@@ -1128,13 +1129,14 @@ static long look_quickly(struct waiter *w, bool *ours, bool *elsewhere)
 		if (r != PLX_SLEEP_ANEW)
 			plx_stat(PLX_STAT_WAITS);
 		/* Whose write has made the kernel's event may have made one of ours before. */
-		if (r > 0 && r < w->max && plx_unlikely(!plx_ready_empty(fr->ep)))
-			*ours = pollux_file_tryget(f);
+		more = r > 0 && r < w->max && !plx_ready_empty(fr->ep);
 	}
-	if (r > 0) {
-		*elsewhere = plx_table_peek(w->epfd) != f;
+	if (r > 0)
 		plx_tsan_after(fr);
-	}
+	if (r > 0 && plx_unlikely(plx_table_peek(w->epfd) != f))
+		r = wait_elsewhere(w, (int)r);
+	else if (plx_unlikely(more))
+		*ours = pollux_file_tryget(f);
 out:
 	plx_rcu_read_unlock();
 	return r;
@@ -1143,13 +1145,13 @@ out:
 static long look_first(int epfd, struct epoll_event *ev, int max)
 {
 	struct waiter w = {.ev = ev, .max = max, .epfd = epfd, .deadline = -1};
-	bool ours = false, elsewhere = false;
+	bool ours = false;
 	long r;
 
 	if (plx_unlikely(note.file || max <= 0 || max > MAX_EVENTS ||
 			 !plx_user_range(ev, max * sizeof(*ev))))
 		return PLX_SLEEP_ANEW;
-	r = look_quickly(&w, &ours, &elsewhere);
+	r = look_quickly(&w, &ours);
 	if (plx_unlikely(ours)) {
 		int more;
 
@@ -1158,7 +1160,7 @@ static long look_first(int epfd, struct epoll_event *ev, int max)
 		r += more > 0 ? more : 0;
 		PLX_HOLD_POP(1);
 	}
-	return plx_unlikely(elsewhere) ? wait_elsewhere(&w, (int)r) : r;
+	return r;
 }
 
 /* deadline: as in struct waiter; 0 if it is still to be made of timeout. */

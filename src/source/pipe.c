@@ -49,7 +49,6 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "base/flood.h"
 #include "base/inject.h"
 #include "base/inside.h"
 #include "base/sanitizer.h"
@@ -544,7 +543,6 @@ static long read_fast(struct pollux_pipe *p, struct plx_pipe_io *io)
 			break;
 		}
 	}
-	plx_flood_writes(c.h - start.h);
 	for (uint32_t i = 0; i < g.nchunks; i++)
 		chunk_put(p, g.chunks[i]);
 	if (full && c.used < plx_load(&p->capacity))
@@ -1036,7 +1034,7 @@ long plx_pipe_sleep_read(struct pollux_pipe *p, struct plx_pipe_io *io)
 		/* Looked at with the sleeper in place, and before a signal is obeyed. */
 		r = read_told(p, io);
 		if (r == -EAGAIN) {
-			since = plx_spin_sleeps();
+			since = plx_spin_sleeps(&p->spin);
 			r = sleeper_sleep(s, false);
 			if (plx_sleep_is_over(r))
 				return r;

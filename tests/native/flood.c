@@ -4,8 +4,6 @@
  */
 #include "native.h"
 
-#include <pollux/pipe.h>
-
 #include "base/clock.h"
 #include "base/flood.h"
 
@@ -72,25 +70,6 @@ static void test_a_semaphore_has_none(void **state)
 	efd_put(e);
 }
 
-/* A pipe knows how many writes it holds, as long as it needs no lock. */
-static void test_many_writes_in_a_pipe_are(void **state)
-{
-	struct pollux_pipe *p;
-	char bytes[MANY];
-
-	(void)state;
-	assert_int_equal(pollux_pipe_new(&p, 0), 0);
-	for (int n = 1; n <= MANY; n *= 2) {
-		for (int i = 0; i < n; i++)
-			assert_int_equal(pollux_pipe_write(p, "x", 1, 0), 1);
-		assert_int_equal(pollux_pipe_read(p, bytes, sizeof(bytes), 0), n);
-		assert_int_equal(plx_flooded, n >= PLX_FLOOD_WRITES);
-		plx_flooded = false;
-	}
-	pollux_file_put(pollux_pipe_read_end(p));
-	pollux_file_put(pollux_pipe_write_end(p));
-}
-
 static void test_one_wait_that_may_sleep_is_held_up(void **state)
 {
 	struct obj *o = obj_new(EPOLLIN);
@@ -117,7 +96,6 @@ int main(void)
 		cmocka_unit_test(test_one_large_write_is_no_flood),
 		cmocka_unit_test(test_writes_without_end_are),
 		cmocka_unit_test(test_a_semaphore_has_none),
-		cmocka_unit_test(test_many_writes_in_a_pipe_are),
 		cmocka_unit_test(test_one_wait_that_may_sleep_is_held_up),
 	};
 

@@ -158,7 +158,7 @@ static bool would_spin(struct plx_spin_state *s)
 	return how != PLX_SPIN_NOT;
 }
 
-/* Misses until the next sleeps go without a spin. */
+/* Misses until the next sleeps go without a spin; the first of them has begun. */
 static void give_up(struct plx_spin_state *s)
 {
 	for (int misses = 0; misses < 4;) {
@@ -167,6 +167,7 @@ static void give_up(struct plx_spin_state *s)
 			misses++;
 		}
 	}
+	assert_false(would_spin(s));
 }
 
 static void test_a_sleep_that_would_have_been_a_hit_ends_the_pause(void **state)
@@ -178,7 +179,8 @@ static void test_a_sleep_that_would_have_been_a_hit_ends_the_pause(void **state)
 		uint32_t since;
 
 		give_up(&s);
-		since = plx_spin_sleeps();
+		since = plx_spin_sleeps(&s);
+		assert_int_not_equal(since, 0);
 		plx_spin_note_waker(&s);
 		/* From another CPU. */
 		s.waker_cpu = 0;
@@ -187,6 +189,20 @@ static void test_a_sleep_that_would_have_been_a_hit_ends_the_pause(void **state)
 			return;
 	}
 	fail_msg("no spin after a sleep that ended at once");
+}
+
+/* The spin was there, and has missed. */
+static void test_a_sleep_after_a_spin_shows_nothing(void **state)
+{
+	struct plx_spin_state s = {0};
+
+	(void)state;
+	needs_two_cpus();
+	miss(&s);
+	assert_int_equal(plx_spin_sleeps(&s), 0);
+	plx_spin_note_waker(&s);
+	plx_spin_slept(&s, 0);
+	assert_false(would_spin(&s));
 }
 
 static void test_one_that_was_rung_for_later_or_before_does_not(void **state)
@@ -198,7 +214,7 @@ static void test_one_that_was_rung_for_later_or_before_does_not(void **state)
 	(void)state;
 	needs_two_cpus();
 	give_up(&s);
-	since = plx_spin_sleeps();
+	since = plx_spin_sleeps(&s);
 	end = plx_now_ns() + LONG_NS;
 	while (plx_now_ns() < end)
 		;
@@ -209,7 +225,7 @@ static void test_one_that_was_rung_for_later_or_before_does_not(void **state)
 	end = plx_now_ns() + LONG_NS;
 	while (plx_now_ns() < end)
 		;
-	plx_spin_slept(&s, plx_spin_sleeps());
+	plx_spin_slept(&s, plx_spin_sleeps(&s));
 	assert_false(would_spin(&s));
 }
 
@@ -237,6 +253,7 @@ int main(void)
 		cmocka_unit_test(test_late_hits_are_not_trusted),
 		cmocka_unit_test(test_a_long_try_that_hits_is_followed_by_another),
 		cmocka_unit_test(test_a_sleep_that_would_have_been_a_hit_ends_the_pause),
+		cmocka_unit_test(test_a_sleep_after_a_spin_shows_nothing),
 		cmocka_unit_test(test_one_that_was_rung_for_later_or_before_does_not),
 	};
 
