@@ -11,13 +11,13 @@
  * sleep; if one sleeps, the short spin of the other does not last until he is awake. So one miss,
  * by an interrupt somewhere, would send both to sleep until two long tries meet. Therefore:
  *
- *   - where short spins have hit many times in a row the next ones may last as long as a wake,
- * unless that leaves no CPU without a spinner. Hits that needed so long count against that: who is
- *     always late is worth a sleep.
- *   - a long try that hits is followed by others, in which the partner may find out that he, too,
- * is answered at once.
- *   - he need not have spun for that: who rings says when, and a sleep that would have been a hit
- *     ends the pauses.
+ *   long spins     where short ones have hit many times in a row the next may last as long as a
+ *                  wake, unless that leaves no CPU without a spinner; hits that needed so long
+ *                  count against that: who is always late is worth a sleep
+ *   further tries  a long one that hits is followed by others, in which the partner may find out
+ *                  that he, too, is answered at once
+ *   sleeps         show that as well: who rings says when, and if a spin would have been a hit
+ *                  the pauses are over
  *
  * If the waker shared the CPU with the waiter, the waiter yields instead. Whoever is
  * to answer runs then, and finds nobody whom it would have to wake: a turn of the run queue
