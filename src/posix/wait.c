@@ -381,6 +381,25 @@ static void pass_ring_on(struct waiter *w)
 		plx_ep_wake_one(w->fr->ep);
 }
 
+/* What is the program's of n events that the kernel has given, and nobody's ring is kept. */
+static int take_events(struct waiter *w, struct epoll_event *ev, int n)
+{
+	int kept = filter_events(w, ev, n, n < w->max);
+
+	if (kept < n)
+		pass_ring_on(w);
+	return kept;
+}
+
+/* The number stored, or -EFAULT. */
+static int store_events(struct epoll_event *user, const struct epoll_event *ev, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (plx_copy_out(user + i, ev + i, sizeof(*ev)))
+			return i ? i : -EFAULT;
+	return n;
+}
+
 static int wait_fd(const struct waiter *w)
 {
 	int kfd = plx_load(&w->fr->kfd);
@@ -480,10 +499,7 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 	}
 	if (taken && !block)
 		pass_ring_on(w);
-	for (int i = 0; i < kept && buf != user; i++)
-		if (plx_copy_out(user + i, &buf[i], sizeof(*buf)))
-			return i ? i : -EFAULT;
-	return kept;
+	return buf == user ? kept : store_events(user, buf, kept);
 }
 
 /*
@@ -867,9 +883,7 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 			return n;
 		if (n == -EFAULT)
 			n = 0;
-		more = filter_events(w, w->ev, n, n < w->max);
-		if (more < n)
-			pass_ring_on(w);
+		more = take_events(w, w->ev, n);
 		if (more)
 			return more;
 		return plx_load_acq(&w->fr->inproc) ? wait_mixed(w, true)
@@ -1031,9 +1045,7 @@ static __attribute__((noinline)) long wait_elsewhere(struct waiter *w, int n)
 	f = plx_table_peek(w->epfd);
 	if (f && f->kind == PLX_KIND_EPOLL) {
 		other.fr = plx_file_front(f);
-		kept = filter_events(&other, w->ev, n, n < w->max);
-		if (kept < n)
-			pass_ring_on(&other);
+		kept = take_events(&other, w->ev, n);
 	}
 	plx_rcu_read_unlock();
 	return kept ? kept : PLX_SLEEP_ANEW;
@@ -1051,9 +1063,7 @@ static long look_kernel(struct waiter *w)
 	/* The first in-process item, or lazy timer, has come in between. */
 	if (n <= 0)
 		return PLX_SLEEP_ANEW;
-	kept = filter_events(w, w->ev, n, n < w->max);
-	if (kept < n)
-		pass_ring_on(w);
+	kept = take_events(w, w->ev, n);
 	return kept ? kept : PLX_SLEEP_ANEW;
 }
 
@@ -1079,15 +1089,13 @@ static long look_beside(struct waiter *w)
 	n = kernel_now(w->epfd, buf, w->max);
 	if (n < 0)
 		return PLX_SLEEP_ANEW;
-	kept = filter_events(w, buf, n, n < w->max);
-	if (kept < n)
-		pass_ring_on(w);
+	kept = take_events(w, buf, n);
 	if (!kept && (n || !plx_ready_empty(fr->ep) || items_left(w)))
 		return PLX_SLEEP_ANEW;
 	plx_stat(PLX_STAT_MADE);
-	for (int i = 0; i < kept; i++)
-		if (plx_copy_out(w->ev + i, &buf[i], sizeof(*buf)))
-			return i ? i : -EFAULT;
+	n = store_events(w->ev, buf, kept);
+	if (plx_unlikely(n < kept))
+		return n;
 	turn = kept == w->max ? TURN_OURS : TURN_ANY;
 	if (plx_load(&fr->turn) != turn)
 		plx_store(&fr->turn, turn);
