@@ -332,8 +332,8 @@ static long ctl_kernel(struct plx_front *fr, int op, struct epoll_event *ev)
 /*
  * What is the kernel's, in a front. A spill of items of ours may empty the kernel's ready list, and
  * puts back what it has found by the registrations that it has read before (seance_begin in
- * spill.c): none of them changes meanwhile. So the call is made here, and also if there is no such
- * item: another thread may add one, and it may leave, before the kernel sees this call. (Then
+ * spill_items.c): none of them changes meanwhile. So the call is made here, and also if there is no
+ * such item: another thread may add one, and it may leave, before the kernel sees this call. (Then
  * ThreadSanitizer has to see the call, as it sees the wait, and that is left open.)
  */
 static long ctl_beside(bool live, int epfd, int op, int fd, struct epoll_event *ev)

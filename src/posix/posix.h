@@ -136,9 +136,9 @@ bool plx_px_select_ours(int n, const fd_set *r, const fd_set *w, const fd_set *e
  */
 int plx_px_select_numbers(int n);
 
-/* --- ways out (spill.c) ---------------------------------------------------------------- */
+/* --- ways out (escape.c, fork.c) ------------------------------------------------------ */
 
-/* Why an object left our sight; rows of the table in spill.c. */
+/* Why an object left our sight; rows of the table in escape.c. */
 enum plx_way_out {
 	PLX_OUT_FORK,
 	PLX_OUT_VFORK,

@@ -338,7 +338,7 @@ static const struct timespec *time_left(const struct waiter *w, struct timespec 
 
 /*
  * Takes out of n events what is not the program's: the doorbell's, the edges that a
- * spill makes by registering items (spill.c), and those of lazy timers. The number left.
+ * spill makes by registering items (spill_items.c), and those of lazy timers. The number left.
  * whole: there was nothing else on the kernel's list. Then timers that have expired are given out
  * after everything else; otherwise they are on the list behind what has not been collected.
  */
@@ -748,7 +748,7 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 		slept = false;
 		/*
 		 * Items on their way to the kernel: they are there then, and so is what was on its
-		 * list before (seance_begin in spill.c).
+		 * list before (seance_begin in spill_items.c).
 		 */
 		if (plx_unlikely(items_left(w))) {
 			plx_table_settle();

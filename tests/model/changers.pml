@@ -3,8 +3,8 @@
  * Whoever changes what a number means is either done, or waits, while objects become kernel ones.
  *
  * Mirrors: src/posix/table.h plx_table_enter, plx_table_leave; src/posix/table.c plx_table_await;
- * src/posix/spill.c spill_begin, spill_unlock. Two threads change numbers, two times each; one
- * spills, two times.
+ * src/posix/spill.c plx_spill_begin, plx_spill_unlock. Two threads change numbers, two times each;
+ * one spills, two times.
  *
  * Checked: no change is under way while the spill works, and everybody comes to an end.
  *

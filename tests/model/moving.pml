@@ -4,8 +4,9 @@
  * there yet. Nobody writes to the number, ends it, asks for the item or leaves in between, nor takes
  * the front for the kernel's.
  *
- * Mirrors: src/posix/spill.c spill_begin, replace_numbers, register_moves, numbers_leave, spill_end,
- * and plx_px_escape_inherited; src/posix/table.h plx_table_moving; src/posix/front.h
+ * Mirrors: src/posix/spill.c plx_spill_begin, replace_numbers, numbers_leave, plx_spill_end;
+ * src/posix/spill_items.c plx_spill_register; src/posix/escape.c plx_px_escape_inherited;
+ * src/posix/table.h plx_table_moving; src/posix/front.h
  * plx_front_spilled; src/posix/epoll.c ctl_inproc; src/posix/fd.c close_number, plx_px_close_range;
  * src/preload/fd.c close; src/posix/eventfd.c efd_write. One object with one number and one item in
  * one front; a spill takes it out, and then another one takes out what is none of ours.

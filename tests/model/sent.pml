@@ -2,8 +2,8 @@
 /*
  * A descriptor is sent while dup2 puts one of ours at its number.
  *
- * Mirrors: src/posix/table.c plx_sent_begin, plx_sent_end; src/posix/spill.c plx_px_escape_msg, which
- * spills under plx_table_lock and waits for those who change numbers; src/posix/fd.c plx_px_dup3. Two
+ * Mirrors: src/posix/table.c plx_sent_begin, plx_sent_end; src/posix/escape.c plx_px_escape_msg,
+ * which spills under plx_table_lock and waits for those who change numbers; src/posix/fd.c plx_px_dup3. Two
  * calls send the number, one after the other, and two objects are put there in turn.
  *
  * Checked: what is sent is a file of the kernel's, never the placeholder of an object that is ours,

@@ -7,7 +7,7 @@
  * become_lazy, unmark and make_true; keep_front, plx_timer_fired, plx_timers_true,
  * plx_timers_true_all, plx_timers_leave, plx_timer_read, plx_timer_escape; src/posix/wait.c
  * timers_enter, kernel_look, wait_kernel, wait_timers, wait_mixed (-DMIXED), note_drop, waiter_done;
- * src/posix/epoll.c front_release; spill_begin in src/posix/spill.c. One timer, which is set SETS
+ * src/posix/epoll.c front_release; plx_spill_begin in src/posix/spill.c. One timer, which is set SETS
  * times, one front, two threads that wait in it, the first of them up to WAITS times, and a clock
  * with a few ticks. The kernel's timer and its epoll are in the model.
  *

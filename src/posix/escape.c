@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Ways out: before an object leaves our sight it becomes a kernel object (spill.c).
+ */
+#include "posix/spill.h"
+
+#include <fcntl.h>
+#include <linux/aio_abi.h>
+
+#include "base/inside.h"
+#include "base/sys.h"
+#include "posix/uaccess.h"
+
+/*
+ * What is done where an object would leave our sight. The calls that lead here are
+ * listed with the drop-in's functions.
+ */
+const struct plx_way_out_row plx_ways_out[PLX_OUT_COUNT] = {
+	[PLX_OUT_FORK] = {"fork", "all objects; both sides go on with the kernel's"},
+	[PLX_OUT_VFORK] = {"vfork", "all objects; the child shares memory, not descriptors"},
+	[PLX_OUT_CLONE] = {"clone", "all objects, unless it makes a thread"},
+	[PLX_OUT_UNSHARE] = {"unshare", "all objects; nothing is adopted afterwards"},
+	[PLX_OUT_EXEC] = {"exec", "objects with a descriptor that is not close-on-exec"},
+	[PLX_OUT_SPAWN] = {"spawn", "as exec, and what file actions name"},
+	[PLX_OUT_SCM_RIGHTS] = {"scm_rights", "the objects whose descriptors are sent"},
+	[PLX_OUT_SPLICE] = {"splice", "the object; so for tee, vmsplice, sendfile"},
+	[PLX_OUT_VECTOR] = {"vector", "the object, for reads and writes in several pieces"},
+	[PLX_OUT_STDIO] = {"stdio", "the object given to fdopen or dprintf"},
+	[PLX_OUT_FCNTL] = {"fcntl", "the object, for owners, signals, leases, locks"},
+	[PLX_OUT_IOCTL] = {"ioctl", "the object, for requests other than FIONBIO and its like"},
+	[PLX_OUT_IOCTL_FDS] = {"ioctl_fds", "all objects, for requests that may carry descriptors"},
+	[PLX_OUT_FLOCK] = {"flock", "the object"},
+	[PLX_OUT_FDINFO] = {"fdinfo", "the object whose fdinfo is opened; all, for the folder"},
+	[PLX_OUT_AIO] = {"aio", "objects named by an iocb"},
+	[PLX_OUT_IO_URING] = {"io_uring", "what a ring names, or all, and nothing is adopted"},
+	[PLX_OUT_NESTED] = {"nested", "both epolls and what they watch"},
+	[PLX_OUT_FOREIGN_EPOLL] = {"foreign_epoll", "an object added to an epoll that is not ours"},
+	[PLX_OUT_NO_FD] = {"no_fd", "an object for which no doorbell or bell is to be had"},
+	[PLX_OUT_LIMIT] = {"limit", "all objects, when the hard limit of descriptors gets low"},
+	[PLX_OUT_POLL] = {"poll", "an epoll in a poll or select set, and what it watches; "
+				  "what a select names beside a file that is hung up"},
+	[PLX_OUT_SYSCALL] = {"syscall", "objects named by a raw call that we do not serve"},
+	[PLX_OUT_REOPEN] = {"reopen", "the pipe opened again through /proc or /dev/fd"},
+	[PLX_OUT_TIMER_DUP] = {"timer_dup", "a timer that gets a second number, or loses its own"},
+	[PLX_OUT_TIMER_READ] = {"timer_read", "a timer that is read without O_NONBLOCK"},
+	[PLX_OUT_TIMER_WATCHED] = {"timer_watched", "a timer that a second epoll watches"},
+	[PLX_OUT_DUP_OVER] = {"dup_over", "a pipe put in the place of another descriptor"},
+};
+
+/* The file behind fd if there is anything to do for it, with a reference. */
+static struct pollux_file *escaping(int fd, enum plx_way_out why)
+{
+	struct pollux_file *f;
+
+	plx_pipe_forget(fd);
+	while ((f = plx_table_get(fd)) && plx_file_lent(f)) {
+		plx_lent_used(fd);
+		pollux_file_put(f);
+	}
+	if (f && f->kind == PLX_KIND_TIMER) {
+		if (plx_timer_escape(fd))
+			plx_px_spilled(why, 1);
+		pollux_file_put(f);
+		return NULL;
+	}
+	if (f && f->kind == PLX_KIND_EPOLL && plx_front_spilled(plx_file_front(f))) {
+		pollux_file_put(f);
+		return NULL;
+	}
+	return f;
+}
+
+/* Together, so that an object which both epolls watch does not leave one before the rest. */
+void plx_px_escape_pair(int fd, int other, enum plx_way_out why)
+{
+	PLX_INSIDE();
+	struct pollux_file *f = escaping(fd, why), *g = escaping(other, why);
+	struct plx_spill s;
+
+	if (f || g) {
+		plx_spill_begin(&s, why);
+		if (f)
+			plx_spill_add(&s, f, fd);
+		if (g)
+			plx_spill_add(&s, g, other);
+		plx_spill_end(&s, why, false);
+	}
+	if (f)
+		pollux_file_put(f);
+	if (g)
+		pollux_file_put(g);
+}
+
+/*
+ * What is there when it is over may be another of ours, by a dup2 that the spill has waited for, or
+ * that has been taken back (table.c): nobody goes to the kernel by the number before it has left.
+ */
+void plx_px_escape(int fd, enum plx_way_out why)
+{
+	do {
+		plx_px_escape_pair(fd, -1, why);
+	} while (plx_unlikely(plx_fd_in_process(fd)));
+}
+
+/*
+ * So many objects had been adopted when all went out: as long as there are no more, none is in
+ * process. (What has not been counted yet when the number is read is counted later.)
+ */
+static uint64_t all_out;
+
+uint64_t plx_adopted_ever(void)
+{
+	return plx_counters_sum(PLX_COUNT_EPOLLS) + plx_counters_sum(PLX_COUNT_EVENTFDS) +
+	       plx_counters_sum(PLX_COUNT_PIPES) + plx_counters_sum(PLX_COUNT_TIMERS) +
+	       plx_counters_sum(PLX_COUNT_BACK);
+}
+
+bool plx_nothing_in(uint64_t adopted)
+{
+	return adopted == plx_load_acq(&all_out);
+}
+
+/*
+ * Some programs come here with every request to a driver: nothing is looked for if
+ * nothing has been adopted since the last time.
+ */
+void plx_px_escape_all(enum plx_way_out why)
+{
+	PLX_INSIDE();
+	struct plx_spill s;
+	uint64_t adopted;
+
+	plx_pipe_forget_all();
+	if (why != PLX_OUT_FORK && plx_load(&plx_lent.on))
+		plx_lent_never();
+	adopted = plx_adopted_ever();
+	if (plx_nothing_in(adopted))
+		return;
+	plx_store(&plx_lent.hold, why == PLX_OUT_FORK);
+	plx_spill_begin(&s, why);
+	plx_spill_add_table(&s, NULL);
+	plx_spill_end(&s, why, false);
+	plx_store_rel(&all_out, adopted);
+}
+
+void plx_px_limit_lowered(rlim_t hard)
+{
+	PLX_INSIDE();
+
+	if (!plx_spare_beyond(hard))
+		return;
+	/* A spare beyond the limit would serve only once. */
+	plx_px_escape_all(PLX_OUT_LIMIT);
+	plx_spare_drop();
+}
+
+static bool survives_exec(int fd)
+{
+	long flags = plx_sys2(SYS_fcntl, fd, F_GETFD);
+
+	return flags >= 0 && !(flags & FD_CLOEXEC);
+}
+
+/*
+ * Most programs open everything close-on-exec. What another thread adopts at this moment the new
+ * program inherits or not, as the kernel would have it; so no lock is needed to look.
+ */
+static bool any_inherited(void)
+{
+	bool any = false;
+
+	if (plx_nothing_in(plx_adopted_ever()))
+		return false;
+	for (int fd = plx_table_next(0); fd >= 0 && !any; fd = plx_table_next(fd + 1))
+		any = plx_fd_in_process(fd) && survives_exec(fd);
+	return any;
+}
+
+/* What is lent is used by another program then. */
+static void lent_inherited(void)
+{
+	if (!plx_load(&plx_lent.on))
+		return;
+	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
+		struct pollux_file *f;
+		bool lent;
+
+		plx_rcu_read_lock();
+		f = plx_table_peek(fd);
+		lent = f && plx_file_lent(f);
+		plx_rcu_read_unlock();
+		if (lent && survives_exec(fd))
+			plx_lent_used(fd);
+	}
+}
+
+void plx_px_escape_inherited(enum plx_way_out why)
+{
+	PLX_INSIDE();
+	struct plx_spill s;
+
+	plx_pipe_forget_all();
+	lent_inherited();
+	if (!any_inherited())
+		return;
+	plx_spill_begin(&s, why);
+	plx_pipe_forget_all();
+	plx_spill_add_table(&s, survives_exec);
+	plx_spill_end(&s, why, false);
+}
+
+void plx_px_escape_msg(const struct msghdr *msg, uint64_t *sent)
+{
+	PLX_INSIDE();
+	struct msghdr m;
+	char *control;
+	size_t at = 0;
+
+	if (plx_copy_in(&m, msg, sizeof(m)) || !m.msg_control)
+		return;
+	control = m.msg_control;
+	while (at + sizeof(struct cmsghdr) <= m.msg_controllen) {
+		struct cmsghdr c;
+
+		if (plx_copy_in(&c, control + at, sizeof(c)) || c.cmsg_len < sizeof(c) ||
+		    c.cmsg_len > m.msg_controllen - at)
+			return;
+		if (c.cmsg_level == SOL_SOCKET && c.cmsg_type == SCM_RIGHTS) {
+			for (size_t i = CMSG_LEN(0); i + sizeof(int) <= c.cmsg_len;
+			     i += sizeof(int)) {
+				int fd;
+
+				if (plx_copy_in(&fd, control + at + i, sizeof(fd)))
+					return;
+				plx_sent_begin(fd, sent);
+				if (plx_fd_ours(fd))
+					plx_px_escape(fd, PLX_OUT_SCM_RIGHTS);
+			}
+		}
+		at += CMSG_ALIGN(c.cmsg_len);
+	}
+}
+
+void plx_px_sent(void *sent)
+{
+	plx_sent_end(*(uint64_t *)sent);
+}
+
+long plx_px_escape_iocbs(long n, void *const *iocbs)
+{
+	PLX_INSIDE();
+	for (long i = 0; i < n; i++) {
+		struct iocb cb;
+		void *p;
+
+		if (plx_copy_in(&p, iocbs + i, sizeof(p)) || plx_copy_in(&cb, p, sizeof(cb)))
+			break;
+		if (plx_fd_hidden(cb.aio_fildes) ||
+		    ((cb.aio_flags & IOCB_FLAG_RESFD) && plx_fd_hidden(cb.aio_resfd)))
+			return i;
+		if (plx_fd_ours(cb.aio_fildes))
+			plx_px_escape(cb.aio_fildes, PLX_OUT_AIO);
+		if ((cb.aio_flags & IOCB_FLAG_RESFD) && plx_fd_ours(cb.aio_resfd))
+			plx_px_escape(cb.aio_resfd, PLX_OUT_AIO);
+	}
+	return n;
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Fork: everything that is in process goes to the kernel before, and both sides go on with it.
+ */
+#include "posix/spill.h"
+
+#include <sys/single_threaded.h>
+
+#include "base/inside.h"
+#include "base/stats.h"
+#include "base/sys.h"
+
+/*
+ * A fork that finds nothing of ours does nothing: every page that it wrote would have to be
+ * copied on both sides. BEGUN is for good. It and forks that have found nothing, counted
+ * in EMPTY_FORK, are never there together, so that prepare and its hooks agree.
+ */
+#define EMPTY_FORK 2u
+uint32_t plx_px_begun;
+
+bool plx_px_begin_slow(void)
+{
+	uint32_t s = plx_load(&plx_px_begun);
+
+	plx_hidden_begin();
+	do {
+		if (s >= EMPTY_FORK)
+			return false;
+	} while (!plx_cas(&plx_px_begun, &s, PLX_BEGUN));
+	return true;
+}
+
+static bool fork_empty_begin(void)
+{
+	uint32_t s = plx_load_acq(&plx_px_begun);
+
+	do {
+		if (s == PLX_BEGUN)
+			return false;
+	} while (!plx_cas(&plx_px_begun, &s, s + EMPTY_FORK));
+	PLX_DELAY(fork_empty);
+	return true;
+}
+
+/*
+ * Fork. The table lock, that of hidden descriptors and being without signals last from prepare
+ * to the hook of each side, so that nothing is adopted or hidden in between and the child finds the
+ * locks its own; so does being inside, since leaving would let a signal in that waits.
+ */
+static PLX_FORK_PAGE struct plx_masked fork_masked;
+static PLX_FORK_PAGE uint32_t fork_depth;
+
+PLX_START_PAGE bool plx_px_fork_known;
+uint32_t plx_px_raw_threads;
+
+/*
+ * A quiet fork: nothing is in process, and no other thread is here. Then no lock can be held
+ * by somebody who is missing in the child, nobody adopts anything meanwhile, signals wait as the
+ * thread is inside, and once we have no descriptors of our own that the child would have to close
+ * there is nothing to do on either side. What is noted is the thread's own: libc's fork writes
+ * to that page anyway.
+ */
+static __thread struct {
+	uint32_t depth;
+	bool on;
+	/* In the child, between the two steps. */
+	bool child;
+} quiet;
+
+/* plx_adopted_ever() of the last time that this process was tidied for it. */
+static uint64_t quiet_since = UINT64_MAX;
+
+/* Fronts of epolls that are the kernel's alone have descriptors of ours that nobody needs. */
+static PLX_CHILD_CODE void fronts_strip(void)
+{
+	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
+		struct pollux_file *f = plx_table_peek(fd);
+
+		if (f && f->kind == PLX_KIND_EPOLL && plx_load(&plx_file_front(f)->spilled)) {
+			plx_fd_unhide(&plx_file_front(f)->kfd);
+			plx_fd_unhide(&plx_file_front(f)->doorbell);
+		}
+	}
+}
+
+/*
+ * False: there is something left that the child would have to close. The kernel copies its table of
+ * descriptors up to the highest, so the prototype goes, too, unless AIO rings its bells on it.
+ */
+static bool fork_tidy(void)
+{
+	/* The wait that the forking handler has interrupted sleeps on one. */
+	if (plx_wait_sleeps() || plx_poll_sleeps())
+		return false;
+	plx_spare_drop();
+	plx_poll_drop_bell();
+	fronts_strip();
+	if (!plx_counters_sum(PLX_COUNT_AIO_TWINS))
+		plx_eventfd_drop_prototype();
+	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
+		struct pollux_file *f = plx_table_peek(fd);
+		bool fine = !f || (f->kind == PLX_KIND_HIDDEN && plx_fd_shared(f)) ||
+			    (f->kind == PLX_KIND_EPOLL && plx_load(&plx_file_front(f)->spilled));
+
+		if (!fine)
+			return false;
+	}
+	return true;
+}
+
+static bool fork_is_quiet(void)
+{
+	uint64_t adopted = plx_adopted_ever();
+
+	if (!__libc_single_threaded || plx_load(&plx_px_raw_threads) ||
+	    !plx_load(&plx_signals_wait) || plx_load(&plx_stats_wanted) ||
+	    !plx_nothing_in(adopted) || plx_lent_here())
+		return false;
+	if (quiet_since == adopted)
+		return true;
+	if (!fork_tidy())
+		return false;
+	quiet_since = adopted;
+	return true;
+}
+
+void plx_px_fork_prepare(void)
+{
+	uint32_t depth;
+	struct plx_spill s;
+
+	if (fork_empty_begin())
+		return;
+	depth = plx_inside_begin();
+	plx_pipe_forget_all();
+	quiet.on = fork_is_quiet();
+	if (quiet.on) {
+		quiet.depth = depth;
+		return;
+	}
+	plx_spill_begin(&s, PLX_OUT_FORK);
+	fork_depth = depth;
+	plx_pipe_forget_all();
+	plx_spill_add_table(&s, NULL);
+	plx_spill_end(&s, PLX_OUT_FORK, true);
+	fork_masked = s.masked;
+	plx_lent_before_fork(!s.ntargets && !s.fronts);
+	plx_hidden_lock();
+	plx_rcu_before_fork();
+}
+
+void plx_px_fork_parent(void)
+{
+	uint32_t depth = fork_depth;
+	struct plx_masked masked = fork_masked;
+
+	if (quiet.on) {
+		quiet.on = false;
+		plx_inside_end(&quiet.depth);
+		return;
+	}
+	if (plx_load(&plx_px_begun) >= EMPTY_FORK) {
+		plx_xadd(&plx_px_begun, -EMPTY_FORK);
+		return;
+	}
+	plx_rcu_after_fork_parent();
+	plx_hidden_unlock();
+	plx_lent_after_fork_parent();
+	plx_spill_unlock();
+	plx_signals_unblock(&masked);
+	plx_inside_end(&depth);
+}
+
+PLX_CHILD_CODE void plx_px_fork_child_locks(void)
+{
+	struct plx_masked masked = fork_masked;
+
+	if (plx_px_fork_child_empty())
+		return;
+	quiet.child = quiet.on;
+	if (quiet.on) {
+		quiet.on = false;
+		plx_inside_end(&quiet.depth);
+		return;
+	}
+	plx_rcu_after_fork_child();
+	/*
+	 * Threads that held locks of the engine are not here. All sets are in the
+	 * kernel, so what the locks protect is empty.
+	 */
+	plx_lock_reset(&plx_topology_lock);
+	plx_watches_after_fork_child();
+	plx_limit_after_fork_child();
+	plx_retire_after_fork_child();
+	plx_eventfd_after_fork_child();
+	plx_pipe_after_fork_child();
+	plx_spare_after_fork_child();
+	plx_lent_after_fork_child();
+	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
+		struct pollux_file *f = plx_table_peek(fd);
+		struct plx_front *fr;
+
+		if (!f || f->kind != PLX_KIND_EPOLL)
+			continue;
+		fr = plx_file_front(f);
+		plx_lock_reset(&fr->lock);
+		plx_lock_reset(&fr->ghost_lock);
+		plx_lock_reset(&fr->ep->mtx);
+		if (fr->ep->sleepers)
+			fr->ep->sleepers = 0;
+		plx_lock_reset(&f->lock);
+	}
+	plx_hidden_unlock();
+	plx_spill_unlock();
+	plx_signals_unblock(&masked);
+	plx_inside_end(&fork_depth);
+}
+
+PLX_CHILD_CODE void plx_px_fork_child_clean(void)
+{
+	PLX_INSIDE();
+
+	if (plx_load(&plx_px_begun) != PLX_BEGUN)
+		return;
+	if (quiet.child) {
+		quiet.child = false;
+		return;
+	}
+	plx_counters_after_fork_child();
+	if (plx_load(&plx_stats_wanted))
+		plx_stat_reset();
+	/* Hidden descriptors would keep kernel epolls alive beyond their last close. */
+	fronts_strip();
+	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
+		struct pollux_file *f = plx_table_peek(fd);
+
+		if (f && f->kind == PLX_KIND_HIDDEN)
+			plx_fd_drop_private(fd);
+	}
+	plx_spare_after_fork_child_clean();
+}
+
+void plx_px_fork_child(void)
+{
+	PLX_INSIDE();
+	plx_px_fork_child_locks();
+	plx_px_fork_child_clean();
+}
