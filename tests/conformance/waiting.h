@@ -728,7 +728,7 @@ static inline bool process_reaches(pid_t pid, char state, int ms)
 #define kind_unit_tests(fn)                                                                        \
 	cmocka_unit_test(fn##_eventfd), cmocka_unit_test(fn##_pipe), cmocka_unit_test(fn##_socket)
 
-/* A common order of a set whose sides are two is not kept (README, Limits): the known deviation. */
+/* A common order of a set whose sides are two is not kept (docs/limits.md): the known deviation. */
 #define NEEDS_ONE_ORDER(mixed)                                                                     \
 	do {                                                                                       \
 		if ((mixed) && under_pollux())                                                     \
