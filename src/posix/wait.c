@@ -940,8 +940,15 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 /* The kernel's alone, for good. */
 static long wait_spilled(struct waiter *w, const struct timespec *timeout, bool poll_only)
 {
-	return poll_only ? wait_kernel(w, NULL, true)
-			 : kernel_wait(w, false, wait_fd(w), w->ev, w->max, timeout);
+	int fd, r;
+
+	if (poll_only)
+		return wait_kernel(w, NULL, true);
+	do {
+		fd = wait_fd(w);
+		r = kernel_wait(w, false, fd, w->ev, w->max, timeout);
+	} while (plx_unlikely(r < 0) && wait_fd_lost(w, fd, r));
+	return r;
 }
 
 static long collect_now(void *arg)

@@ -260,22 +260,27 @@ static void dup2_that_fails(void **state)
 	pollux_close(ep);
 }
 
-/* A wait that has read the number, and comes to the kernel when it is the program's. */
-static void wait_with_the_old_number(void **state)
+/*
+ * A wait that has read the number, and comes to the kernel when it is the program's. nested: of an
+ * epoll that is the kernel's.
+ */
+static void waits_with_the_old_number(bool nested)
 {
 	struct gate gate = {0};
 	struct sleeper s;
 	uint64_t one = 1;
-	int efd, number;
+	int efd, number, outer = pollux_epoll_create1(EPOLL_CLOEXEC);
 
-	(void)state;
 	torture_begin();
 	points_delay(false);
 	s.ep = pollux_epoll_create1(EPOLL_CLOEXEC);
 	efd = pollux_eventfd(0, EFD_NONBLOCK);
 	assert_int_equal(add(s.ep, efd), 0);
+	if (nested)
+		assert_int_equal(add(outer, s.ep), 0);
 	number = plx_file_front(plx_table_peek(s.ep))->kfd;
-	gate_arm_any(&gate, "wait_before_kernel");
+	assert_true(number >= 0);
+	gate_arm_any(&gate, nested ? "wait_before_sleep" : "wait_before_kernel");
 	thread_start(&s.t, sleeper_main, &s);
 	assert_true(gate_reached(&gate));
 	assert_int_equal(pollux_dup2(null_fd, number), number);
@@ -287,6 +292,19 @@ static void wait_with_the_old_number(void **state)
 	assert_int_equal(pollux_close(number), 0);
 	pollux_close(efd);
 	pollux_close(s.ep);
+	pollux_close(outer);
+}
+
+static void wait_with_the_old_number(void **state)
+{
+	(void)state;
+	waits_with_the_old_number(false);
+}
+
+static void wait_of_the_kernels_with_the_old_number(void **state)
+{
+	(void)state;
+	waits_with_the_old_number(true);
 }
 
 struct world {
@@ -399,6 +417,7 @@ int main(void)
 		TEST(two_want_one_number),
 		TEST(dup2_that_fails),
 		TEST(wait_with_the_old_number),
+		TEST(wait_of_the_kernels_with_the_old_number),
 		TEST(all_at_once),
 	};
 
