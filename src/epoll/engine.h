@@ -20,6 +20,7 @@
  *   plx_watch.next         changed under file.lock, read under RCU
  *   plx_watch.pprev        file.lock; of an item void while the index has the order (index.c)
  *   plx_watch.events       changed under ep.mtx, read by wakers without it
+ *   plx_watch.spent        atomic; pollux_ep.spent, too: see file.c
  *   plx_epitem.node        set as the item is linked, constant: its file's, of the primary item,
  *                          which has it from then until it is removed; else its own
  *   plx_node.pops          written under the mutex of the item's epoll, read by wakers
@@ -125,8 +126,12 @@ struct plx_watch {
 	uint8_t place;
 	uint8_t dead;
 	uint8_t helped;
-	/* Of a poller: another has come in front of it; under file.lock. */
-	uint8_t behind;
+	union {
+		/* Of a poller: another has come in front of it; under file.lock. */
+		uint8_t behind;
+		/* Of an exclusive item: a wake has ended at it. */
+		uint8_t spent;
+	};
 };
 
 struct plx_list {
@@ -166,6 +171,9 @@ static inline bool plx_item_linked(const struct plx_epitem *item)
 	return item->rd.next != NULL;
 }
 
+/* plx_watch.spent: the wake that has ended there had this of IN and OUT; it has gone on since. */
+enum { PLX_SPENT_NOT, PLX_SPENT_IN, PLX_SPENT_OUT, PLX_SPENT_ANY, PLX_SPENT_OVER };
+
 /* ep.help: every item has to be looked at. */
 #define PLX_HELP_ALL ((struct plx_epitem *)1)
 
@@ -190,6 +198,8 @@ struct pollux_ep {
 	struct pollux_file *recent[PLX_RECENT];
 	/* It may have watches of its own: their list is in a line that each wait writes to. */
 	uint32_t watched;
+	/* Some item of it may have been the end of an exclusive wake. */
+	uint32_t spent;
 	/* Written by consumers. */
 	plx_lock_t mtx __attribute__((aligned(64)));
 	int64_t collected_at;
@@ -244,6 +254,11 @@ void plx_file_bump(struct pollux_file *f);
 void plx_file_wake_rmw(struct pollux_file *f, uint32_t key);
 /* pollux_file_wake for a caller inside an RCU section whose last access was a full barrier. */
 void plx_file_wake_rcu(struct pollux_file *f, uint32_t key, bool all);
+/*
+ * For who leaves something on the list of ep, after a full barrier: another sleeper is told, or an
+ * exclusive wake that has ended at ep goes on. Neither ep.mtx nor an RCU section.
+ */
+void plx_ep_pass_on(struct pollux_ep *ep);
 /*
  * Adds v to the payload of f's word and wakes with EPOLLIN. Returns the word as it
  * was before; if that had SLOW, nobody has been told.

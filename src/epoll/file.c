@@ -240,16 +240,51 @@ static bool ep_tell_own(struct pollux_ep *ep)
 }
 
 /*
+ * A wake that has ended at an exclusive item was spent on a thread that slept. In the kernel a
+ * thread that has been woken sleeps no more, and collects before it leaves. Here it counts as a
+ * sleeper until it runs: what has woken it may be a file of the kernel's, which takes the last
+ * place of its buffer, or a signal. Then it has left the item on the list, nobody may come for
+ * that, and whoever the wake has not been given to does not know of it. So it goes on from there.
+ *
+ *   watch.spent   set by a waker before it counts sleepers, to what is left of its key; cleared by
+ *                 it if there are none, and by who collects the item, unless it is OVER
+ *   ep.spent      set after it; cleared by who looks for items that have it
+ *
+ * Argument. Who leaves has taken back that it sleeps, has a full barrier, and looks; the waker has
+ * set both, has a full barrier, and looks for sleepers. So either the waker does not count the one
+ * who leaves, or that one sees it, and says so by OVER: one of the two goes on with the wake, and
+ * not both. As long as others sleep it is they who have been told, or are told now. Two wakes of
+ * one item at a time may go on once too often; that is one look too many for somebody. The model is
+ * tests/model/handed.pml.
+ */
+
+/* What a wake with this key is, if it ends at an exclusive item whose epoll has a sleeper. */
+static uint8_t spent_as(uint32_t events, uint32_t key)
+{
+	switch (key & (EPOLLIN | EPOLLOUT)) {
+	case EPOLLIN:
+		return events & EPOLLIN ? PLX_SPENT_IN : PLX_SPENT_NOT;
+	case EPOLLOUT:
+		return events & EPOLLOUT ? PLX_SPENT_OUT : PLX_SPENT_NOT;
+	case 0:
+		return PLX_SPENT_ANY;
+	default:
+		return PLX_SPENT_NOT;
+	}
+}
+
+/*
  * The epoll's part of a wake. Returns whether it counts as the one successful
  * wake of an exclusive watch (EP-EXC-04). Not if the item has been removed: whoever sleeps
  * may have come to do so since, and then nobody would have been told. Who did stored dead,
  * let go of ep.mtx, and counted himself as a sleeper after that. The model is
  * tests/model/exclusive.pml.
  */
-static bool item_wake(struct plx_epitem *item, uint32_t key)
+static bool item_wake(struct plx_epitem *item, uint32_t key, bool all)
 {
 	struct pollux_ep *ep = item->ep;
 	uint32_t events = plx_load(&item->w.events);
+	uint8_t spent = PLX_SPENT_NOT;
 	bool slept, queued;
 	uint64_t stay;
 
@@ -261,37 +296,83 @@ static bool item_wake(struct plx_epitem *item, uint32_t key)
 	stay = queued ? 0 : plx_item_stay(item);
 	/* The push was a read-modify-write; an item found queued was pushed before. */
 	plx_mb_after_rmw();
+	/* Who comes to sleep after this look finds the item. */
+	if (plx_unlikely(item->w.place == PLX_WATCH_EXCLUSIVE) && !all && plx_load(&ep->sleepers))
+		spent = spent_as(events, key);
+	if (plx_unlikely(spent)) {
+		plx_store(&item->w.spent, spent);
+		plx_xchg(&ep->spent, 1);
+		plx_mb_after_rmw();
+	}
 	PLX_DELAY(wake_before_tell);
 	slept = plx_ep_wake_one(ep);
 	if (!ep_tell_own(ep) && stay)
 		plx_item_try_quiet(item, stay);
-	if (!slept || item->w.place != PLX_WATCH_EXCLUSIVE)
+	if (plx_likely(!spent))
 		return false;
 	/* Partner: plx_ep_announce. */
 	plx_mb();
-	if (plx_unlikely(plx_load_acq(&item->w.dead)))
-		return false;
-	switch (key & (EPOLLIN | EPOLLOUT)) {
-	case EPOLLIN:
-		return events & EPOLLIN;
-	case EPOLLOUT:
-		return events & EPOLLOUT;
-	case 0:
+	if (slept && plx_likely(!plx_load_acq(&item->w.dead)))
 		return true;
-	default:
-		return false;
-	}
+	return plx_xchg(&item->w.spent, PLX_SPENT_NOT) == PLX_SPENT_OVER;
 }
 
-void plx_file_wake_rcu(struct pollux_file *f, uint32_t key, bool all)
+/* From w on. */
+static void wake_from(struct plx_watch *w, uint32_t key, bool all)
 {
-	for (struct plx_watch *w = plx_load_acq(&f->watches); w; w = plx_load_acq(&w->next)) {
-		bool success =
-			plx_watch_is_item(w) ? item_wake(plx_watch_item(w), key) : w->call(w, key);
+	for (; w; w = plx_load_acq(&w->next)) {
+		bool success = plx_watch_is_item(w) ? item_wake(plx_watch_item(w), key, all)
+						    : w->call(w, key);
 
 		if (success && !all)
 			break;
 	}
+}
+
+/* ep.mtx held: an item on the list whose wake is to go on, PLX_SPENT_OVER from now on. */
+static struct plx_epitem *take_spent(struct pollux_ep *ep, uint8_t *spent)
+{
+	plx_ready_splice(ep);
+	for (struct plx_list *l = ep->ready.next; l != &ep->ready; l = l->next) {
+		struct plx_epitem *item = plx_rd_item(l);
+
+		*spent = plx_load(&item->w.spent);
+		if (item->w.place == PLX_WATCH_EXCLUSIVE && *spent && *spent != PLX_SPENT_OVER &&
+		    plx_cas(&item->w.spent, spent, PLX_SPENT_OVER))
+			return item;
+	}
+	return NULL;
+}
+
+static __attribute__((noinline)) void hand_on(struct pollux_ep *ep)
+{
+	static const uint32_t keys[] = {
+		[PLX_SPENT_IN] = EPOLLIN, [PLX_SPENT_OUT] = EPOLLOUT, [PLX_SPENT_ANY] = 0};
+	struct plx_epitem *item;
+	uint8_t spent;
+
+	plx_xchg(&ep->spent, 0);
+	do {
+		plx_lock(&ep->mtx, PLX_RANK_EP);
+		item = take_spent(ep, &spent);
+		plx_rcu_read_lock();
+		plx_unlock(&ep->mtx, PLX_RANK_EP);
+		/* If it is removed now, it still leads on. */
+		if (item)
+			wake_from(plx_load_acq(&item->w.next), keys[spent], false);
+		plx_rcu_read_unlock();
+	} while (item);
+}
+
+void plx_ep_pass_on(struct pollux_ep *ep)
+{
+	if (!plx_ep_wake_one(ep) && plx_unlikely(plx_load(&ep->spent)) && !plx_load(&ep->sleepers))
+		hand_on(ep);
+}
+
+void plx_file_wake_rcu(struct pollux_file *f, uint32_t key, bool all)
+{
+	wake_from(plx_load_acq(&f->watches), key, all);
 }
 
 void plx_file_wake_rmw(struct pollux_file *f, uint32_t key)

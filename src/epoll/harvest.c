@@ -174,6 +174,9 @@ int plx_ep_harvest(struct pollux_ep *ep, plx_sink_t sink, void *arg, int max)
 
 		plx_ready_unlink(item);
 		item->seen = ep->harvests;
+		/* Of an exclusive one: this is who its wake was for. */
+		if (plx_unlikely(plx_load(&item->w.spent) % PLX_SPENT_OVER))
+			plx_store(&item->w.spent, PLX_SPENT_NOT);
 		harvest_one(&h, item, &rest, &level);
 	}
 	if (plx_unlikely(help != NULL))
@@ -189,7 +192,7 @@ int plx_ep_harvest(struct pollux_ep *ep, plx_sink_t sink, void *arg, int max)
 	if (more) {
 		/* Pairs with the barrier in ep_announce. */
 		plx_mb();
-		plx_ep_wake_one(ep);
+		plx_ep_pass_on(ep);
 	}
 	return h.n ? h.n : h.err;
 }

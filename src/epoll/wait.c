@@ -147,7 +147,7 @@ int pollux_ep_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_
 			 */
 			plx_mb();
 			if (!plx_ready_empty(ep))
-				plx_ep_wake_one(ep);
+				plx_ep_pass_on(ep);
 			return -EINTR;
 		}
 	}

@@ -378,16 +378,22 @@ static void pass_ring_on(struct waiter *w)
 {
 	plx_mb();
 	if (!plx_ready_empty(w->fr->ep))
-		plx_ep_wake_one(w->fr->ep);
+		plx_ep_pass_on(w->fr->ep);
 }
 
-/* What is the program's of n events that the kernel has given, and nobody's ring is kept. */
+/*
+ * What is the program's of n events that the kernel has given, and nobody's ring is kept. By who
+ * has not slept, and may be within an RCU section.
+ */
 static int take_events(struct waiter *w, struct epoll_event *ev, int n)
 {
 	int kept = filter_events(w, ev, n, n < w->max);
 
-	if (kept < n)
-		pass_ring_on(w);
+	if (kept == n)
+		return kept;
+	plx_mb();
+	if (!plx_ready_empty(w->fr->ep))
+		plx_ep_wake_one(w->fr->ep);
 	return kept;
 }
 

@@ -269,6 +269,30 @@ static void EP_EXC_04_waiter_must_be_asleep_on_it(enum kind kind)
 }
 KIND_TESTS(EP_EXC_04_waiter_must_be_asleep_on_it)
 
+/* One that something else has woken does not count either, though it may not have run yet. */
+static void EP_EXC_04_waiter_must_not_be_woken_already(enum kind kind)
+{
+	for (int other_kind = KIND_EVENTFD; other_kind <= KIND_SOCKET; other_kind++) {
+		struct subject s = subject_new(kind), other = subject_new(other_kind);
+		int a = exc_new(&s, EPOLLIN | ET, 1), b = exc_new(&s, EPOLLIN | ET, 2);
+		struct waiter *wa, *wb;
+
+		assert_ok(ep_ctl(a, EPOLL_CTL_ADD, other.fd, EPOLLIN | ET, 3));
+		wa = waiter_new(a, 1);
+		wb = waiter_new(b, 8);
+		subject_fill(&other);
+		subject_fill(&s);
+		waiter_got(wa, EPOLLIN, 3);
+		waiter_got(wb, EPOLLIN, 2);
+		assert_true(ep_one(a, EPOLLIN, 1));
+		close(a);
+		close(b);
+		subject_close(&s);
+		subject_close(&other);
+	}
+}
+KIND_TESTS(EP_EXC_04_waiter_must_not_be_woken_already)
+
 /* A change of the pipe's size wakes with no key at all. */
 static void EP_EXC_04_key_without_in_and_out(void **state)
 {
@@ -611,6 +635,7 @@ int main(void)
 		cmocka_unit_test(EP_EXC_03_on_mixed_sets),
 		cmocka_unit_test(EP_EXC_04_key_must_fit_the_interest),
 		kind_unit_tests(EP_EXC_04_waiter_must_be_asleep_on_it),
+		kind_unit_tests(EP_EXC_04_waiter_must_not_be_woken_already),
 		cmocka_unit_test(EP_EXC_04_key_without_in_and_out),
 		kind_unit_tests(EP_EXC_05_without_waiters_all_are_queued),
 		kind_unit_tests(EP_EXC_05_only_the_last_has_a_waiter),

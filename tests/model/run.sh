@@ -218,6 +218,12 @@ exclusive_no_look_barrier broken exclusive -DBROKEN_NO_LOOK_BARRIER
 exclusive_relaxed broken exclusive -DBROKEN_RELAXED
 exclusive_dead_late broken exclusive -DBROKEN_DEAD_LATE
 exclusive_no_wait broken exclusive -DBROKEN_NO_WAIT
+handed ok handed
+handed_two ok handed -DPRODUCERS=2
+handed_no_look broken handed -DBROKEN_NO_LOOK
+handed_late broken handed -DBROKEN_LATE
+handed_both broken handed -DBROKEN_BOTH
+handed_clear_all broken handed -DBROKEN_CLEAR_ALL
 topology ok topology
 topology_no_mutex broken topology -DBROKEN_NO_MUTEX
 topology_down_only broken topology -DBROKEN_DOWN_ONLY
