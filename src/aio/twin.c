@@ -15,8 +15,11 @@
  * poll, if that can be avoided: a poll takes the lock that the completion of other polls tries,
  * and one that finds it taken looks at its file again later, when what it was to tell of may
  * be gone. One at a time; whoever removes it clears the flag (wait.c has the rule when it is
- * rung). The twin has one slot more than requests are ever given to it, so that there is
- * always room for the bell.
+ * rung). There is always room for it: the twin gets no more requests than it was made for, and the
+ * kernel takes more. Its ring has n >= 2 * max(nr_events, 4 * CPUs) + 1 slots, taken from the whole
+ * in batches of b = n / (4 * CPUs): each of the other CPUs keeps fewer than 2 * b of them, and
+ * fewer than b may be left over, so that more than n / 2 + b can be had on any CPU. One more in the
+ * number would be charged, too: contexts that come to aio-max-nr together would get too few.
  */
 #include <errno.h>
 #include <poll.h>
@@ -50,7 +53,7 @@ int plx_aio_twin_make(struct plx_kioctx *k)
 	if (plx_load(&k->state) & PLX_AIO_DEAD)
 		err = -EINVAL;
 	while (!err && !k->twin) {
-		err = plx_sys2(SYS_io_setup, want + 1, &twin);
+		err = plx_sys2(SYS_io_setup, want, &twin);
 		if (err == -EAGAIN && want > 1) {
 			/* The machine's limit is close: fewer requests at a time. */
 			want /= 2;

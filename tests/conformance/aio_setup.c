@@ -270,6 +270,65 @@ static void AIO_SETUP_03_the_limit_itself_is_allowed(void **state)
 	aio_free(a);
 }
 
+/* So many polls of what never comes are accepted, of as many as the context is for. */
+static unsigned int pending_polls(aio_context_t ctx, struct iocb *cb, unsigned int n, int fd)
+{
+	struct iocb *list[64];
+	unsigned int done = 0;
+	long r = 1;
+
+	for (unsigned int i = 0; i < n; i++)
+		aio_poll(&cb[i], fd, POLLIN);
+	while (done < n && r > 0) {
+		unsigned int part = n - done < 64 ? n - done : 64;
+
+		for (unsigned int i = 0; i < part; i++)
+			list[i] = &cb[done + i];
+		r = aio_submit(ctx, part, list);
+		done += r > 0 ? (unsigned int)r : 0;
+	}
+	return done;
+}
+
+/* False if others have what is missing. */
+static bool limit_in_use(const unsigned int *share, int n, int fd)
+{
+	bool all = true, alone = number_in("/proc/sys/fs/aio-nr") == 0;
+	aio_context_t ctx[2] = {0};
+
+	for (int i = 0; i < n; i++) {
+		struct iocb *cb = calloc(share[i], sizeof(*cb));
+
+		assert_non_null(cb);
+		all = all && aio_setup(share[i], &ctx[i]) == 0 &&
+		      pending_polls(ctx[i], cb, share[i], fd) == share[i];
+		free(cb);
+	}
+	for (int i = 0; i < n; i++)
+		if (ctx[i])
+			aio_free(ctx[i]);
+	assert_true(all || !alone || number_in("/proc/sys/fs/aio-nr") != 0);
+	return all;
+}
+
+/* Contexts that come to the limit together can have all their requests with the kernel. */
+static void AIO_SETUP_03_AIO_SUBMIT_07_the_limit_can_be_used(void **state)
+{
+	const unsigned int max = max_nr_to_use(), parts[] = {max - max / 3, max / 3};
+	int64_t end = now_ms() + SOON_MS;
+	int p[2];
+
+	(void)state;
+	aio_pipe(p, 0);
+	while (!limit_in_use(&max, 1, p[0]) || !limit_in_use(parts, 2, p[0])) {
+		if (now_ms() > end)
+			SKIP("other processes have contexts");
+		sleep_ms(10);
+	}
+	close(p[0]);
+	close(p[1]);
+}
+
 /* The number of events that were asked for counts, not the room that the ring has in the end. */
 static void AIO_SETUP_03_the_number_as_passed_is_counted(void **state)
 {
@@ -574,6 +633,7 @@ int main(void)
 		cmocka_unit_test(AIO_SETUP_03_more_than_aio_max_nr),
 		cmocka_unit_test(AIO_SETUP_03_the_sum_of_all_contexts_is_limited),
 		cmocka_unit_test(AIO_SETUP_03_the_limit_itself_is_allowed),
+		cmocka_unit_test(AIO_SETUP_03_AIO_SUBMIT_07_the_limit_can_be_used),
 		cmocka_unit_test(AIO_SETUP_03_the_number_as_passed_is_counted),
 		cmocka_unit_test(AIO_SETUP_03_aio_nr_shows_the_charge_of_a_context_of_the_kernel),
 		cmocka_unit_test(AIO_SETUP_04_failures_change_and_charge_nothing),
