@@ -188,8 +188,12 @@ void plx_aio_twin_drain(struct plx_kioctx *k);
  * ring; returns how many, or -EFAULT. Those in our ring are older.
  */
 long plx_aio_twin_take(struct plx_kioctx *k, struct io_event *user, long n);
-/* Submits n iocbs of the program; returns what the kernel returned. */
-long plx_aio_twin_submit(struct plx_kioctx *k, long n, struct iocb **user);
+/*
+ * Submits n iocbs of the program; returns what the kernel returned. first: nothing else has been
+ * done in this call, which speaks for one slot besides. If a sleep's result that is over comes back
+ * then (base/sleep.h), the caller is not inside k any more.
+ */
+long plx_aio_twin_submit(struct plx_kioctx *k, long n, struct iocb **user, bool first);
 /* kioctx.lock not held: what plx_aio_due has promised. */
 void plx_aio_ring_bell(struct plx_kioctx *k);
 

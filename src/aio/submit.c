@@ -24,6 +24,7 @@
 #include "aio/ring.h"
 #include "base/delay.h"
 #include "base/inside.h"
+#include "base/sleep.h"
 #include "base/sys.h"
 #include "posix/front.h"
 #include "posix/uaccess.h"
@@ -344,7 +345,7 @@ static long submit_to_twin(struct plx_kioctx *k, struct iocb **user, long i, lon
 	err = plx_aio_twin_make(k);
 	if (err)
 		return err;
-	n = plx_aio_twin_submit(k, n, user + i);
+	n = plx_aio_twin_submit(k, n, user + i, i == 0);
 	if (plx_unlikely(plx_load(&plx_stats_wanted)) && n > 0)
 		plx_stat_add(PLX_STAT_AIO_KERNEL, n);
 	return n;
@@ -413,15 +414,15 @@ long plx_aio_submit(aio_context_t ctx, long nr, struct iocb **user)
 
 	if (nr < 0)
 		return PLX_PASS;
-	/* One slot is the call's own while it is inside. */
-	k = plx_aio_get(ctx, 1);
-	if (!k)
-		return PLX_PASS;
-	if (for_direct_io(k, user, nr, &tells) && plx_aio_hand_over(k, tells))
-		return PLX_PASS;
-	if (nr > k->nr)
-		nr = k->nr;
-	r = submit(k, user, nr);
+	do {
+		/* One slot is the call's own while it is inside. */
+		k = plx_aio_get(ctx, 1);
+		if (!k)
+			return PLX_PASS;
+		if (for_direct_io(k, user, nr, &tells) && plx_aio_hand_over(k, tells))
+			return PLX_PASS;
+		r = submit(k, user, nr > k->nr ? k->nr : nr);
+	} while (plx_sleep_is_over(r));
 	plx_aio_put(k, 1);
 	return r;
 }

@@ -30,6 +30,7 @@
 #include "base/bug.h"
 #include "base/delay.h"
 #include "base/rcu.h"
+#include "base/sleep.h"
 #include "base/sys.h"
 #include "posix/posix.h"
 #include "posix/uaccess.h"
@@ -183,7 +184,41 @@ static long claim(struct plx_kioctx *k, long n)
 	return n - over;
 }
 
-long plx_aio_twin_submit(struct plx_kioctx *k, long n, struct iocb **user)
+/* What the caller speaks for: n requests, its call and the slot of that. */
+struct spoken {
+	struct plx_kioctx *k;
+	uint32_t n;
+};
+
+static void take_back(void *p)
+{
+	const struct spoken *s = p;
+
+	plx_lock(&s->k->lock, PLX_RANK_AIO);
+	twin_done(s->k, s->n);
+	plx_unlock(&s->k->lock, PLX_RANK_AIO);
+	plx_aio_put(s->k, 1);
+}
+
+/*
+ * It may sleep, in the read of a pipe for instance, until a handler of the program has done
+ * something. One that comes before it, if nothing has been done yet, is one before the program's
+ * call, and must not be kept until that is over. One that comes within the sleep ends the request
+ * (AIO-SUBMIT-12), and the call is about to end.
+ */
+static long submit_anew(struct plx_kioctx *k, long n, struct iocb **user)
+{
+	struct plx_sleep sleep = {.args = {(long)k->twin, n, (long)user}};
+	struct spoken spoken = {.k = k, .n = (uint32_t)n};
+	long r;
+
+	PLX_HOLD_PUSH(take_back, &spoken);
+	r = plx_sleep_uncut(&sleep, SYS_io_submit);
+	PLX_HOLD_POP(false);
+	return r;
+}
+
+long plx_aio_twin_submit(struct plx_kioctx *k, long n, struct iocb **user, bool first)
 {
 	long room, r;
 	bool ring;
@@ -208,7 +243,12 @@ long plx_aio_twin_submit(struct plx_kioctx *k, long n, struct iocb **user)
 	if (n <= 0)
 		return -EAGAIN;
 	PLX_DELAY(aio_kernel_submit);
-	r = plx_sys3(SYS_io_submit, k->twin, n, user);
+	if (first && plx_load(&plx_sleeps_seen))
+		r = submit_anew(k, n, user);
+	else
+		r = plx_sys3(SYS_io_submit, k->twin, n, user);
+	if (plx_sleep_is_over(r))
+		return r;
 	plx_lock(&k->lock, PLX_RANK_AIO);
 	if (r < n)
 		twin_done(k, r < 0 ? n : n - r);

@@ -29,7 +29,7 @@
 /* So many instructions behind a first signal. */
 #define BEHIND_FIRST 240
 
-enum how { WAIT, PWAIT, WAIT_MIXED, POLL, SELECT, READ, READ_ENDS, READ_PIPE, HOWS };
+enum how { WAIT, PWAIT, WAIT_MIXED, POLL, SELECT, READ, READ_ENDS, READ_PIPE, SUBMIT, HOWS };
 
 /* What child and parent have in common. */
 struct shared {
@@ -49,6 +49,12 @@ static enum how how;
 static bool threads;
 /* The handler's event, and the parent's, which the kernel makes. */
 static int mine, own_pipe[2], theirs[2], ep;
+static aio_context_t ctx;
+
+static bool by_pipe(void)
+{
+	return how == READ_PIPE || how == SUBMIT;
+}
 
 static void handler(int sig)
 {
@@ -57,9 +63,26 @@ static void handler(int sig)
 
 	(void)sig;
 	sh->handled++;
-	if (write(how == READ_PIPE ? own_pipe[1] : mine, &one, how == READ_PIPE ? 1 : 8) < 0)
+	if (by_pipe() ? write(own_pipe[1], &one, 1) < 0 : write(mine, &one, 8) < 0)
 		_exit(9);
 	errno = saved;
+}
+
+/* Linux AIO reads a pipe within io_submit; a signal ends the read, and not the call. */
+static long submit_and_take(void)
+{
+	struct iocb cb = {.aio_lio_opcode = IOCB_CMD_PREAD, .aio_fildes = (uint32_t)own_pipe[0]};
+	struct iocb *list = &cb;
+	struct io_event done;
+	uint64_t v;
+	long n;
+
+	cb.aio_buf = (uintptr_t)&v;
+	cb.aio_nbytes = 1;
+	n = syscall(SYS_io_submit, ctx, 1, &list);
+	if (n == 1 && syscall(SYS_io_getevents, ctx, 0, 1, &done, NULL) == 1)
+		sh->collected[1] += done.res == 1;
+	return n;
 }
 
 static void collect(const struct epoll_event *ev, int n)
@@ -96,6 +119,8 @@ static long call(void)
 		n = read(own_pipe[0], &v, 1);
 		sh->collected[1] += n == 1;
 		return n;
+	case SUBMIT:
+		return submit_and_take();
 	case PWAIT:
 		n = epoll_pwait(ep, ev, 4, -1, &none);
 		break;
@@ -117,8 +142,12 @@ static bool round_ok(void)
 	if (sigprocmask(SIG_BLOCK, NULL, &set) || sigismember(&set, SIGUSR1) ||
 	    sigismember(&set, SIGUSR2))
 		return false;
-	if (sh->n == -1 && (sh->err != EINTR || how == READ || how == READ_PIPE))
+	if (sh->n == -1 && (sh->err != EINTR || how == READ || by_pipe()))
 		return false;
+	/* What the signal has ended has taken nothing. */
+	rest.fd = how == SUBMIT ? own_pipe[0] : mine;
+	while (how == SUBMIT && poll(&rest, 1, 0) == 1)
+		sh->collected[1] += read(own_pipe[0], &v, 1) == 1;
 	if ((how == READ || how == READ_ENDS) && poll(&rest, 1, 0) == 1)
 		sh->collected[1] += read(mine, &v, sizeof(v)) == sizeof(v) ? (int)v : 0;
 	if (how <= WAIT_MIXED) {
@@ -161,6 +190,7 @@ static void child(void)
 	mine = eventfd(0, nonblock ? EFD_NONBLOCK : 0);
 	ep = epoll_create1(0);
 	if (mine < 0 || ep < 0 || pipe(own_pipe) ||
+	    (how == SUBMIT && syscall(SYS_io_setup, 4, &ctx)) ||
 	    ep_ctl(ep, EPOLL_CTL_ADD, mine, EPOLLIN | EPOLLET, 1) ||
 	    (how == WAIT_MIXED && ep_ctl(ep, EPOLL_CTL_ADD, theirs[0], EPOLLIN | EPOLLET, 2)) ||
 	    ptrace(PTRACE_TRACEME, 0, NULL, NULL))
@@ -210,7 +240,8 @@ static bool child_sleeps(void)
 #ifdef SYS_epoll_wait
 		SYS_epoll_wait,	 SYS_select,	   SYS_poll,
 #endif
-		SYS_epoll_pwait, SYS_epoll_pwait2, SYS_ppoll, SYS_pselect6, SYS_read, SYS_futex,
+		SYS_epoll_pwait, SYS_epoll_pwait2, SYS_ppoll,	  SYS_pselect6,
+		SYS_read,	 SYS_futex,	   SYS_io_submit,
 	};
 	char line[512], *at, *end;
 	long nr;
@@ -522,7 +553,7 @@ static void all_ways(enum how h)
 	}
 	if (h == WAIT)
 		second_signals(h, false);
-	if (h == WAIT || h == POLL || h == READ)
+	if (h == WAIT || h == POLL || h == READ || h == SUBMIT)
 		second_signals(h, true);
 }
 
@@ -541,6 +572,7 @@ AT_EVERY_INSTRUCTION(ESCAPE_signal_at_every_instruction_of_select, SELECT)
 AT_EVERY_INSTRUCTION(EFD_05_signal_at_every_instruction_of_a_read, READ)
 AT_EVERY_INSTRUCTION(EFD_05_signal_at_every_instruction_of_a_read_that_it_ends, READ_ENDS)
 AT_EVERY_INSTRUCTION(PIPE_12_signal_at_every_instruction_of_a_read, READ_PIPE)
+AT_EVERY_INSTRUCTION(AIO_SUBMIT_12_signal_at_every_instruction_of_io_submit, SUBMIT)
 
 int main(void)
 {
@@ -553,6 +585,7 @@ int main(void)
 		cmocka_unit_test(EFD_05_signal_at_every_instruction_of_a_read),
 		cmocka_unit_test(EFD_05_signal_at_every_instruction_of_a_read_that_it_ends),
 		cmocka_unit_test(PIPE_12_signal_at_every_instruction_of_a_read),
+		cmocka_unit_test(AIO_SUBMIT_12_signal_at_every_instruction_of_io_submit),
 	};
 
 	sh = mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
