@@ -308,7 +308,7 @@ static long efd_read(int fd, void *buf, size_t n, bool nonblock)
 		plx_rcu_read_unlock();
 	}
 	/* The value is gone even if it cannot be stored (EFD-06). */
-	return plx_copy_out(buf, &value, sizeof(value)) ? -EFAULT : (long)sizeof(value);
+	return plx_copy_bytes(buf, &value, sizeof(value)) ? -EFAULT : (long)sizeof(value);
 }
 
 /* A handler has run in the sleep of a read or write: the number may mean something else. */
@@ -448,6 +448,7 @@ static long vector_way(int fd, const struct iovec *iov, int cnt, int flags, stru
 		return -EFAULT;
 	if ((ssize_t)one->iov_len < 0)
 		return -EINVAL;
+	one->iov_len = plx_piece_len(one->iov_len, 1);
 	if (!plx_user_range(one->iov_base, one->iov_len))
 		return -EFAULT;
 	return one->iov_len ? 0 : 1;

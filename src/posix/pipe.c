@@ -48,8 +48,6 @@
 #define TOKEN_SERIAL_SHIFT (TOKEN_PEER_SHIFT + TOKEN_PEER_BITS)
 #define TOKEN_SERIALS (1ul << (64 - TOKEN_SERIAL_SHIFT))
 
-/* The kernel transfers no more at a time. */
-#define RW_MAX 0x7ffff000
 /* So many pieces are served; more are left to the kernel. */
 #define PIECES 16
 /* No result: a write that has not begun. */
@@ -542,8 +540,8 @@ long plx_pipe_call(struct pollux_file *f, int fd, const struct plx_pipe_call *ca
 	struct plx_pipe_io io = {
 		.iov = call->iov,
 		.cnt = call->cnt,
-		.copy = plx_copy_in,
-		.total = call->total < RW_MAX ? call->total : RW_MAX,
+		.copy = plx_copy_bytes,
+		.total = call->total < PLX_RW_MAX ? call->total : PLX_RW_MAX,
 	};
 	bool nonblock;
 	long r;
@@ -605,10 +603,13 @@ bool plx_pipe_vector(int fd, const struct iovec *user, int cnt, int flags, bool 
 	if (plx_copy_in(iov, user, cnt * sizeof(*iov)))
 		return true;
 	for (int i = 0; i < cnt; i++) {
-		if ((ssize_t)iov[i].iov_len < 0 || !plx_user_range(iov[i].iov_base, iov[i].iov_len))
+		if ((ssize_t)iov[i].iov_len < 0)
 			return true;
-		if (iov[i].iov_len > RW_MAX - call.total)
-			iov[i].iov_len = RW_MAX - call.total;
+		iov[i].iov_len = plx_piece_len(iov[i].iov_len, cnt);
+		if (!plx_user_range(iov[i].iov_base, iov[i].iov_len))
+			return true;
+		if (iov[i].iov_len > PLX_RW_MAX - call.total)
+			iov[i].iov_len = PLX_RW_MAX - call.total;
 		call.total += iov[i].iov_len;
 	}
 	plx_rcu_read_lock();

@@ -195,6 +195,18 @@ int plx_copy_out(void *user, const void *src, size_t n)
 	return plx_ua_copy(user, src, n);
 }
 
+int plx_copy_bytes(void *dst, const void *src, size_t n)
+{
+	size_t done = 0;
+
+	if (!plx_ua_copy(dst, src, n))
+		return 0;
+	/* A store of several bytes that faults has stored none of them. */
+	while (done < n && !plx_ua_copy((char *)dst + done, (const char *)src + done, 1))
+		done++;
+	return done < n ? -EFAULT : 0;
+}
+
 int plx_probe_write(void *user, size_t n)
 {
 	uintptr_t p = (uintptr_t)user;

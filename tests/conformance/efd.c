@@ -634,6 +634,32 @@ static void EFD_06_a_bad_buffer_loses_the_value(void **state)
 	bad_page_free(bad);
 }
 
+/* Of a value that cannot be stored what comes before the first bad byte is. (x86-64's kernel.) */
+static void EFD_06_a_buffer_that_ends_early_gets_what_fits(void **state)
+{
+#if defined(__x86_64__)
+	const uint64_t value = 0x1122334455667788ull;
+	int fd = efd_new(0, EFD_NONBLOCK);
+	char *bad = bad_page(), want[16];
+
+	(void)state;
+	for (size_t k = 1; k < sizeof(value); k++) {
+		memset(bad - sizeof(want), 0xee, sizeof(want));
+		memset(want, 0xee, sizeof(want));
+		memcpy(want + sizeof(want) - k, &value, k);
+		efd_add(fd, value);
+		assert_errno(read(fd, bad - k, sizeof(value)), EFAULT);
+		assert_memory_equal(bad - sizeof(want), want, sizeof(want));
+		assert_int_equal(poll_now(fd), POLLOUT);
+	}
+	close(fd);
+	bad_page_free(bad);
+#else
+	(void)state;
+	skip();
+#endif
+}
+
 static void EFD_06_a_bad_buffer_loses_one_of_a_semaphore(void **state)
 {
 	char *bad = bad_page();
@@ -692,6 +718,35 @@ static void EFD_07_writev_writes_each_piece_by_itself(void **state)
 	v[0] = COUNT_MAX;
 	assert_int_equal(writev(fd, two, 2), 8);
 	assert_int_equal(efd_take(fd), COUNT_MAX);
+	close(fd);
+}
+
+/*
+ * A single piece is cut to what is transferred at most before it is looked at where it ends; of
+ * several each has to be where memory of the program can be.
+ */
+static void EFD_07_a_piece_longer_than_the_address_space(void **state)
+{
+	static uint64_t v;
+	int fd = efd_new(0, EFD_NONBLOCK);
+
+	(void)state;
+	for (int bit = 30; bit < 63; bit++) {
+		struct iovec iov[2] = {{&v, (size_t)1 << bit}, {&v, 0}};
+
+		efd_add(fd, 5);
+		v = 0;
+		assert_int_equal(readv(fd, iov, 1), 8);
+		assert_int_equal(v, 5);
+		assert_errno(writev(fd, iov, 1), EINVAL);
+		efd_add(fd, 5);
+		assert_int_equal(preadv2(fd, iov, 1, -1, RWF_NOWAIT), 8);
+		assert_errno(readv(fd, iov, 1), EAGAIN);
+	}
+	efd_add(fd, 5);
+	assert_errno(readv(fd, (struct iovec[]){{&v, SIZE_MAX}}, 1), EINVAL);
+	assert_errno(readv(fd, (struct iovec[]){{&v, (size_t)1 << 62}, {&v, 0}}, 2), EFAULT);
+	assert_int_equal(efd_take(fd), 5);
 	close(fd);
 }
 
@@ -1791,9 +1846,11 @@ int main(void)
 		cmocka_unit_test(EFD_05_a_signal_ends_or_restarts_a_blocking_read),
 		cmocka_unit_test(EFD_05_a_handler_may_write_what_is_read),
 		cmocka_unit_test(EFD_06_a_bad_buffer_loses_the_value),
+		cmocka_unit_test(EFD_06_a_buffer_that_ends_early_gets_what_fits),
 		cmocka_unit_test(EFD_06_a_bad_buffer_loses_one_of_a_semaphore),
 		cmocka_unit_test(EFD_07_readv_fills_pieces),
 		cmocka_unit_test(EFD_07_writev_writes_each_piece_by_itself),
+		cmocka_unit_test(EFD_07_a_piece_longer_than_the_address_space),
 		cmocka_unit_test(EFD_08_a_write_is_eight_bytes),
 		cmocka_unit_test(EFD_08_a_longer_write),
 		cmocka_unit_test(EFD_09_the_order_of_write_errors),

@@ -356,6 +356,62 @@ static void PIPE_07_reading(void **state)
 	close(p.r);
 }
 
+/* As EFD_06_a_buffer_that_ends_early_gets_what_fits; nothing is taken. */
+static void PIPE_07_a_buffer_that_ends_early_gets_what_fits(void **state)
+{
+#if defined(__x86_64__)
+	static const size_t lengths[] = {7, 8, 12, 16, 33, 300};
+	char *page =
+		mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct pipe p = pipe_new(O_NONBLOCK);
+
+	(void)state;
+	assert_true(page != MAP_FAILED);
+	assert_ok(mprotect(page + PAGE, PAGE, PROT_NONE));
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(*lengths); i++) {
+		for (size_t room = 1; room < lengths[i]; room += 1 + room / 8) {
+			memset(buf, 'x', lengths[i]);
+			assert_int_equal(write(p.w, buf, lengths[i]), lengths[i]);
+			memset(page, 0, PAGE);
+			assert_errno(read(p.r, page + PAGE - room, lengths[i]), EFAULT);
+			assert_memory_equal(page + PAGE - room, buf, room);
+			assert_int_equal(read(p.r, buf, PAGE), lengths[i]);
+		}
+	}
+	pipe_close(&p);
+	munmap(page, 2 * PAGE);
+#else
+	(void)state;
+	skip();
+#endif
+}
+
+/* As EFD_07_a_piece_longer_than_the_address_space. */
+static void PIPE_07_a_piece_longer_than_the_address_space(void **state)
+{
+	struct pipe p = pipe_new(O_NONBLOCK);
+
+	(void)state;
+	for (int bit = 31; bit < 63; bit++) {
+		struct iovec iov[2] = {{buf, (size_t)1 << bit}, {buf, 0}};
+
+		assert_int_equal(write(p.w, "abc", 3), 3);
+		assert_int_equal(readv(p.r, iov, 1), 3);
+		assert_int_equal(write(p.w, "abc", 3), 3);
+		if (bit == 62) {
+			assert_errno(readv(p.r, iov, 2), EFAULT);
+			assert_errno(writev(p.w, iov, 2), EFAULT);
+		}
+		/* As much as is mapped and fits. */
+		assert_true(writev(p.w, iov, 1) > 0);
+		assert_true(stored(p.r) > 3);
+		assert_true(read(p.r, buf, sizeof(buf)) > 3);
+		while (read(p.r, buf, sizeof(buf)) > 0)
+			;
+	}
+	pipe_close(&p);
+}
+
 static void PIPE_08_the_wrong_end(void **state)
 {
 	struct pipe p = pipe_new(O_NONBLOCK);
@@ -1259,6 +1315,8 @@ int main(void)
 		cmocka_unit_test(PIPE_05_masks_of_the_write_end),
 		cmocka_unit_test(PIPE_06_writable_by_slot),
 		cmocka_unit_test(PIPE_07_reading),
+		cmocka_unit_test(PIPE_07_a_buffer_that_ends_early_gets_what_fits),
+		cmocka_unit_test(PIPE_07_a_piece_longer_than_the_address_space),
 		cmocka_unit_test(PIPE_08_the_wrong_end),
 		cmocka_unit_test(PIPE_09_writing_nothing),
 		cmocka_unit_test(PIPE_10_writing_without_readers),
