@@ -1140,13 +1140,15 @@ long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 		  const sigset_t *sigmask)
 {
 	PLX_INSIDE();
-	struct ppoll_args args = {.fds = fds, .n = n, .sigmask = sigmask};
+	/* The kernel takes no more of it. */
+	const unsigned int count = (unsigned int)n;
+	struct ppoll_args args = {.fds = fds, .n = count, .sigmask = sigmask};
 	int64_t end = masked_end(timeout, sigmask);
-	long r = ppoll_once(fds, n, timeout, sigmask);
+	long r = ppoll_once(fds, count, timeout, sigmask);
 
 	if (plx_sleep_is_over(r))
 		r = poll_again(r, ppoll_call, &args, timeout, end);
-	return plx_unlikely(r == -EINTR) ? ppoll_interrupted(fds, n) : r;
+	return plx_unlikely(r == -EINTR) ? ppoll_interrupted(fds, count) : r;
 }
 
 /* What select means by its three sets, in poll's terms. */

@@ -117,7 +117,7 @@ PLX_EXPORT int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *ti
 		plx_cancel_point();
 		ret = plx_px_pselect(n, r, w, e, timeout ? &ts : NULL, NULL);
 		if (ret != PLX_PASS) {
-			if (timeout && (ts.tv_sec || ts.tv_nsec))
+			if (timeout && (tv.tv_sec || tv.tv_usec))
 				plx_timeval_left(&deadline, timeout);
 			return plx_result_saved(ret, saved);
 		}

@@ -162,7 +162,7 @@ static long do_select(const struct raw *s)
 	int n;
 
 	if (!plx_any() || (user && (plx_copy_in(&tv, user, sizeof(tv)) ||
-				    plx_timeval_start(&tv, &ts, &deadline))))
+				    plx_timeval_start_raw(&tv, &ts, &deadline))))
 		return PLX_PASS;
 	n = plx_px_select_numbers((int)s->a);
 	r = plx_px_pselect(n, (fd_set *)s->b, (fd_set *)s->c, (fd_set *)s->d, user ? &ts : NULL,

@@ -24,14 +24,28 @@ void plx_deadline_set(struct timespec *deadline, const struct timespec *ts)
 		deadline->tv_sec = LONG_MAX;
 }
 
+/* Microseconds beyond a second count as seconds, in both. */
 bool plx_timeval_start(const struct timeval *tv, struct timespec *ts, struct timespec *deadline)
 {
-	if (tv->tv_sec < 0 || tv->tv_usec < 0)
+	/* libc keeps so much of them, and its sum has an upper end. */
+	int usec = (int)tv->tv_usec;
+
+	if (tv->tv_sec < 0 || usec < 0)
 		return true;
-	/* Microseconds beyond a second count as seconds. */
-	if (__builtin_add_overflow(tv->tv_sec, tv->tv_usec / 1000000, &ts->tv_sec))
-		return true;
+	ts->tv_nsec = usec % 1000000 * 1000l;
+	if (__builtin_add_overflow(tv->tv_sec, usec / 1000000, &ts->tv_sec))
+		*ts = (struct timespec){.tv_sec = LONG_MAX, .tv_nsec = NSEC - 1};
+	plx_deadline_set(deadline, ts);
+	return false;
+}
+
+bool plx_timeval_start_raw(const struct timeval *tv, struct timespec *ts, struct timespec *deadline)
+{
+	/* The kernel's sum comes round; what it is then is judged like any other. */
+	ts->tv_sec = (long)((unsigned long)tv->tv_sec + (unsigned long)(tv->tv_usec / 1000000));
 	ts->tv_nsec = tv->tv_usec % 1000000 * 1000;
+	if (plx_timespec_bad(ts))
+		return true;
 	plx_deadline_set(deadline, ts);
 	return false;
 }

@@ -1157,6 +1157,76 @@ static void EFD_13_a_poll_of_more_than_the_limit(void **state)
 	close(fd);
 }
 
+/* Of the number of files the kernel takes 32 bits. */
+static void EFD_13_a_poll_counts_in_32_bits(void **state)
+{
+	const nfds_t one = 1 + ((nfds_t)1 << 32);
+	int fd = efd_new(1, 0);
+	struct pollfd p[2] = {{.fd = fd, .events = POLLIN}, {.fd = fd, .events = POLLIN}};
+
+	(void)state;
+	if (SANITIZED)
+		SKIP("the sanitizer looks at as many");
+	assert_int_equal(poll(p, one, 0), 1);
+	assert_true(p[0].revents == POLLIN && !p[1].revents);
+	p[0].revents = 0;
+	assert_int_equal(ppoll(p, one, NULL, NULL), 1);
+	assert_true(p[0].revents == POLLIN && !p[1].revents);
+	p[0].revents = 0;
+	assert_int_equal(poll(p, one - 1, 0), 0);
+	assert_int_equal(p[0].revents, 0);
+	close(fd);
+}
+
+/* Whether a select with this time-out, of an eventfd that is ready, finds that; else its errno. */
+static int select_takes(bool raw, time_t sec, suseconds_t usec)
+{
+	struct timeval t = {.tv_sec = sec, .tv_usec = usec};
+	int fd = efd_new(1, 0), r, err;
+	fd_set in;
+
+	FD_ZERO(&in);
+	FD_SET(fd, &in);
+	errno = 0;
+#ifdef SYS_select
+	if (raw)
+		r = (int)syscall(SYS_select, fd + 1, &in, NULL, NULL, &t);
+	else
+#endif
+		r = select(fd + 1, &in, NULL, NULL, &t);
+	err = errno;
+	if (r == 1)
+		assert_true(FD_ISSET(fd, &in));
+	if (!raw && r >= 0)
+		assert_true(t.tv_usec < 1000000);
+	close(fd);
+	return r == 1 ? 0 : err;
+}
+
+/* Seconds and microseconds come together in libc, and otherwise in the kernel. */
+static void EFD_13_the_time_outs_of_select(void **state)
+{
+	(void)state;
+	for (int raw = 0; raw < 2; raw++) {
+		assert_int_equal(select_takes(raw, 0, 2500000), 0);
+		assert_int_equal(select_takes(raw, LONG_MAX, 999999), 0);
+		assert_int_equal(select_takes(raw, -1, 0), EINVAL);
+		assert_int_equal(select_takes(raw, 0, -1), EINVAL);
+	}
+	assert_int_equal(select_takes(false, LONG_MAX, 1000000), 0);
+	assert_int_equal(select_takes(false, 2, -1000000), EINVAL);
+#ifdef SYS_select
+	assert_int_equal(select_takes(true, LONG_MAX, 1000000), EINVAL);
+	assert_int_equal(select_takes(true, 2, -1000000), 0);
+	assert_int_equal(select_takes(true, 0, -1000000), EINVAL);
+#endif
+#ifdef __GLIBC__
+	/* It keeps 32 bits of the microseconds. */
+	assert_int_equal(select_takes(false, 0, 0x80000000l), EINVAL);
+	assert_int_equal(select_takes(false, 0, 0x100000000l), 0);
+#endif
+}
+
 /* select(2): the first n descriptors are looked at; the word of the last is written as a whole. */
 static void EFD_13_select_looks_below_its_number(void **state)
 {
@@ -1866,6 +1936,8 @@ int main(void)
 		cmocka_unit_test(EFD_12_the_poll_mask_after_overflow),
 		cmocka_unit_test(EFD_12_sleeping_polls_follow_the_counter),
 		cmocka_unit_test(EFD_13_a_poll_of_more_than_the_limit),
+		cmocka_unit_test(EFD_13_a_poll_counts_in_32_bits),
+		cmocka_unit_test(EFD_13_the_time_outs_of_select),
 		cmocka_unit_test(EFD_13_select_looks_below_its_number),
 		cmocka_unit_test(EFD_13_two_who_poll_wake_each_other),
 		TEST_ALONE_AND_MIXED(EFD_13_every_write_is_an_IN_edge),
