@@ -1363,8 +1363,12 @@ static long select_run(struct select_sets *s, int n, const struct timespec *time
 			return -ENOMEM;
 		count = select_gather(s, set, n);
 	}
+	/* Open as it begins: if closed in its sleep it is ready, no error. */
 	for (int i = 0; i < count; i++)
-		ours |= poll_ours(set[i].fd);
+		if (poll_ours(set[i].fd))
+			set[i].events |= POLLNVAL;
+	for (int i = 0; i < count; i++)
+		ours |= set[i].events & POLLNVAL;
 	ours |= timeout == &look_only;
 	/* The kernel's select does not mind a limit that has come down since, poll does. */
 	if (ours && poll_too_many(count)) {
@@ -1377,7 +1381,7 @@ static long select_run(struct select_sets *s, int n, const struct timespec *time
 	if (!r)
 		r = poll_set(set, count, timeout, sigmask);
 	for (int i = 0; r >= 0 && i < count; i++)
-		if (set[i].revents & POLLNVAL && select_closed(set[i].fd))
+		if (set[i].revents & ~set[i].events & POLLNVAL && select_closed(set[i].fd))
 			r = -EBADF;
 	bits = r > 0 ? select_bits(s, set, count) : 0;
 	if (r > 0 && !bits && (!is_look(timeout) || (sigmask && timeout != &look_only))) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * How a select ends that sleeps: by what is asked, not by a hang-up or an error that is not, as a
- * poll does; and where a signal ends it, its sets are as they were.
+ * poll does; where a signal ends it, its sets are as they were; and a number that is closed
+ * meanwhile is ready in each set, once something wakes it.
  */
 #include "waiting.h"
 
@@ -125,6 +126,59 @@ static void select_leaves_its_sets_to_a_signal(void **state)
 	subject_close(&s);
 }
 
+struct sleeper {
+	struct test_thread t;
+	struct timeval tv;
+	fd_set set[3];
+	int n, err;
+};
+
+static void *sleeper_main(void *arg)
+{
+	struct sleeper *s = arg;
+
+	s->n = select(FD_SETSIZE, &s->set[0], &s->set[1], &s->set[2], &s->tv);
+	s->err = errno;
+	return NULL;
+}
+
+static void select_takes_what_is_closed_in_its_sleep_for_ready(void **state)
+{
+	/* An eventfd is ready to be read or to be written. */
+	static const int asks[] = {1, 2, 4, 5, 6};
+	bool in_use = *(const bool *)*state;
+
+	for (size_t i = 0; i < sizeof(asks) / sizeof(*asks); i++) {
+		struct subject gone = subject_new(KIND_EVENTFD), waker = subject_new(KIND_EVENTFD);
+		struct sleeper *s = calloc(1, sizeof(*s));
+		int other = in_use ? (int)assert_ok(dup(gone.fd)) : -1, asked = asks[i];
+
+		assert_non_null(s);
+		if (asked & 2)
+			efd_add(gone.fd, UINT64_MAX - 1);
+		s->tv.tv_sec = SOON_MS / 1000;
+		for (int k = 0; k < 3; k++)
+			if (asked & 1 << k)
+				FD_SET(gone.fd, &s->set[k]);
+		FD_SET(waker.fd, &s->set[0]);
+		thread_start(&s->t, sleeper_main, s);
+		assert_true(thread_asleep(&s->t));
+		assert_ok(close_in_use(gone.fd));
+		subject_fill(&waker);
+		assert_true(thread_join(&s->t, SOON_MS));
+		if (s->n < 0)
+			print_error("errno %d\n", s->err);
+		assert_int_equal(s->n, 1 + __builtin_popcount((unsigned)asked));
+		for (int k = 0; k < 3; k++)
+			assert_int_equal(!!FD_ISSET(gone.fd, &s->set[k]), asked >> k & 1);
+		assert_true(FD_ISSET(waker.fd, &s->set[0]));
+		free(s);
+		if (in_use)
+			assert_ok(close(other));
+		subject_close(&waker);
+	}
+}
+
 int main(void)
 {
 	static const struct hung hung[] = {
@@ -134,6 +188,7 @@ int main(void)
 		{.set = 1, .alone = true},
 	};
 	static const enum beside beside[] = {ALONE, A_PIPE, AN_EPOLL};
+	static const bool dup_left[] = {false, true};
 #define HUNG(suffix, i) VARIANT(select_sleeps_on_beside_a_hung_file, suffix, &hung[i])
 #define SIGNAL(suffix, i) VARIANT(select_leaves_its_sets_to_a_signal, suffix, &beside[i])
 	static const struct CMUnitTest tests[] = {
@@ -144,6 +199,9 @@ int main(void)
 		SIGNAL("", 0),
 		SIGNAL("_beside_a_pipe", 1),
 		SIGNAL("_beside_an_epoll", 2),
+		VARIANT(select_takes_what_is_closed_in_its_sleep_for_ready, "", &dup_left[0]),
+		VARIANT(select_takes_what_is_closed_in_its_sleep_for_ready, "_but_for_a_duplicate",
+			&dup_left[1]),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
