@@ -285,6 +285,11 @@ struct plx_registration {
 };
 /* All of them, by their numbers; how many. *out is to be put back to plx_mem_put. */
 int plx_registrations(int epfd, struct plx_registration **out);
+/*
+ * As qsort, but what is equal stays in its order, and the memory is of our own: a handler that has
+ * interrupted malloc may be here, or a fork between an allocator's handlers. False: there is none.
+ */
+bool plx_sort(void *array, int n, size_t size, int (*compare)(const void *, const void *));
 /* eventfd.c: a duplicate of the prototype in the place of fd. */
 long plx_eventfd_stand_in(int fd, int flags);
 /* epoll.c: the doorbell stands, again; no longer. */

@@ -681,8 +681,8 @@ static bool prepare(struct back *b)
 		}
 		e->e->served.status = O_NONBLOCK;
 	}
-	if (b->nitems)
-		qsort(b->items, b->nitems, sizeof(*b->items), by_order);
+	if (!plx_sort(b->items, b->nitems, sizeof(*b->items), by_order))
+		return false;
 	for (int i = 0; i < b->nitems; i++) {
 		struct back_item *it = &b->items[i];
 

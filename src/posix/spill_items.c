@@ -28,15 +28,65 @@
 #include <fcntl.h>
 #include <linux/kcmp.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/single_threaded.h>
 #include <sys/stat.h>
 
+#include "base/sanitizer.h"
 #include "base/sys.h"
 
 /* What makes an event for any item: these are reported whether asked for or not, too. */
 #define ALWAYS_OR_READY (EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP)
+
+/* --- sorting --------------------------------------------------------------------------- */
+
+/* What stands in order from lo to mid, and from there to hi, does so from lo to hi. */
+static void merge(char *to, const char *from, const int at[3], size_t size,
+		  int (*compare)(const void *, const void *))
+{
+	int left = at[0], right = at[1];
+
+	for (int i = at[0]; i < at[2]; i++) {
+		bool first = left < at[1] && (right == at[2] || compare(from + left * size,
+									from + right * size) <= 0);
+
+		plx_copy(to + i * size, from + (first ? left++ : right++) * size, size);
+	}
+}
+
+bool plx_sort(void *array, int n, size_t size, int (*compare)(const void *, const void *))
+{
+	char *from = array, *to, *spare;
+
+	if (n < 2)
+		return true;
+	to = spare = plx_mem_get_zero(n * size);
+	if (!spare)
+		return false;
+	for (int width = 1; width < n; width *= 2) {
+		char *done = to;
+
+		for (int lo = 0; lo < n; lo += 2 * width) {
+			int mid = lo + width < n ? lo + width : n;
+			int hi = mid + width < n ? mid + width : n;
+
+			merge(to, from, (const int[]){lo, mid, hi}, size, compare);
+		}
+		to = from;
+		from = done;
+	}
+	if (from != array)
+		plx_copy(array, from, n * size);
+	plx_mem_put(spare);
+	return true;
+}
+
+static void sort(void *array, int n, size_t size, int (*compare)(const void *, const void *))
+{
+	bool done = plx_sort(array, n, size, compare);
+
+	PLX_INVARIANT(done, "there is memory for turning objects into kernel objects");
+}
 
 /* --- numbers of items ---------------------------------------------------------------- */
 
@@ -247,8 +297,7 @@ int plx_registrations(int epfd, struct plx_registration **out)
 		(*out)[n++] = reg;
 	}
 	plx_mem_put(text);
-	if (n)
-		qsort(*out, n, sizeof(**out), by_number);
+	sort(*out, n, sizeof(**out), by_number);
 	for (int i = 0; i < n; i++) {
 		struct plx_registration *r = *out + i;
 
@@ -857,7 +906,7 @@ static void make_lists(struct plx_spill *s, struct plx_move **queued, int n)
 	struct ready *lists = plx_spill_scratch((s->neps + 1) * sizeof(*lists));
 	int count = 0;
 
-	qsort(queued, n, sizeof(*queued), by_epoll);
+	sort(queued, n, sizeof(*queued), by_epoll);
 	for (int i = 0; i < n; i++) {
 		if (!i || queued[i]->ep != queued[i - 1]->ep)
 			lists[count++].first = &queued[i];
@@ -919,8 +968,7 @@ void plx_spill_register(struct plx_spill *s)
 	struct plx_move *end = s->moves + s->nmoves;
 	int n = 0;
 
-	if (s->nmoves)
-		qsort(s->moves, s->nmoves, sizeof(*s->moves), by_age);
+	sort(s->moves, s->nmoves, sizeof(*s->moves), by_age);
 	for (struct plx_move *m = s->moves; m < end; m++) {
 		bool alone = m->age == 0 && (m + 1 == end || m[1].t != m->t);
 
@@ -938,7 +986,7 @@ void plx_spill_register(struct plx_spill *s)
 		for (struct plx_move *m = s->moves; m < end; m++)
 			if (m->consumed && fills_up(m) == !pass)
 				some[n++] = m;
-		qsort(some, n, sizeof(*some), by_epoll);
+		sort(some, n, sizeof(*some), by_epoll);
 		lay_ghosts(s, some, n);
 	}
 	n = 0;
