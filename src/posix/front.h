@@ -15,6 +15,7 @@
  *   lent      set for good, before spilled
  *   scanned   the clock of lent.c when a wait began that looked at the kernel's whole list
  *   nkernel   atomic; 0: nothing but the doorbell was ever registered in the kernel
+ *   had_kernel  under plx_table_lock; what nkernel was when the spill began
  *   gen       atomic; moves when items have gone to the kernel
  *   turn      who goes first in the next wait, because the other has filled a whole one (wait.c)
  *   direct    approximate; so many waits may sleep without a look at the kernel's side before
@@ -64,6 +65,7 @@ struct plx_front {
 	int64_t soon;
 	uint64_t timer_mark;
 	uint32_t timers;
+	uint32_t had_kernel;
 	uint64_t unseen;
 	uint64_t seen;
 	uint64_t scanned;
@@ -283,7 +285,10 @@ struct plx_registration {
 	/* A descriptor that means the file: fd, unless that has come to mean another. */
 	int source;
 };
-/* All of them, by their numbers; how many. *out is to be put back to plx_mem_put. */
+/*
+ * All of them, by their numbers; how many, or -1 if the kernel does not tell: there is no /proc, as
+ * after a chroot. *out is to be put back to plx_mem_put.
+ */
 int plx_registrations(int epfd, struct plx_registration **out);
 /*
  * As qsort, but what is equal stays in its order, and the memory is of our own: a handler that has

@@ -611,7 +611,7 @@ static bool find_items(struct back *b, struct back_front *front)
 {
 	struct plx_registration *reg;
 	int n = plx_registrations(front->fd, &reg), e = 0, queued = 0;
-	bool fine = true;
+	bool fine = n >= 0;
 
 	for (int i = 0; i < n && fine; i++) {
 		struct back_item *it;

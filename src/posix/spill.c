@@ -496,8 +496,13 @@ static void spill_run(struct plx_spill *s, enum plx_way_out why)
 
 	spill_find_eps(s);
 	PLX_DELAY(spill_begun);
-	for (int i = 0; i < s->neps; i++)
+	for (int i = 0; i < s->neps; i++) {
+		struct plx_front *fr = s->eps[i]->owner;
+
 		plx_lock(&s->eps[i]->mtx, PLX_RANK_EP);
+		if (!plx_load(&fr->spilled))
+			fr->had_kernel = plx_load(&fr->nkernel);
+	}
 	for (t = s->targets; t < end; t++)
 		target_freeze(t);
 	PLX_DELAY(spill_frozen);
@@ -600,6 +605,7 @@ static void front_give_up(struct plx_spill *s, struct plx_front *fr)
 {
 	s->fronts++;
 	plx_lock(&fr->lock, PLX_RANK_FRONT);
+	fr->had_kernel = plx_load(&fr->nkernel);
 	if (s->lend) {
 		plx_store(&fr->scanned, 0);
 		plx_store(&fr->lent, 1);

@@ -274,7 +274,7 @@ int plx_registrations(int epfd, struct plx_registration **out)
 		fd = plx_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 	}
 	if (fd < 0)
-		return 0;
+		return -1;
 	do {
 		text = plx_spill_grow(text, len + 4096, &size, 1);
 		r = plx_sys3(SYS_read, fd, text + len, size - len - 1);
@@ -315,7 +315,7 @@ struct seance {
 	int ndata, room;
 	int ghosts;
 	bool rung;
-	/* Something on the list could not be put back: nothing is taken off. */
+	/* Something on the list could not be put back, or is not known: nothing is taken off. */
 	bool refused;
 };
 
@@ -408,6 +408,11 @@ static void seance_begin(struct seance *c, struct plx_front *fr)
 	memset(c, 0, sizeof(*c));
 	c->fr = fr;
 	c->nreg = plx_registrations(fr->kfd, &c->reg);
+	if (c->nreg < 0) {
+		/* No /proc here. Of the doorbell alone there is nothing to be known. */
+		c->nreg = 0;
+		c->refused = fr->had_kernel;
+	}
 	for (int i = 0; i < c->nreg && !c->refused; i++) {
 		struct plx_registration *reg = &c->reg[i];
 
@@ -688,6 +693,13 @@ static bool ghost_raise(const struct plx_move *m)
 	return able || (m->t->ready & ALWAYS_OR_READY);
 }
 
+/* A disarmed one that reports the end of the other side, should that come. */
+static void stay_disarmed(struct plx_move *m)
+{
+	m->consumed = false;
+	m->events &= ~(uint32_t)(EPOLLIN | EPOLLOUT);
+}
+
 /* The number of moves that have an event to be swallowed; n, those of an epoll together. */
 static int raise_ghosts(struct plx_move **ghosts, int n)
 {
@@ -696,13 +708,10 @@ static int raise_ghosts(struct plx_move **ghosts, int n)
 	for (int i = 0; i < n; i++) {
 		struct plx_move *m = ghosts[i];
 
-		if (ghost_raise(m)) {
+		if (ghost_raise(m))
 			ghosts[kept++] = m;
-			continue;
-		}
-		/* A disarmed one that reports the end of the other side, should that come. */
-		m->consumed = false;
-		m->events &= ~(uint32_t)(EPOLLIN | EPOLLOUT);
+		else
+			stay_disarmed(m);
 	}
 	return kept;
 }
@@ -724,8 +733,12 @@ static void lay_ghosts(struct plx_spill *s, struct plx_move **ghosts, int n)
 		struct seance c;
 
 		seance_begin(&c, ghosts[i]->ep->owner);
-		for (next = i; next < n && ghosts[next]->ep == ghosts[i]->ep; next++)
+		for (next = i; next < n && ghosts[next]->ep == ghosts[i]->ep; next++) {
+			/* Nobody would swallow an event of it. */
+			if (c.refused && (ghosts[next]->events & EPOLLONESHOT))
+				stay_disarmed(ghosts[next]);
 			move_go(s, ghosts[next]);
+		}
 		c.ghosts = next - i;
 		seance_end(&c);
 	}
