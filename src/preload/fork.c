@@ -7,6 +7,7 @@
  *                                sharing memory but not descriptors: everything escapes and
  *                                adoption ends; threads pass
  * unshare                        with CLONE_FILES: everything escapes and adoption ends
+ * __register_atfork              (pthread_atfork is in the program) ours before any other
  * login_tty                      replaces 0, 1 and 2 inside libc: they escape
  * prctl                          PR_SET_SECCOMP: everything escapes and adoption ends, as the
  *                                filter knows nothing of the calls that we would make; not if
@@ -77,13 +78,13 @@ static pid_t fork_with(pid_t (*real)(void))
 /*
  * libc runs the program's atfork handlers inside fork, and they may use what is ours. So
  * objects escape before, where allocating is allowed, and the locks are taken and given
- * back by handlers of our own. They are registered by our constructor, before the
- * program's own, so they run last before the fork and first after it. (Not earlier than
- * libc's start: environ is needed.)
+ * back by handlers of our own. They are the first that libc is given, so they run last before the
+ * fork and first after it: our constructor registers them, and so does who comes before it, the
+ * constructor of a library that the program is linked with.
  *
- * They are for libc's fork alone. pthread_atfork would look for __register_atfork by its name, and
+ * They are for libc's fork alone. pthread_atfork looks for __register_atfork by its name, and
  * Firefox has one of its own, whose handlers it runs itself before it calls clone, which takes the
- * locks as well. So they go to the next after us. This library stays until the end: no object is
+ * locks as well. So ours go to the next after us. This library stays until the end: no object is
  * named whose end would take them away.
  */
 static PLX_START_PAGE bool handlers;
@@ -112,9 +113,23 @@ static PLX_CHILD_CODE void at_child(void)
 
 PLX_START_CODE void plx_fork_register(void)
 {
+	if (plx_px_fork_known)
+		return;
 	plx_px_fork_known = true;
 	handlers = plx_real.__register_atfork(at_prepare, at_parent, at_child, NULL) == 0;
 }
+
+/* ThreadSanitizer's run-time calls it before instrumented code can run, of which this would be. */
+#ifndef PLX_TSAN
+int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),
+		      void *object);
+PLX_EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),
+				 void *object)
+{
+	plx_fork_register();
+	return plx_real.__register_atfork(prepare, parent, child, object);
+}
+#endif
 
 static PLX_CHILD_CODE void fork_child_late(void)
 {

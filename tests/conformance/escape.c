@@ -460,9 +460,44 @@ static void at_fork_child(void)
 		at_fork.failed = __LINE__;
 }
 
+/*
+ * A library that the program is linked with may register its handlers in its constructor, before
+ * that of a drop-in has run. So may what comes before all constructors. (ThreadSanitizer's run-time
+ * would not be ready for it.)
+ */
+#if SANITIZED != 2
+static bool early;
+
+static void early_prepare(void)
+{
+	if (early)
+		at_fork_prepare();
+}
+
+static void early_parent(void)
+{
+	if (early)
+		at_fork_parent();
+}
+
+static void early_child(void)
+{
+	if (early)
+		at_fork_child();
+}
+
+static void register_early(void)
+{
+	if (pthread_atfork(early_prepare, early_parent, early_child) != 0)
+		abort();
+}
+
+static void (*const before_all[])(void)
+	__attribute__((section(".preinit_array"), used)) = {register_early};
+#endif
+
 static int helper_fork_atfork(void)
 {
-	CHECK(pthread_atfork(at_fork_prepare, at_fork_parent, at_fork_child) == 0);
 	for (int i = 0; i < 3; i++) {
 		pid_t pid;
 
@@ -629,8 +664,17 @@ static int helper(int argc, char **argv)
 		return helper_daemon(argv[2]);
 	if (strcmp(argv[1], "--fork-shared") == 0)
 		return helper_fork_shared();
-	if (strcmp(argv[1], "--fork-atfork") == 0)
+	if (strcmp(argv[1], "--fork-atfork") == 0) {
+		CHECK(pthread_atfork(at_fork_prepare, at_fork_parent, at_fork_child) == 0);
 		return helper_fork_atfork();
+	}
+#if SANITIZED != 2
+	if (strcmp(argv[1], "--fork-atfork-early") == 0) {
+		CHECK(world_new(&w) == 0);
+		early = true;
+		return helper_fork_atfork();
+	}
+#endif
 	/* A sanitizer has no /proc to look for leaks in. */
 	if (strcmp(argv[1], "--fork-no-proc") == 0)
 		_exit(helper_fork_no_proc());
@@ -822,6 +866,14 @@ static void ESCAPE_fork_with_handlers_that_make_objects(void **state)
 {
 	(void)state;
 	assert_int_equal(helper_alone("--fork-atfork"), 0);
+}
+
+static void ESCAPE_fork_with_handlers_from_before_the_start(void **state)
+{
+	(void)state;
+	if (SANITIZED == 2)
+		SKIP("ThreadSanitizer's run-time is not ready then");
+	assert_int_equal(helper_alone("--fork-atfork-early"), 0);
 }
 
 static void ESCAPE_fork_by_a_handler_in_a_wait(void **state)
@@ -2866,6 +2918,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(ESCAPE_fork_many_times),
 		cmocka_unit_test(ESCAPE_fork_when_all_is_shared),
 		cmocka_unit_test(ESCAPE_fork_with_handlers_that_make_objects),
+		cmocka_unit_test(ESCAPE_fork_with_handlers_from_before_the_start),
 		cmocka_unit_test(ESCAPE_fork_without_proc_loses_no_edge),
 		cmocka_unit_test(ESCAPE_fork_by_a_handler_in_a_wait),
 		cmocka_unit_test(ESCAPE_fork_leaves_only_numbers_of_the_program),
