@@ -91,18 +91,22 @@ static PLX_START_PAGE bool handlers;
 
 static void at_prepare(void)
 {
-	plx_fork_prepare();
+	if (!plx_vfork_child())
+		plx_fork_prepare();
 }
 
 static void at_parent(void)
 {
-	plx_fork_done(false);
+	if (!plx_vfork_child())
+		plx_fork_done(false);
 }
 
 static PLX_CHILD_CODE void at_child(void)
 {
 	int saved;
 
+	if (plx_vfork_child())
+		return;
 	plx_guard_after_fork(false);
 	if (plx_px_fork_child_empty())
 		return;

@@ -380,6 +380,51 @@ static int helper_daemon(const char *report)
 	return 0;
 }
 
+static struct {
+	int go[2], back[2], fd[2];
+} meanwhile;
+
+static void *make_meanwhile(void *unused)
+{
+	char c;
+
+	(void)unused;
+	if (read(meanwhile.go[0], &c, 1) != 1)
+		return (void *)1;
+	for (int i = 0; i < 2; i++)
+		meanwhile.fd[i] = eventfd(0, EFD_NONBLOCK);
+	return (void *)(intptr_t)(write(meanwhile.back[1], "b", 1) != 1);
+}
+
+/* The child of a vfork forks; another thread has made what the child has no descriptor of. */
+static int helper_vfork_fork(void)
+{
+	pthread_t t;
+	pid_t pid;
+	void *r;
+
+	CHECK(pipe(meanwhile.go) == 0 && pipe(meanwhile.back) == 0);
+	CHECK(pthread_create(&t, NULL, make_meanwhile, NULL) == 0);
+	pid = vfork();
+	if (pid == 0) {
+		char c;
+		pid_t next;
+
+		if (write(meanwhile.go[1], "a", 1) != 1 || read(meanwhile.back[0], &c, 1) != 1)
+			_exit(1);
+		next = fork();
+		if (next == 0)
+			_exit(0);
+		_exit(next == -1 || waitpid(next, NULL, 0) != next);
+	}
+	CHECK(pid > 0 && child_end(pid) == 0);
+	CHECK(pthread_join(t, &r) == 0 && r == NULL);
+	CHECK(put(meanwhile.fd[0], 3) == 8);
+	CHECK(get(meanwhile.fd[1]) == UINT64_MAX && errno == EAGAIN);
+	CHECK(get(meanwhile.fd[0]) == 3);
+	return 0;
+}
+
 /* All descriptors of the world but the write end of the pipe are closed here. */
 static int helper_closed(struct world *w)
 {
@@ -662,6 +707,8 @@ static int helper(int argc, char **argv)
 		return helper_failed_exec();
 	if (strcmp(argv[1], "--daemon") == 0 && argc == 3)
 		return helper_daemon(argv[2]);
+	if (strcmp(argv[1], "--vfork-fork") == 0)
+		return helper_vfork_fork();
 	if (strcmp(argv[1], "--fork-shared") == 0)
 		return helper_fork_shared();
 	if (strcmp(argv[1], "--fork-atfork") == 0) {
@@ -1410,6 +1457,12 @@ static void ESCAPE_vfork_and_exec(void **state)
 	assert_int_equal(child_end(pid), 0);
 	assert_int_equal(world_check_used(&w), 0);
 	world_close(&w);
+}
+
+static void ESCAPE_vfork_and_fork(void **state)
+{
+	(void)state;
+	assert_int_equal(helper_alone("--vfork-fork"), 0);
 }
 
 static void ESCAPE_vfork_and_exit(void **state)
@@ -2937,6 +2990,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(ESCAPE_fork_beside_a_writer_whose_number_is_anothers),
 		cmocka_unit_test(ESCAPE_fork_beside_traffic),
 		cmocka_unit_test(ESCAPE_vfork_and_exec),
+		cmocka_unit_test(ESCAPE_vfork_and_fork),
 		cmocka_unit_test(ESCAPE_vfork_and_exit),
 		cmocka_unit_test(ESCAPE_posix_spawn),
 		cmocka_unit_test(ESCAPE_posix_spawn_with_file_actions),
