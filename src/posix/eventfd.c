@@ -84,7 +84,7 @@ long plx_px_eventfd(unsigned int init, int flags)
 	fd = flags & EFD_CLOEXEC ? plx_sys3(SYS_fcntl, plx_load(&prototype), F_DUPFD_CLOEXEC, 0)
 				 : plx_sys1(SYS_dup, plx_load(&prototype));
 	PLX_DELAY(eventfd_no_entry);
-	if (fd >= 0 && plx_table_reserve(fd) < 0) {
+	if (fd >= 0 && (plx_fd_of_stream(fd) || plx_table_reserve(fd) < 0)) {
 		plx_sys1(SYS_close, fd);
 		fd = PLX_PASS;
 	}

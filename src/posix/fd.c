@@ -261,7 +261,7 @@ static long dup_any(int fd, int cmd, long from)
 {
 	struct pollux_file *f, *old = NULL;
 	long n = PLX_PASS;
-	bool pipe, locked;
+	bool served, locked;
 
 	plx_pipe_forget(fd);
 	/* From two numbers it would have two names in an epoll. */
@@ -283,7 +283,7 @@ static long dup_any(int fd, int cmd, long from)
 		plx_table_leave(locked);
 		return plx_fd_hidden(fd) ? -EBADF : PLX_PASS;
 	}
-	pipe = plx_file_is_pipe(f);
+	served = plx_file_served(f);
 	PLX_DELAY(dup_found);
 	n = plx_sys3(SYS_fcntl, fd, PLX_INJECTED(wrong_flag) ? F_DUPFD_CLOEXEC : cmd, from);
 	if (n >= 0 && plx_table_reserve(n) < 0) {
@@ -300,24 +300,28 @@ static long dup_any(int fd, int cmd, long from)
 	/* Left by a close that went past us. */
 	if (old)
 		pollux_file_put(old);
-	/* libc's streams may stand on these numbers; they do not come through here. */
-	if (pipe && n >= 0 && n <= 2)
+	if (served && plx_fd_of_stream(n))
 		plx_px_escape(n, PLX_OUT_STDIO);
 	return n;
 }
 
-/* A pipe that is put in the place of another descriptor, if the kernel lets it. */
+/*
+ * A pipe that is put in the place of another descriptor, if the kernel lets it; anything in that of
+ * a standard stream.
+ */
 static void dup_over(int fd, int number)
 {
 	struct pollux_file *f = plx_table_get(fd);
 	bool pipe = f && plx_file_is_pipe(f);
+	bool stream = f && plx_file_served(f) && plx_fd_of_stream(number);
 	struct rlimit lim;
 
 	if (f)
 		pollux_file_put(f);
-	if (pipe && number >= 0 && plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &lim) == 0 &&
+	if ((pipe || stream) && number >= 0 &&
+	    plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &lim) == 0 &&
 	    (rlim_t)number < lim.rlim_cur)
-		plx_px_escape(fd, PLX_OUT_DUP_OVER);
+		plx_px_escape(fd, pipe ? PLX_OUT_DUP_OVER : PLX_OUT_STDIO);
 }
 
 long plx_px_dup(int fd)

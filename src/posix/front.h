@@ -129,6 +129,12 @@ static inline bool plx_file_is_pipe(const struct pollux_file *f)
 	return f->kind == PLX_KIND_PIPE_READ || f->kind == PLX_KIND_PIPE_WRITE;
 }
 
+/* libc's streams read and write these numbers, and do not come through us. */
+static inline bool plx_fd_of_stream(int fd)
+{
+	return fd >= 0 && fd <= 2;
+}
+
 /* Whether it has been frozen, on its way to the kernel. */
 static inline bool plx_file_gone(struct pollux_file *f)
 {

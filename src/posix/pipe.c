@@ -218,10 +218,9 @@ bool plx_pipe_adopt(int fd)
 	return done;
 }
 
-/* libc's streams may stand on the first three, and do not come through here. */
 static bool beyond_streams(const int *fds)
 {
-	return fds[0] > 2 && fds[1] > 2;
+	return !plx_fd_of_stream(fds[0]) && !plx_fd_of_stream(fds[1]);
 }
 
 /* From the creation on. The numbers are fresh: nobody knows them. */

@@ -141,7 +141,8 @@ long plx_px_timerfd_create(int clock, int flags)
 	t->row_needed = ROW_FIRST;
 	locked = plx_table_enter();
 	fd = plx_sys2(SYS_timerfd_create, clock, flags);
-	installed = fd >= 0 && fd < (long)PLX_TIMER_FDS && plx_table_reserve(fd) == 0;
+	installed = fd >= 0 && fd < (long)PLX_TIMER_FDS && !plx_fd_of_stream(fd) &&
+		    plx_table_reserve(fd) == 0;
 	if (installed) {
 		t->fd = (int)fd;
 		old = plx_table_set(fd, &t->file);

@@ -13,6 +13,7 @@
 #define PLX_PRELOAD_REAL_H
 
 #include <aio.h>
+#include <dirent.h>
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
@@ -110,7 +111,8 @@
 	X(int, vdprintf, (int fd, const char *fmt, va_list ap), (fd, fmt, ap))                     \
 	X(int, __vdprintf_chk, (int fd, int flag, const char *fmt, va_list ap),                    \
 	  (fd, flag, fmt, ap))                                                                     \
-	X(void *, opendir, (const char *p), (p))
+	X(void *, opendir, (const char *p), (p))                                                   \
+	X(int, closedir, (DIR * d), (d))
 
 #define PLX_REAL_PROCESS(X)                                                                        \
 	X(pid_t, fork, (void), ())                                                                 \

@@ -4,6 +4,7 @@
  * fclose, freopen, freopen64,  close a number inside libc. That of a stream is not ours,
  * pclose                       unless it was closed and given out again behind the
  *                              stream's back; then it escapes, and is closed like any other
+ * closedir                     the same for the number of a folder
  * dprintf, vdprintf, ...       the descriptor escapes
  * fopen, fopen64               paths, see path.c
  */
@@ -61,6 +62,13 @@ PLX_EXPORT int pclose(FILE *f)
 {
 	stream_leaves(f);
 	return plx_real.pclose(f);
+}
+
+PLX_EXPORT int closedir(DIR *d)
+{
+	if (d && plx_any())
+		plx_escape_if_ours(dirfd(d), PLX_OUT_STDIO);
+	return plx_real.closedir(d);
 }
 
 PLX_EXPORT int vdprintf(int fd, const char *fmt, va_list ap)

@@ -380,6 +380,34 @@ static int helper_daemon(const char *report)
 	return 0;
 }
 
+/* One that stands where a standard stream reads or writes, by each way there is. */
+static int helper_standard_streams(void)
+{
+	uint64_t v = 0;
+	int e;
+
+	CHECK(close(STDIN_FILENO) == 0);
+	e = eventfd(5, EFD_NONBLOCK);
+	CHECK(e == STDIN_FILENO);
+	CHECK(fread(&v, sizeof(v), 1, stdin) == 1 && v == 5);
+	CHECK(get(e) == UINT64_MAX && errno == EAGAIN);
+	CHECK(close(e) == 0 && open("/dev/null", O_RDONLY) == STDIN_FILENO);
+	for (int way = 0; way < 4; way++) {
+		e = eventfd(6, EFD_NONBLOCK);
+		if (way < 2)
+			CHECK(close(STDOUT_FILENO) == 0);
+		CHECK((way == 0	  ? dup(e)
+		       : way == 1 ? fcntl(e, F_DUPFD, STDOUT_FILENO)
+		       : way == 2 ? dup2(e, STDOUT_FILENO)
+				  : dup3(e, STDOUT_FILENO, O_CLOEXEC)) == STDOUT_FILENO);
+		v = 7;
+		CHECK(fwrite(&v, sizeof(v), 1, stdout) == 1 && fflush(stdout) == 0);
+		CHECK(get(e) == 13 && get(e) == UINT64_MAX);
+		CHECK(close(e) == 0);
+	}
+	return 0;
+}
+
 static struct {
 	int go[2], back[2], fd[2];
 } meanwhile;
@@ -422,6 +450,23 @@ static int helper_vfork_fork(void)
 	CHECK(put(meanwhile.fd[0], 3) == 8);
 	CHECK(get(meanwhile.fd[1]) == UINT64_MAX && errno == EAGAIN);
 	CHECK(get(meanwhile.fd[0]) == 3);
+	return 0;
+}
+
+/* libc closes the number that it knows, whatever that has come to mean. */
+static int helper_closedir(void)
+{
+	DIR *d = opendir("/");
+	uint64_t v = 1;
+	int fd;
+
+	CHECK(d != NULL);
+	fd = dirfd(d);
+	CHECK(close(fd) == 0 && eventfd(3, EFD_NONBLOCK) == fd);
+	CHECK(closedir(d) == 0);
+	CHECK(read(fd, &v, sizeof(v)) == -1 && errno == EBADF);
+	CHECK(open("/dev/zero", O_RDONLY) == fd);
+	CHECK(read(fd, &v, sizeof(v)) == sizeof(v) && v == 0);
 	return 0;
 }
 
@@ -707,8 +752,12 @@ static int helper(int argc, char **argv)
 		return helper_failed_exec();
 	if (strcmp(argv[1], "--daemon") == 0 && argc == 3)
 		return helper_daemon(argv[2]);
+	if (strcmp(argv[1], "--standard-streams") == 0)
+		return helper_standard_streams();
 	if (strcmp(argv[1], "--vfork-fork") == 0)
 		return helper_vfork_fork();
+	if (strcmp(argv[1], "--closedir") == 0)
+		return helper_closedir();
 	if (strcmp(argv[1], "--fork-shared") == 0)
 		return helper_fork_shared();
 	if (strcmp(argv[1], "--fork-atfork") == 0) {
@@ -2495,6 +2544,18 @@ static void ESCAPE_stdio(void **state)
 	world_close(&w);
 }
 
+static void ESCAPE_stdio_at_numbers_of_standard_streams(void **state)
+{
+	(void)state;
+	assert_int_equal(helper_alone("--standard-streams"), 0);
+}
+
+static void ESCAPE_closedir_of_a_number_given_out_again(void **state)
+{
+	(void)state;
+	assert_int_equal(helper_alone("--closedir"), 0);
+}
+
 static void ESCAPE_dprintf(void **state)
 {
 	int fd = efd_new(0, EFD_NONBLOCK), ep = ep_new();
@@ -3026,6 +3087,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(ESCAPE_fcntl),
 		cmocka_unit_test(ESCAPE_ioctl),
 		cmocka_unit_test(ESCAPE_stdio),
+		cmocka_unit_test(ESCAPE_stdio_at_numbers_of_standard_streams),
+		cmocka_unit_test(ESCAPE_closedir_of_a_number_given_out_again),
 		cmocka_unit_test(ESCAPE_dprintf),
 		cmocka_unit_test(ESCAPE_proc_self_fd),
 		cmocka_unit_test(ESCAPE_fstat),
