@@ -13,12 +13,18 @@
 #include "base/sys.h"
 #include "epoll/engine.h"
 
+/* This process, by any of its threads. */
+static bool our_own(pid_t pid)
+{
+	return plx_sys3(SYS_tgkill, plx_sys0(SYS_getpid), pid, 0) == 0;
+}
+
 void plx_before_limit(int what, pid_t pid, const struct rlimit *user)
 {
 	int saved = errno;
 	struct rlimit lim;
 
-	if (what == RLIMIT_NOFILE && user && (!pid || pid == plx_sys0(SYS_getpid)) &&
+	if (what == RLIMIT_NOFILE && user && (!pid || our_own(pid)) &&
 	    plx_copy_in(&lim, user, sizeof(lim)) == 0 && lim.rlim_cur <= lim.rlim_max) {
 		plx_poll_limit(lim.rlim_cur);
 		if (plx_any())

@@ -2307,7 +2307,29 @@ static int wait_status(pid_t pid)
  * The soft limit of descriptors is the hard one and every number is taken: what needs no number
  * in the kernel works as ever, a fork and its child among it.
  */
-static int without_numbers(bool limit_first)
+enum limit_by {
+	LIMIT_FIRST,
+	LIMIT_LOWERED,
+	/* By another thread, which names itself. */
+	LIMIT_BY_THREAD,
+};
+
+static void *limit_here(void *lim)
+{
+	return (void *)(intptr_t)prlimit((pid_t)syscall(SYS_gettid), RLIMIT_NOFILE, lim, NULL);
+}
+
+static int lower_limit(const struct rlimit *lim, bool by_thread)
+{
+	void *r;
+	pthread_t t;
+
+	if (!by_thread)
+		return setrlimit(RLIMIT_NOFILE, lim);
+	return pthread_create(&t, NULL, limit_here, (void *)lim) || pthread_join(t, &r) || r;
+}
+
+static int without_numbers(enum limit_by how)
 {
 	struct rlimit lim = {.rlim_cur = 64, .rlim_max = 64};
 	struct epoll_event ev[4];
@@ -2316,15 +2338,15 @@ static int without_numbers(bool limit_first)
 	int ep, e, s;
 	pid_t pid;
 
-	if (limit_first)
-		CHECK(setrlimit(RLIMIT_NOFILE, &lim) == 0);
+	if (how == LIMIT_FIRST)
+		CHECK(lower_limit(&lim, false) == 0);
 	CHECK(world_new(&w) == 0);
 	ep = epoll_create1(0);
 	e = eventfd(0, EFD_NONBLOCK);
 	s = eventfd(0, EFD_SEMAPHORE);
 	CHECK(ep != -1 && e != -1 && s != -1);
-	if (!limit_first)
-		CHECK(setrlimit(RLIMIT_NOFILE, &lim) == 0);
+	if (how != LIMIT_FIRST)
+		CHECK(lower_limit(&lim, how == LIMIT_BY_THREAD) == 0);
 	while (dup(STDERR_FILENO) != -1)
 		;
 	CHECK(errno == EMFILE);
@@ -2361,25 +2383,31 @@ static int without_numbers(bool limit_first)
 	return 0;
 }
 
-static void no_number_left(bool limit_first)
+static void no_number_left(enum limit_by how)
 {
 	pid_t pid = (pid_t)assert_ok(fork_bounded());
 
 	if (pid == 0)
-		_exit(without_numbers(limit_first) != 0);
+		_exit(without_numbers(how) != 0);
 	assert_int_equal(child_end(pid), 0);
 }
 
 static void ESCAPE_no_number_left_below_a_lowered_hard_limit(void **state)
 {
 	(void)state;
-	no_number_left(false);
+	no_number_left(LIMIT_LOWERED);
+}
+
+static void ESCAPE_no_number_left_below_a_limit_lowered_by_a_thread(void **state)
+{
+	(void)state;
+	no_number_left(LIMIT_BY_THREAD);
 }
 
 static void ESCAPE_no_number_left_with_a_low_hard_limit(void **state)
 {
 	(void)state;
-	no_number_left(true);
+	no_number_left(LIMIT_FIRST);
 }
 
 struct apart {
@@ -3081,6 +3109,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(ESCAPE_close_range_ends_the_last_first),
 		cmocka_unit_test(ESCAPE_close_range_CLOEXEC),
 		cmocka_unit_test(ESCAPE_no_number_left_below_a_lowered_hard_limit),
+		cmocka_unit_test(ESCAPE_no_number_left_below_a_limit_lowered_by_a_thread),
 		cmocka_unit_test(ESCAPE_no_number_left_with_a_low_hard_limit),
 		cmocka_unit_test(ESCAPE_unshare_of_the_descriptor_table),
 		cmocka_unit_test(ESCAPE_splice_and_the_like),
