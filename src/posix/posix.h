@@ -193,6 +193,12 @@ void plx_px_sent(void *sent);
 long plx_px_escape_iocbs(long n, void *const *iocbs);
 /* The hard limit of descriptors is about to be set. */
 void plx_px_limit_lowered(rlim_t hard);
+/*
+ * Between the two the soft limit of descriptors is the program's: it is set meanwhile, or a process
+ * or a program is started, which gets it as it is.
+ */
+void plx_px_limit_hold(void);
+void plx_px_limit_let_go(void);
 /* The program is about to set its soft limit of descriptors: a poll of more is an error. */
 void plx_poll_limit(rlim_t soft);
 /* Whether this ioctl, on a descriptor that is not ours, may carry descriptors of ours. */

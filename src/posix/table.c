@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <sched.h>
 
+#include "base/clock.h"
+#include "base/inside.h"
 #include "base/key.h"
 #include "base/sys.h"
 
@@ -402,14 +404,63 @@ static void hidden_free(struct pollux_file *f)
 
 static const struct pollux_file_ops hidden_ops = {.poll = hidden_poll, .free = hidden_free};
 
-/* Two that raised it at once would restore what the other has raised. */
+/*
+ * The program's soft limit, while we raise it.
+ *
+ *   limit_lock   held for as long: two that raised it at once would restore what the other has
+ *                raised
+ *   limit_holds  atomic; how many calls of the program are under way that must not meet a raised
+ *                limit: it would be that of the process or the program that they start for good, or
+ *                what they set would be undone
+ *   limit_held   limit_lock; when the last of them began
+ *   my_holds     those of the thread: the others' are not in the child of a fork
+ *
+ * Argument. Who holds it counts first, with a full barrier, and then takes the lock: who has raised
+ * the limit before that has restored it. Who takes the lock later, to raise it, sees the count, and
+ * waits. Not for long: what is started has got its limit soon, while the call may last, as system()
+ * does, or its end may not be seen, as that of vfork.
+ */
 static plx_lock_t limit_lock;
+static uint32_t limit_holds;
+static int64_t limit_held;
+static __thread uint32_t my_holds;
+
+#define HOLD_NS 20000000
+
+void plx_px_limit_hold(void)
+{
+	PLX_INSIDE();
+
+	my_holds++;
+	plx_xadd(&limit_holds, 1);
+	plx_lock(&limit_lock, PLX_RANK_LIMIT);
+	limit_held = plx_now_ns();
+	plx_unlock(&limit_lock, PLX_RANK_LIMIT);
+}
+
+void plx_px_limit_let_go(void)
+{
+	my_holds--;
+	plx_xadd(&limit_holds, (uint32_t)-1);
+}
 
 void plx_limit_raise(struct rlimit *was)
 {
+	int64_t since = 0;
 	struct rlimit more;
 
 	plx_lock(&limit_lock, PLX_RANK_LIMIT);
+	for (int tries = 0; plx_unlikely(plx_load(&limit_holds) != my_holds); tries++) {
+		int64_t now = plx_now_ns();
+
+		if (!since)
+			since = now;
+		if (now - limit_held > HOLD_NS || now - since > HOLD_NS)
+			break;
+		plx_unlock(&limit_lock, PLX_RANK_LIMIT);
+		plx_await_step(tries);
+		plx_lock(&limit_lock, PLX_RANK_LIMIT);
+	}
 	plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, was);
 	more = *was;
 	more.rlim_cur = was->rlim_max;
@@ -425,6 +476,8 @@ void plx_limit_restore(const struct rlimit *was)
 PLX_CHILD_CODE void plx_limit_after_fork_child(void)
 {
 	plx_lock_reset(&limit_lock);
+	if (plx_load(&limit_holds) != my_holds)
+		plx_store(&limit_holds, my_holds);
 }
 
 /*

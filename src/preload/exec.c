@@ -88,17 +88,29 @@ PLX_EXPORT int posix_spawn(pid_t *restrict pid, const char *restrict path,
 			   const posix_spawnattr_t *restrict attr, char *const argv[restrict],
 			   char *const envp[restrict])
 {
+	bool held;
+	int r;
+
 	before_spawn(actions);
 	LIGHT_ENV(SPAWNED(path, false), envp);
-	return plx_real.posix_spawn(pid, path, actions, attr, argv, light);
+	held = plx_start_begin();
+	r = plx_real.posix_spawn(pid, path, actions, attr, argv, light);
+	plx_start_end(held);
+	return r;
 }
 
 PLX_EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
 			    const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
 {
+	bool held;
+	int r;
+
 	before_spawn(actions);
 	LIGHT_ENV(SPAWNED(file, true), envp);
-	return plx_real.posix_spawnp(pid, file, actions, attr, argv, light);
+	held = plx_start_begin();
+	r = plx_real.posix_spawnp(pid, file, actions, attr, argv, light);
+	plx_start_end(held);
+	return r;
 }
 
 PLX_EXPORT int pidfd_spawn(int *restrict pidfd, const char *restrict path,
@@ -110,9 +122,15 @@ PLX_EXPORT int pidfd_spawn(int *restrict pidfd, const char *restrict path,
 			   const posix_spawnattr_t *restrict attr, char *const argv[restrict],
 			   char *const envp[restrict])
 {
+	bool held;
+	int r;
+
 	before_spawn(actions);
 	LIGHT_ENV(SPAWNED(path, false), envp);
-	return plx_real.pidfd_spawn(pidfd, path, actions, attr, argv, light);
+	held = plx_start_begin();
+	r = plx_real.pidfd_spawn(pidfd, path, actions, attr, argv, light);
+	plx_start_end(held);
+	return r;
 }
 
 PLX_EXPORT int pidfd_spawnp(int *restrict pidfd, const char *restrict file,
@@ -124,39 +142,79 @@ PLX_EXPORT int pidfd_spawnp(int *restrict pidfd, const char *restrict file,
 			    const posix_spawnattr_t *restrict attr, char *const argv[restrict],
 			    char *const envp[restrict])
 {
+	bool held;
+	int r;
+
 	before_spawn(actions);
 	LIGHT_ENV(SPAWNED(file, true), envp);
-	return plx_real.pidfd_spawnp(pidfd, file, actions, attr, argv, light);
+	held = plx_start_begin();
+	r = plx_real.pidfd_spawnp(pidfd, file, actions, attr, argv, light);
+	plx_start_end(held);
+	return r;
+}
+
+/* At the end of the call, or if its thread is cancelled in it. */
+static void start_cancelled(void *held)
+{
+	plx_start_end(*(bool *)held);
 }
 
 PLX_EXPORT int system(const char *cmd)
 {
-	if (cmd)
-		before_spawn(false);
-	return plx_real.system(cmd);
+	bool held;
+	int r;
+
+	if (!cmd)
+		return plx_real.system(cmd);
+	before_spawn(false);
+	held = plx_start_begin();
+	pthread_cleanup_push(start_cancelled, &held);
+	r = plx_real.system(cmd);
+	pthread_cleanup_pop(1);
+	return r;
 }
 
 PLX_EXPORT FILE *popen(const char *cmd, const char *mode)
 {
+	bool held;
+	FILE *f;
+
 	before_spawn(false);
-	return plx_real.popen(cmd, mode);
+	held = plx_start_begin();
+	f = plx_real.popen(cmd, mode);
+	plx_start_end(held);
+	return f;
 }
 FILE *_IO_popen(const char *cmd, const char *mode);
 PLX_ALIAS(_IO_popen, popen);
 
 PLX_EXPORT int wordexp(const char *restrict words, wordexp_t *restrict we, int flags)
 {
+	bool held;
+	int r;
+
 	before_spawn(false);
-	return plx_real.wordexp(words, we, flags);
+	held = plx_start_begin();
+	pthread_cleanup_push(start_cancelled, &held);
+	r = plx_real.wordexp(words, we, flags);
+	pthread_cleanup_pop(1);
+	return r;
 }
 
 static int run(const struct plx_execution *x, char *const argv[], char *const envp[])
 {
+	bool held;
+	int r;
+
 	plx_before_exec(PLX_OUT_EXEC);
 	LIGHT_ENV(x, envp);
+	held = plx_start_begin();
 	if (x->search)
-		return plx_real.execvpe(x->path, argv, light);
-	return plx_real.execve(x->path, argv, light);
+		r = plx_real.execvpe(x->path, argv, light);
+	else
+		r = plx_real.execve(x->path, argv, light);
+	plx_start_end(held);
+	return r;
 }
 
 static int run_path(const char *path, char *const argv[], char *const envp[])
@@ -193,20 +251,30 @@ PLX_EXPORT int execvp(const char *file, char *const argv[])
 PLX_EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 {
 	struct plx_execution x = {.dir = fd, .path = "", .flags = AT_EMPTY_PATH};
+	bool held;
+	int r;
 
 	plx_before_exec(PLX_OUT_EXEC);
 	LIGHT_ENV(&x, envp);
-	return plx_real.fexecve(fd, argv, light);
+	held = plx_start_begin();
+	r = plx_real.fexecve(fd, argv, light);
+	plx_start_end(held);
+	return r;
 }
 
 PLX_EXPORT int execveat(int dir, const char *path, char *const argv[], char *const envp[],
 			int flags)
 {
 	struct plx_execution x = {.dir = dir, .path = path, .flags = flags};
+	bool held;
+	int r;
 
 	plx_before_exec(PLX_OUT_EXEC);
 	LIGHT_ENV(&x, envp);
-	return plx_real.execveat(dir, path, argv, light, flags);
+	held = plx_start_begin();
+	r = plx_real.execveat(dir, path, argv, light, flags);
+	plx_start_end(held);
+	return r;
 }
 
 static size_t count_args(va_list ap)

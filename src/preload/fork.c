@@ -25,6 +25,8 @@
 
 /* The process whose thread called vfork and has not been seen to return; else 0. */
 static __thread pid_t vfork_parent;
+/* It has held the limit of descriptors since then. */
+static __thread bool vfork_holds;
 
 /*
  * The thread that called vfork runs on once the child is gone, in the same memory,
@@ -34,6 +36,11 @@ bool plx_vfork_child_check(void)
 {
 	if (!vfork_parent)
 		return false;
+	/* The child has been made, as one of both is here. */
+	if (vfork_holds) {
+		vfork_holds = false;
+		plx_start_end(true);
+	}
 	if (plx_sys0(SYS_getpid) != vfork_parent)
 		return true;
 	vfork_parent = 0;
@@ -230,6 +237,7 @@ void *plx_vfork_enter(void)
 	if (!plx_vfork_child()) {
 		if (plx_load(&plx_active))
 			plx_px_escape_all(PLX_OUT_VFORK);
+		vfork_holds = plx_start_begin();
 		vfork_parent = plx_sys0(SYS_getpid);
 		(void)plx_or(&plx_used, PLX_USED_VFORK);
 	}

@@ -85,6 +85,22 @@ static inline bool plx_may_adopt(void)
 	return plx_likely(plx_load_acq(&plx_active)) || plx_activate();
 }
 
+/* Around what starts a process or a program; for plx_start_end. */
+static inline bool plx_start_begin(void)
+{
+	bool held = plx_any();
+
+	if (held)
+		plx_px_limit_hold();
+	return held;
+}
+
+static inline void plx_start_end(bool held)
+{
+	if (held)
+		plx_px_limit_let_go();
+}
+
 /* The process is about to end, or to become another program. */
 void plx_before_exit(void);
 /* Adoption ends for good: the descriptor table is about to be split or watched. */

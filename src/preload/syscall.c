@@ -270,6 +270,15 @@ static long do_send(const struct raw *s)
 	return r;
 }
 
+static long do_limit(const struct raw *s)
+{
+	bool held = plx_start_begin();
+	long r = held ? plx_sys4(s->nr, s->a, s->b, s->c, s->d) : PLX_PASS;
+
+	plx_start_end(held);
+	return r;
+}
+
 /* Calls that do not sleep and do not return twice, or sleep as the kernel lets them. */
 static long serve(const struct raw *s)
 {
@@ -349,12 +358,14 @@ static long serve(const struct raw *s)
 		return PLX_PASS;
 	case SYS_rt_sigaction:
 		return plx_guard_raw_sigaction(s->a, (const void *)s->b, (void *)s->c, s->d);
+	case SYS_getrlimit:
+		return do_limit(s);
 	case SYS_setrlimit:
 		plx_before_limit(s->a, 0, (const struct rlimit *)s->b);
-		return PLX_PASS;
+		return do_limit(s);
 	case SYS_prlimit64:
 		plx_before_limit(s->b, s->a, (const struct rlimit *)s->c);
-		return PLX_PASS;
+		return do_limit(s);
 	case SYS_chroot:
 	case SYS_pivot_root:
 		plx_watches_learn();
@@ -463,8 +474,9 @@ static __attribute__((noinline)) long do_fork(RAW_PARAMS)
 static __attribute__((noinline)) long do_exec(RAW_PARAMS)
 {
 	struct plx_execution x = {.dir = AT_FDCWD, .path = (const char *)a};
-	long *envp = &c;
+	long *envp = &c, r;
 	struct plx_needless n;
+	bool held;
 
 	if (nr == SYS_execveat) {
 		x.dir = (int)a;
@@ -476,7 +488,10 @@ static __attribute__((noinline)) long do_exec(RAW_PARAMS)
 	char *room[plx_needless(&n, &x, (char *const *)*envp)];
 
 	*envp = (long)plx_needless_env(&n, room);
-	return plx_real.syscall(RAW_ARGS);
+	held = plx_start_begin();
+	r = plx_real.syscall(RAW_ARGS);
+	plx_start_end(held);
+	return r;
 }
 
 /* Ends in a jump on every path; see clone_forks. */
@@ -558,6 +573,7 @@ PLX_EXPORT long plx_syscall(RAW_PARAMS)
 	case SYS_openat:
 	case SYS_openat2:
 	case SYS_rt_sigaction:
+	case SYS_getrlimit:
 	case SYS_setrlimit:
 	case SYS_prlimit64:
 	case SYS_chroot:

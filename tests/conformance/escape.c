@@ -470,6 +470,72 @@ static int helper_closedir(void)
 	return 0;
 }
 
+#define SOFT_LIMIT 1000
+
+static int helper_soft_limit(void)
+{
+	struct rlimit lim;
+
+	CHECK(getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur == SOFT_LIMIT);
+	return 0;
+}
+
+static void *make_epolls(void *stop)
+{
+	while (!__atomic_load_n((int *)stop, __ATOMIC_RELAXED)) {
+		int ep = epoll_create1(EPOLL_CLOEXEC), fd = eventfd(0, EFD_CLOEXEC);
+
+		ep_ctl(ep, EPOLL_CTL_ADD, fd, EPOLLIN, 1);
+		close(fd);
+		close(ep);
+	}
+	return NULL;
+}
+
+/* While another thread makes epolls the limit is what the program has set, for what is started,
+ * too.
+ */
+static int helper_limit_of_children(void)
+{
+	char *argv[] = {(char *)self, (char *)"--soft-limit", NULL};
+	struct rlimit lim, now;
+	pthread_t t;
+	int stop = 0;
+
+	CHECK(getrlimit(RLIMIT_NOFILE, &lim) == 0);
+	if (lim.rlim_max < 8000)
+		return 77;
+	lim.rlim_cur = SOFT_LIMIT;
+	CHECK(setrlimit(RLIMIT_NOFILE, &lim) == 0);
+	CHECK(pthread_create(&t, NULL, make_epolls, &stop) == 0);
+	for (int i = 0; i < 4000; i++) {
+		lim.rlim_cur = SOFT_LIMIT - i % 4;
+		CHECK(setrlimit(RLIMIT_NOFILE, &lim) == 0);
+		CHECK(getrlimit(RLIMIT_NOFILE, &now) == 0 && now.rlim_cur == lim.rlim_cur);
+	}
+	lim.rlim_cur = SOFT_LIMIT;
+	CHECK(setrlimit(RLIMIT_NOFILE, &lim) == 0);
+	for (int i = 0; i < (SANITIZED ? 60 : 300); i++) {
+		pid_t pid;
+
+		if (i % 2) {
+			CHECK(posix_spawn(&pid, self, NULL, NULL, argv, environ) == 0);
+		} else {
+			pid = vfork();
+			if (pid == 0) {
+				execv(self, argv);
+				_exit(127);
+			}
+		}
+		CHECK(pid > 0 && child_end(pid) == 0);
+	}
+	/* The shell is not sanitized. */
+	CHECK(SANITIZED || system("test $(ulimit -n) -eq 1000") == 0);
+	__atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+	CHECK(pthread_join(t, NULL) == 0);
+	return helper_soft_limit();
+}
+
 /* All descriptors of the world but the write end of the pipe are closed here. */
 static int helper_closed(struct world *w)
 {
@@ -758,6 +824,10 @@ static int helper(int argc, char **argv)
 		return helper_vfork_fork();
 	if (strcmp(argv[1], "--closedir") == 0)
 		return helper_closedir();
+	if (strcmp(argv[1], "--soft-limit") == 0)
+		return helper_soft_limit();
+	if (strcmp(argv[1], "--limit-of-children") == 0)
+		return helper_limit_of_children();
 	if (strcmp(argv[1], "--fork-shared") == 0)
 		return helper_fork_shared();
 	if (strcmp(argv[1], "--fork-atfork") == 0) {
@@ -2410,6 +2480,16 @@ static void ESCAPE_no_number_left_with_a_low_hard_limit(void **state)
 	no_number_left(LIMIT_FIRST);
 }
 
+static void ESCAPE_what_is_started_has_the_limit_of_descriptors(void **state)
+{
+	int r = helper_alone("--limit-of-children");
+
+	(void)state;
+	if (r == 77)
+		SKIP("the hard limit of descriptors is low");
+	assert_int_equal(r, 0);
+}
+
 struct apart {
 	struct test_thread t;
 	struct world *w;
@@ -3111,6 +3191,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(ESCAPE_no_number_left_below_a_lowered_hard_limit),
 		cmocka_unit_test(ESCAPE_no_number_left_below_a_limit_lowered_by_a_thread),
 		cmocka_unit_test(ESCAPE_no_number_left_with_a_low_hard_limit),
+		cmocka_unit_test(ESCAPE_what_is_started_has_the_limit_of_descriptors),
 		cmocka_unit_test(ESCAPE_unshare_of_the_descriptor_table),
 		cmocka_unit_test(ESCAPE_splice_and_the_like),
 		cmocka_unit_test(ESCAPE_fcntl),
