@@ -64,7 +64,9 @@ PLX_EXPORT int pclose(FILE *f)
 	return plx_real.pclose(f);
 }
 
-PLX_EXPORT int closedir(DIR *d)
+/* NULL is an error that it tells, whatever its header says. */
+PLX_EXPORT int plx_closedir(DIR *d) __asm__("closedir");
+PLX_EXPORT int plx_closedir(DIR *d)
 {
 	if (d && plx_any())
 		plx_escape_if_ours(dirfd(d), PLX_OUT_STDIO);
