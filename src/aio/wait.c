@@ -22,8 +22,8 @@
  * it has, for the next call that waits and for the end of the thread. A handler may also
  * destroy the context, or fork: for the kernel the call that it has interrupted is over.
  *
- * A signal that comes together with an event that is not enough is told by the count of handlers
- * that the drop-in keeps: it ends the call all the same.
+ * A signal that comes together with an event that is not enough ends the call all the same: it is
+ * kept until the next sleep, or told by the count of handlers that the drop-in keeps.
  */
 #include <errno.h>
 #include <poll.h>
@@ -35,6 +35,7 @@
 #include "base/inside.h"
 #include "base/key.h"
 #include "base/mem.h"
+#include "base/sleep.h"
 #include "base/sys.h"
 #include "posix/posix.h"
 
@@ -206,12 +207,16 @@ static void waiter_end(struct plx_aio_waiter *me)
 bool plx_aio_let_signals_in(const struct plx_aio_want *w, int64_t ns)
 {
 	struct timespec ts = {.tv_sec = 0, .tv_nsec = ns};
+	uint32_t handlers = plx_inside.handlers;
 	PLX_OUTSIDE(sleep);
 
 	if (sleep.interrupted && !w->masked)
 		return true;
-	return plx_sys6(SYS_ppoll, 0, 0, (long)&ts, w->masked ? (long)&w->mask : 0, sizeof(w->mask),
-			0) == -EINTR;
+	if (plx_sys6(SYS_ppoll, 0, 0, (long)&ts, w->masked ? (long)&w->mask : 0, sizeof(w->mask),
+		     0) == -EINTR)
+		return true;
+	/* One may have run before the system call. */
+	return !w->masked && plx_inside.handlers != handlers;
 }
 
 /* By the clock, for up to ns. What ends the wait, or 0. */
@@ -222,28 +227,43 @@ static long nap(const struct plx_aio_want *w, int64_t left, int64_t ns)
 	return plx_aio_let_signals_in(w, left < 0 || left > ns ? ns : left) ? -EINTR : 0;
 }
 
+/*
+ * The sleep itself. A signal that came since the call began and has waited interrupts it, and so
+ * does one whose handler runs before the system call. (With a mask of the call's own that is for
+ * those that it lets in; they come within the system call if they are blocked otherwise.)
+ */
+static long sleep_outside(const struct plx_aio_want *w, struct plx_sleep *s, long nr)
+{
+	const long *a = s->args;
+	struct timespec none = {0};
+	long r;
+
+	if (!w->masked && plx_load(&plx_sleeps_seen)) {
+		r = plx_sleep_uncut(s, nr);
+		return plx_sleep_is_over(r) ? -EINTR : r;
+	}
+
+	PLX_OUTSIDE(sleep);
+
+	if (!sleep.interrupted || w->masked)
+		return plx_sys6(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+	plx_sys6(nr, a[0], a[1], a[2], a[3], (long)&none, a[5]);
+	return -EINTR;
+}
+
 /* On the twin. 0: something is there. Else what ends the wait. */
 static long sleep_on_twin(struct plx_kioctx *k, const struct plx_aio_want *w, int64_t left)
 {
 	struct timespec ts = {.tv_sec = left / PLX_NSEC, .tv_nsec = left % PLX_NSEC};
 	struct sigarg sig = {.mask = &w->mask, .size = sizeof(w->mask)};
+	struct plx_sleep s = {.args = {(long)k->twin, 1, 1, NOWHERE, left < 0 ? 0 : (long)&ts,
+				       w->masked ? (long)&sig : 0}};
 	uint32_t handlers = plx_inside.handlers;
 	long r;
 
 	PLX_DELAY(aio_sleep);
-	{
-		PLX_OUTSIDE(sleep);
-		/* A signal that came since the call began and has waited interrupts it. */
-		bool over = sleep.interrupted && !w->masked;
-
-		if (over)
-			ts = (struct timespec){0};
-		/* The call that the program made: a stop without a handler ends the one only. */
-		r = plx_sys6(w->pget ? SYS_io_pgetevents : SYS_io_getevents, k->twin, 1, 1, NOWHERE,
-			     left < 0 && !over ? 0 : (long)&ts, w->masked ? (long)&sig : 0);
-		if (over)
-			r = -EINTR;
-	}
+	/* The call that the program made: a stop without a handler ends the one only. */
+	r = sleep_outside(w, &s, w->pget ? SYS_io_pgetevents : SYS_io_getevents);
 	PLX_DELAY(aio_woken);
 	if (r == 0)
 		return -ETIME;

@@ -29,7 +29,19 @@
 /* So many instructions behind a first signal. */
 #define BEHIND_FIRST 240
 
-enum how { WAIT, PWAIT, WAIT_MIXED, POLL, SELECT, READ, READ_ENDS, READ_PIPE, SUBMIT, HOWS };
+enum how {
+	WAIT,
+	PWAIT,
+	WAIT_MIXED,
+	POLL,
+	SELECT,
+	READ,
+	READ_ENDS,
+	READ_PIPE,
+	SUBMIT,
+	GETEVENTS,
+	HOWS
+};
 
 /* What child and parent have in common. */
 struct shared {
@@ -63,9 +75,32 @@ static void handler(int sig)
 
 	(void)sig;
 	sh->handled++;
+	if (how == GETEVENTS)
+		return;
 	if (by_pipe() ? write(own_pipe[1], &one, 1) < 0 : write(mine, &one, 8) < 0)
 		_exit(9);
 	errno = saved;
+}
+
+/* Waits for two events, of which one comes. */
+static long poll_and_wait(void)
+{
+	struct iocb cb = {.aio_lio_opcode = IOCB_CMD_POLL, .aio_fildes = (uint32_t)theirs[0]};
+	struct iocb *list = &cb;
+	struct io_event done[4];
+	long n, rest;
+	int saved;
+
+	cb.aio_buf = POLLIN;
+	if (syscall(SYS_io_submit, ctx, 1, &list) != 1)
+		return 0;
+	n = syscall(SYS_io_getevents, ctx, 2, 4, done, NULL);
+	saved = errno;
+	rest = syscall(SYS_io_getevents, ctx, 0, 4, done, NULL);
+	sh->collected[1] = (int)((n < 0 ? 0 : n) + rest);
+	drain_fd(theirs[0]);
+	errno = saved;
+	return n;
 }
 
 /* Linux AIO reads a pipe within io_submit; a signal ends the read, and not the call. */
@@ -119,6 +154,8 @@ static long call(void)
 		n = read(own_pipe[0], &v, 1);
 		sh->collected[1] += n == 1;
 		return n;
+	case GETEVENTS:
+		return poll_and_wait();
 	case SUBMIT:
 		return submit_and_take();
 	case PWAIT:
@@ -190,7 +227,7 @@ static void child(void)
 	mine = eventfd(0, nonblock ? EFD_NONBLOCK : 0);
 	ep = epoll_create1(0);
 	if (mine < 0 || ep < 0 || pipe(own_pipe) ||
-	    (how == SUBMIT && syscall(SYS_io_setup, 4, &ctx)) ||
+	    (how >= SUBMIT && syscall(SYS_io_setup, 4, &ctx)) ||
 	    ep_ctl(ep, EPOLL_CTL_ADD, mine, EPOLLIN | EPOLLET, 1) ||
 	    (how == WAIT_MIXED && ep_ctl(ep, EPOLL_CTL_ADD, theirs[0], EPOLLIN | EPOLLET, 2)) ||
 	    ptrace(PTRACE_TRACEME, 0, NULL, NULL))
@@ -241,7 +278,7 @@ static bool child_sleeps(void)
 		SYS_epoll_wait,	 SYS_select,	   SYS_poll,
 #endif
 		SYS_epoll_pwait, SYS_epoll_pwait2, SYS_ppoll,	  SYS_pselect6,
-		SYS_read,	 SYS_futex,	   SYS_io_submit,
+		SYS_read,	 SYS_futex,	   SYS_io_submit, SYS_io_getevents,
 	};
 	char line[512], *at, *end;
 	long nr;
@@ -503,6 +540,30 @@ static void signals_behind(enum how h)
 	tracee_end();
 }
 
+/* From one event, which is not enough, to the sleep that goes on; the kernel does not wake for it.
+ */
+static void signals_between(enum how h)
+{
+	enum event e = STEPPED;
+	int i;
+
+	tracee_start(h);
+	for (i = 0; e != ASLEEP; i++) {
+		if (i)
+			to_stop();
+		advance(PTRACE_SYSCALL, INT_MAX, &e);
+		assert_int_equal(e, ASLEEP);
+		assert_int_equal(write(theirs[1], "x", 1), 1);
+		sleep_ms(1);
+		e = next(true);
+		if (e == STEPPED)
+			advance(PTRACE_SINGLESTEP, i, &e);
+		signal_and_finish(e, -1, i, true);
+	}
+	print_message("%d instructions from sleep to sleep\n", i - 1);
+	tracee_end();
+}
+
 /* A second signal behind the first, which comes on the way to the sleep or in it. */
 static void second_signals(enum how h, bool in_sleep)
 {
@@ -545,6 +606,10 @@ static void all_ways(enum how h)
 	if (SANITIZED)
 		SKIP("a sanitizer makes the ways many times as long, or runs handlers where it "
 		     "likes");
+	if (h == GETEVENTS) {
+		signals_between(h);
+		return;
+	}
 	for (int t = 0; t < (h == WAIT_MIXED || h == READ ? 2 : 1); t++) {
 		threads = t;
 		signals_before(h);
@@ -573,6 +638,7 @@ AT_EVERY_INSTRUCTION(EFD_05_signal_at_every_instruction_of_a_read, READ)
 AT_EVERY_INSTRUCTION(EFD_05_signal_at_every_instruction_of_a_read_that_it_ends, READ_ENDS)
 AT_EVERY_INSTRUCTION(PIPE_12_signal_at_every_instruction_of_a_read, READ_PIPE)
 AT_EVERY_INSTRUCTION(AIO_SUBMIT_12_signal_at_every_instruction_of_io_submit, SUBMIT)
+AT_EVERY_INSTRUCTION(AIO_GET_07_signal_at_every_instruction_between_two_sleeps, GETEVENTS)
 
 int main(void)
 {
@@ -586,6 +652,7 @@ int main(void)
 		cmocka_unit_test(EFD_05_signal_at_every_instruction_of_a_read_that_it_ends),
 		cmocka_unit_test(PIPE_12_signal_at_every_instruction_of_a_read),
 		cmocka_unit_test(AIO_SUBMIT_12_signal_at_every_instruction_of_io_submit),
+		cmocka_unit_test(AIO_GET_07_signal_at_every_instruction_between_two_sleeps),
 	};
 
 	sh = mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
