@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/lock.h"
 #include "base/sys.h"
 
 /*
@@ -65,6 +66,13 @@ int32_t plx_spin_cpus(void)
 		n = CPU_COUNT(&set);
 	plx_store(&spin_cpus, n);
 	return n;
+}
+
+/* A page that is not written to is not copied. */
+PLX_CHILD_CODE void plx_spin_after_fork_child(void)
+{
+	if (plx_load(&spinners))
+		plx_store(&spinners, 0);
 }
 
 void plx_await_step(int tries)

@@ -7,6 +7,7 @@
 #include <sys/single_threaded.h>
 
 #include "base/inside.h"
+#include "base/spin.h"
 #include "base/stats.h"
 #include "base/sys.h"
 
@@ -190,6 +191,7 @@ PLX_CHILD_CODE void plx_px_fork_child_locks(void)
 	 */
 	plx_lock_reset(&plx_topology_lock);
 	plx_watches_after_fork_child();
+	plx_spin_after_fork_child();
 	plx_limit_after_fork_child();
 	plx_retire_after_fork_child();
 	plx_eventfd_after_fork_child();

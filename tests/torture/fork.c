@@ -8,10 +8,13 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/single_threaded.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 
 #include <pollux/posix.h>
+
+#include "base/spin.h"
 
 #define FILES 6
 #define WRITERS 2
@@ -275,6 +278,65 @@ static void first_object_beside_a_fork(void **state)
 	assert_true(won > 0 && won < rounds);
 }
 
+struct spinners {
+	int begun, stop;
+};
+
+static bool until_stopped(void *arg)
+{
+	while (!atomic_get((int *)arg))
+		sched_yield();
+	return true;
+}
+
+/* Not one who yields: it has no waker. */
+static bool spins(bool (*done)(void *arg), void *arg)
+{
+	struct plx_spin_state s = {0};
+	struct plx_yields y = {0};
+
+	return plx_spin(&y, &s, done, arg);
+}
+
+static void spinner(struct thread *t)
+{
+	struct spinners *s = t->arg;
+
+	atomic_add(&s->begun, 1);
+	check(spins(until_stopped, &s->stop));
+}
+
+/* All who may spin do so in the parent. */
+static void nobody_spins_in_the_child(void **state)
+{
+	int cpus = plx_spin_cpus(), efd = pollux_eventfd(0, EFD_NONBLOCK), status;
+	struct thread t[MAX_THREADS];
+	struct spinners s = {0};
+	int done = 1;
+	pid_t pid;
+
+	(void)state;
+	if (cpus < 2 || cpus > MAX_THREADS)
+		skip();
+	torture_begin();
+	for (int i = 0; i < cpus; i++)
+		thread_start(&t[i], spinner, &s);
+	assert_true(await(atomic_get(&s.begun) == cpus && !spins(until_stopped, &done)));
+	pid = pollux_fork();
+	if (pid == 0) {
+		/* As if it had made a thread, which ThreadSanitizer would confuse with its like. */
+		__libc_single_threaded = 0;
+		_exit(spins(until_stopped, &done) ? 0 : 1);
+	}
+	assert_true(pid > 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	atomic_set(&s.stop, 1);
+	torture_end(t, cpus);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+	pollux_close(efd);
+}
+
 static sigjmp_buf out;
 
 static void jump(int sig)
@@ -349,6 +411,7 @@ int main(void)
 		/* While this process has had no object. */
 		TEST(first_object_beside_a_fork),
 		TEST(parent_beside_children),
+		TEST(nobody_spins_in_the_child),
 		TEST(nothing_is_held_in_the_child),
 	};
 
