@@ -889,9 +889,11 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 			return n;
 		if (n == -EFAULT)
 			n = 0;
-		more = take_events(w, w->ev, n);
-		if (more)
-			return more;
+		n = take_events(w, w->ev, n);
+		if (n) {
+			more = collect_inproc(w, n);
+			return more > 0 ? n + more : n;
+		}
 		return plx_load_acq(&w->fr->inproc) ? wait_mixed(w, true)
 						    : wait_timers(w, NULL, true);
 	}
@@ -1088,7 +1090,6 @@ static long look_beside(struct waiter *w)
 	uint32_t turn;
 	int n, kept;
 
-	w->gen = plx_load_acq(&fr->gen);
 	if (!plx_ready_empty(fr->ep))
 		return PLX_SLEEP_ANEW;
 	if (!plx_load(&fr->nkernel))
@@ -1141,6 +1142,7 @@ static long look_quickly(struct waiter *w, bool *ours)
 	w->fr = fr = plx_file_front(f);
 	if (plx_unlikely(plx_load(&fr->timer_mark) || plx_load(&fr->lent) || plx_table_moving()))
 		goto out;
+	w->gen = plx_load_acq(&fr->gen);
 	if (!plx_load_acq(&fr->inproc)) {
 		r = look_kernel(w);
 		if (r != PLX_SLEEP_ANEW)
@@ -1149,9 +1151,12 @@ static long look_quickly(struct waiter *w, bool *ours)
 		r = look_beside(w);
 		if (r != PLX_SLEEP_ANEW)
 			plx_stat(PLX_STAT_WAITS);
-		/* Whose write has made the kernel's event may have made one of ours before. */
-		more = r > 0 && r < w->max && !plx_ready_empty(fr->ep);
 	}
+	/*
+	 * Whose write has made the kernel's event may have made one of ours before, if there was
+	 * one in the set by then.
+	 */
+	more = r > 0 && r < w->max && plx_load_acq(&fr->inproc) && !plx_ready_empty(fr->ep);
 	if (r > 0)
 		plx_tsan_after(fr);
 	if (r > 0 && plx_unlikely(plx_table_peek(w->epfd) != f))

@@ -16,6 +16,7 @@ struct caller {
 	struct gate g;
 	const char *point;
 	int ep, timeout, max;
+	const sigset_t *mask;
 	struct epoll_event ev[4];
 	int n;
 };
@@ -25,7 +26,7 @@ static inline void caller_main(struct thread *t)
 	struct caller *w = t->arg;
 
 	gate_arm(&w->g, w->point);
-	w->n = pollux_epoll_wait(w->ep, w->ev, w->max, w->timeout);
+	w->n = pollux_epoll_pwait(w->ep, w->ev, w->max, w->timeout, w->mask);
 }
 
 static inline void caller_start(struct caller *w)

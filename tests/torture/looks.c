@@ -49,6 +49,43 @@ static void ours_and_then_the_kernels(void **state)
 	mixed_end(&m);
 }
 
+/* The same if what is ours comes into the set between. */
+static void the_first_of_ours_and_then_the_kernels(const sigset_t *mask)
+{
+	struct mixed m = {.ep = pollux_epoll_create1(EPOLL_CLOEXEC),
+			  .efd = pollux_eventfd(0, EFD_NONBLOCK)};
+	struct caller looks = {.point = "wait_look", .ep = m.ep, .max = 4, .mask = mask};
+
+	points_delay(false);
+	assert_int_equal(pipe(m.p), 0);
+	add(m.ep, m.p[0], 1);
+	caller_start(&looks);
+	add(m.ep, m.efd, 2);
+	assert_int_equal(pollux_write(m.efd, &one, sizeof(one)), sizeof(one));
+	assert_int_equal(write(m.p[1], "", 1), 1);
+	gate_open(&looks.g);
+	thread_join(&looks.t);
+	assert_int_equal(looks.n, 2);
+	assert_int_equal(looks.ev[0].data.u64 + looks.ev[1].data.u64, 3);
+	pollux_close(m.ep);
+	mixed_end(&m);
+}
+
+static void ours_comes_and_then_the_kernels(void **state)
+{
+	(void)state;
+	the_first_of_ours_and_then_the_kernels(NULL);
+}
+
+static void ours_comes_and_then_the_kernels_with_a_mask(void **state)
+{
+	sigset_t none;
+
+	(void)state;
+	sigemptyset(&none);
+	the_first_of_ours_and_then_the_kernels(&none);
+}
+
 /* The look takes the ring out that was meant for a sleeper. */
 static void a_ring_for_one_who_sleeps(void **state)
 {
@@ -114,6 +151,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(ours_and_then_the_kernels),
+		TEST(ours_comes_and_then_the_kernels),
+		TEST(ours_comes_and_then_the_kernels_with_a_mask),
 		TEST(a_ring_for_one_who_sleeps),
 		TEST(an_epoll_that_ends),
 		TEST(items_that_leave),
