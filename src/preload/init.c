@@ -82,6 +82,7 @@ bool plx_be_active(void)
 
 	if (plx_likely(plx_load_acq(&plx_active)))
 		return true;
+	plx_inline_look();
 	if (!plx_px_begin())
 		return false;
 	plx_real_init();
@@ -97,6 +98,9 @@ bool plx_activate(void)
 	const uint32_t descriptors = PLX_ADOPT_EPOLL | PLX_ADOPT_EVENTFD;
 
 	plx_start();
+	if ((plx_px_no_adopt & descriptors) == descriptors)
+		return false;
+	plx_inline_look();
 	if ((plx_px_no_adopt & descriptors) == descriptors)
 		return false;
 	return plx_be_active();

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Programs that call the kernel's epoll by instructions of their own, which we do not see.
+ *
+ * What such a call finds under a number of ours is the placeholder. Code that uses its own
+ * descriptors so does no harm; an event loop does, as it is given those of others. In Rust the
+ * loops of polling, async-io, smol and calloop call the kernel through rustix, whose calls are
+ * instructions in the program, and what they watch comes from libc often: an eventfd, or the epoll
+ * of a C library. It would never become ready.
+ *
+ * So before the first object is adopted the code of the program and of its libraries is looked
+ * through for such a call of epoll_ctl. With one in it no descriptor is adopted, unless the
+ * operator says that it may be (`--adopt=eventfd`): it is not known which descriptors will meet it.
+ *
+ * What is looked for is the number being put where the instruction wants it, and the instruction
+ * soon after: all of rustix is inlined. Without optimization it is not; there the number is the
+ * argument of a function, and that of epoll_create1 has to be one as well, for a smaller number
+ * alone may mean anything.
+ *
+ * Looking takes 0.15 ms for a megabyte of code. So it is done only where there may be something to
+ * find: the imports of an object tell if Rust's library is in it. Code that is loaded later is not
+ * looked at, nor is that of other languages: C calls libc.
+ */
+#include "preload/preload.h"
+
+#include <link.h>
+#include <string.h>
+
+/* Rust's library calls both. C++'s calls the second, and C programs may call the first. */
+static const char error_import[] = "\0__xpg_strerror_r";
+static const char unwind_import[] = "\0_Unwind_GetTextRelBase";
+
+/* Rust's objects have few names; only what exports a lot has more. */
+#define STRINGS_MAX (256u << 10)
+/* From the number to the instruction: there may be arguments to move. */
+#define NEAR 64
+
+#if defined(__x86_64__)
+/* mov $233, %eax; syscall */
+static const unsigned char number[] = {0xb8, 0xe9, 0, 0, 0};
+static const unsigned char instruction[] = {0x0f, 0x05};
+/* mov $233, %edi; call, and the same with 291 */
+static const unsigned char ctl_argument[] = {0xbf, 0xe9, 0, 0, 0, 0xe8};
+static const unsigned char create_argument[] = {0xbf, 0x23, 0x01, 0, 0, 0xe8};
+#else
+/* mov w8, #21; svc #0 */
+static const unsigned char number[] = {0xa8, 0x02, 0x80, 0x52};
+static const unsigned char instruction[] = {0x01, 0, 0, 0xd4};
+/* mov w0, #21, and #20 */
+static const unsigned char ctl_argument[] = {0xa0, 0x02, 0x80, 0x52};
+static const unsigned char create_argument[] = {0x80, 0x02, 0x80, 0x52};
+#endif
+
+struct code {
+	const unsigned char *start;
+	size_t size;
+};
+
+typedef unsigned char vector __attribute__((vector_size(16), aligned(1)));
+typedef uint64_t halves __attribute__((vector_size(16)));
+
+/* memmem, for what is nowhere mostly, by its second byte and third: 16 places at a time. */
+static const unsigned char *find(struct code in, const unsigned char *what, size_t size)
+{
+	const vector second = (vector){0} + what[1], third = (vector){0} + what[2];
+	const unsigned char *p = in.start, *end = in.start + in.size;
+
+	for (; end - p >= 64 + 2; p += 64) {
+		vector any = {0};
+
+		for (int i = 0; i < 64; i += 16)
+			any |= (vector)(*(const vector *)(p + i + 1) == second) &
+			       (vector)(*(const vector *)(p + i + 2) == third);
+		if (plx_likely(!(((halves)any)[0] | ((halves)any)[1])))
+			continue;
+		for (int i = 0; i < 64; i++)
+			if (end - (p + i) >= (long)size && memcmp(p + i, what, size) == 0)
+				return p + i;
+	}
+	return memmem(p, end - p, what, size);
+}
+
+static bool calls_epoll(struct code in)
+{
+	struct code left = in;
+	const unsigned char *p;
+
+	while ((p = find(left, number, sizeof(number)))) {
+		left.start = p + sizeof(number);
+		left.size = in.start + in.size - left.start;
+		if (memmem(left.start, left.size < NEAR ? left.size : NEAR, instruction,
+			   sizeof(instruction)))
+			return true;
+	}
+	return find(in, ctl_argument, sizeof(ctl_argument)) &&
+	       find(in, create_argument, sizeof(create_argument)) &&
+	       memmem(in.start, in.size, instruction, sizeof(instruction));
+}
+
+static bool is_rust(const struct dl_phdr_info *o, const ElfW(Dyn) * d)
+{
+	const char *strings = NULL;
+	size_t size = 0;
+
+	for (; d->d_tag != DT_NULL; d++) {
+		/* The loader turns this offset into an address, not in all objects. */
+		if (d->d_tag == DT_STRTAB)
+			strings = (const char *)(d->d_un.d_ptr < o->dlpi_addr
+							 ? o->dlpi_addr + d->d_un.d_ptr
+							 : d->d_un.d_ptr);
+		else if (d->d_tag == DT_STRSZ)
+			size = d->d_un.d_val;
+	}
+	return strings && size <= STRINGS_MAX &&
+	       memmem(strings, size, unwind_import, sizeof(unwind_import)) &&
+	       memmem(strings, size, error_import, sizeof(error_import));
+}
+
+static int look_at(struct dl_phdr_info *o, size_t size, void *unused)
+{
+	const ElfW(Phdr) *p = o->dlpi_phdr, *end = p + o->dlpi_phnum;
+	const ElfW(Dyn) *d = NULL;
+
+	(void)size;
+	(void)unused;
+	for (; p < end; p++)
+		if (p->p_type == PT_DYNAMIC)
+			d = (const void *)(o->dlpi_addr + p->p_vaddr);
+	if (!d || !is_rust(o, d))
+		return 0;
+	for (p = o->dlpi_phdr; p < end; p++) {
+		struct code code = {(const void *)(o->dlpi_addr + p->p_vaddr), p->p_filesz};
+
+		if (p->p_type == PT_LOAD && (p->p_flags & (PF_R | PF_X)) == (PF_R | PF_X) &&
+		    calls_epoll(code))
+			return 1;
+	}
+	return 0;
+}
+
+void plx_inline_look(void)
+{
+	/* Two threads that come first may both look, and find the same. */
+	static uint32_t looked;
+
+	if (plx_likely(plx_load_acq(&looked)))
+		return;
+	if (!(plx_px_adopt & (PLX_ADOPT_EPOLL | PLX_ADOPT_EVENTFD)) &&
+	    dl_iterate_phdr(look_at, NULL))
+		plx_stop_adopting_descriptors(PLX_OUT_SYSCALL);
+	plx_store_rel(&looked, 1);
+}
