@@ -308,7 +308,10 @@ static long efd_read(int fd, void *buf, size_t n, bool nonblock)
 		plx_rcu_read_unlock();
 	}
 	/* The value is gone even if it cannot be stored (EFD-06). */
-	return plx_copy_bytes(buf, &value, sizeof(value)) ? -EFAULT : (long)sizeof(value);
+	if (plx_likely(!plx_copy_out(buf, &value, sizeof(value))))
+		return sizeof(value);
+	plx_copy_out_head(buf, &value, sizeof(value));
+	return -EFAULT;
 }
 
 /* A handler has run in the sleep of a read or write: the number may mean something else. */
@@ -448,7 +451,10 @@ static long vector_way(int fd, const struct iovec *iov, int cnt, int flags, stru
 		return -EFAULT;
 	if ((ssize_t)one->iov_len < 0)
 		return -EINVAL;
-	one->iov_len = plx_piece_len(one->iov_len, 1);
+	if (plx_piece_unsure(one->iov_base, one->iov_len, cnt)) {
+		plx_px_escape(fd, PLX_OUT_VECTOR);
+		return PLX_PASS;
+	}
 	if (!plx_user_range(one->iov_base, one->iov_len))
 		return -EFAULT;
 	return one->iov_len ? 0 : 1;

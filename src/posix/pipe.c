@@ -539,7 +539,7 @@ long plx_pipe_call(struct pollux_file *f, int fd, const struct plx_pipe_call *ca
 	struct plx_pipe_io io = {
 		.iov = call->iov,
 		.cnt = call->cnt,
-		.copy = plx_copy_bytes,
+		.copy = plx_copy_in,
 		.total = call->total < PLX_RW_MAX ? call->total : PLX_RW_MAX,
 	};
 	bool nonblock;
@@ -604,7 +604,8 @@ bool plx_pipe_vector(int fd, const struct iovec *user, int cnt, int flags, bool 
 	for (int i = 0; i < cnt; i++) {
 		if ((ssize_t)iov[i].iov_len < 0)
 			return true;
-		iov[i].iov_len = plx_piece_len(iov[i].iov_len, cnt);
+		if (plx_piece_unsure(iov[i].iov_base, iov[i].iov_len, cnt))
+			plx_px_escape(fd, PLX_OUT_VECTOR);
 		if (!plx_user_range(iov[i].iov_base, iov[i].iov_len))
 			return true;
 		if (iov[i].iov_len > PLX_RW_MAX - call.total)

@@ -195,16 +195,11 @@ int plx_copy_out(void *user, const void *src, size_t n)
 	return plx_ua_copy(user, src, n);
 }
 
-int plx_copy_bytes(void *dst, const void *src, size_t n)
+/* A store of several bytes that faults has stored none of them. */
+void plx_copy_out_head(void *user, const void *src, size_t n)
 {
-	size_t done = 0;
-
-	if (!plx_ua_copy(dst, src, n))
-		return 0;
-	/* A store of several bytes that faults has stored none of them. */
-	while (done < n && !plx_ua_copy((char *)dst + done, (const char *)src + done, 1))
-		done++;
-	return done < n ? -EFAULT : 0;
+	for (size_t i = 0; i < n && !plx_ua_copy((char *)user + i, (const char *)src + i, 1); i++)
+		;
 }
 
 int plx_probe_write(void *user, size_t n)

@@ -30,17 +30,20 @@ static inline bool plx_user_range(const void *buf, size_t n)
 /* The kernel transfers no more at a time. */
 #define PLX_RW_MAX 0x7ffff000
 
-/* Of readv and writev: a single piece is cut to what is transferred before its range is judged. */
-static inline size_t plx_piece_len(size_t len, int cnt)
+/*
+ * Of readv and writev: whether it is the kernel who knows if that is an error. Of a single piece
+ * newer ones judge only the range that is transferred.
+ */
+static inline bool plx_piece_unsure(const void *base, size_t len, int cnt)
 {
-	return cnt == 1 && len > PLX_RW_MAX ? PLX_RW_MAX : len;
+	return cnt == 1 && len > PLX_RW_MAX && !plx_user_range(base, len);
 }
 
 /* n bytes; 0 or -EFAULT (some bytes may have been copied). */
 int plx_copy_in(void *dst, const void *user, size_t n);
 int plx_copy_out(void *user, const void *src, size_t n);
-/* The same, either way, for bytes that are read: all up to the one that faults have been copied. */
-int plx_copy_bytes(void *dst, const void *src, size_t n);
+/* After a copy that has faulted: stores the bytes before the first that faults. */
+void plx_copy_out_head(void *user, const void *src, size_t n);
 /*
  * Accesses without a call, for the paths where one would show: the eight bytes of a
  * counter; a word that the program may change at the same time (acquire, release); the 32

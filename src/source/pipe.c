@@ -214,8 +214,12 @@ static int io_copy(const struct plx_pipe_io *io, size_t at, char *mem, size_t n,
 		char *user = (char *)v->iov_base + at;
 		int r = !m ? 0 : in ? io->copy(mem, user, m) : io->copy(user, mem, m);
 
-		if (r)
+		if (plx_unlikely(r)) {
+			/* Of many at a time none has been stored: those that fit are. */
+			for (size_t i = 0; !in && i < m && !io->copy(user + i, mem + i, 1); i++)
+				;
 			return r;
+		}
 		mem += m;
 		n -= m;
 		at = 0;

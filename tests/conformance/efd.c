@@ -722,32 +722,40 @@ static void EFD_07_writev_writes_each_piece_by_itself(void **state)
 }
 
 /*
- * A single piece is cut to what is transferred at most before it is looked at where it ends; of
- * several each has to be where memory of the program can be.
+ * Newer kernels cut a single piece to what is transferred at most before they look at where it
+ * ends; of several each has to be where memory of the program can be.
  */
 static void EFD_07_a_piece_longer_than_the_address_space(void **state)
 {
 	static uint64_t v;
-	int fd = efd_new(0, EFD_NONBLOCK);
+	bool cut = long_piece_is_cut();
 
 	(void)state;
 	for (int bit = 30; bit < 63; bit++) {
 		struct iovec iov[2] = {{&v, (size_t)1 << bit}, {&v, 0}};
+		int fd = efd_new(5, EFD_NONBLOCK);
 
-		efd_add(fd, 5);
 		v = 0;
-		assert_int_equal(readv(fd, iov, 1), 8);
-		assert_int_equal(v, 5);
-		assert_errno(writev(fd, iov, 1), EINVAL);
-		efd_add(fd, 5);
-		assert_int_equal(preadv2(fd, iov, 1, -1, RWF_NOWAIT), 8);
-		assert_errno(readv(fd, iov, 1), EAGAIN);
+		if (cut) {
+			assert_int_equal(readv(fd, iov, 1), 8);
+			assert_int_equal(v, 5);
+			assert_errno(writev(fd, iov, 1), EINVAL);
+			efd_add(fd, 5);
+			assert_int_equal(preadv2(fd, iov, 1, -1, RWF_NOWAIT), 8);
+			assert_errno(readv(fd, iov, 1), EAGAIN);
+		} else if (bit == 62) {
+			assert_errno(readv(fd, iov, 1), EFAULT);
+			assert_errno(writev(fd, iov, 1), EFAULT);
+		}
+		close(fd);
+		fd = efd_new(5, EFD_NONBLOCK);
+		if (bit == 62) {
+			assert_errno(readv(fd, (struct iovec[]){{&v, SIZE_MAX}}, 1), EINVAL);
+			assert_errno(readv(fd, iov, 2), EFAULT);
+			assert_int_equal(efd_take(fd), 5);
+		}
+		close(fd);
 	}
-	efd_add(fd, 5);
-	assert_errno(readv(fd, (struct iovec[]){{&v, SIZE_MAX}}, 1), EINVAL);
-	assert_errno(readv(fd, (struct iovec[]){{&v, (size_t)1 << 62}, {&v, 0}}, 2), EFAULT);
-	assert_int_equal(efd_take(fd), 5);
-	close(fd);
 }
 
 static void EFD_08_a_write_is_eight_bytes(void **state)
@@ -1160,7 +1168,7 @@ static void EFD_13_a_poll_of_more_than_the_limit(void **state)
 /* Of the number of files the kernel takes 32 bits. */
 static void EFD_13_a_poll_counts_in_32_bits(void **state)
 {
-	/* Or the compiler says what it thinks of it. */
+	/* For the compiler it could be any number. */
 	volatile nfds_t one = 1 + ((nfds_t)1 << 32);
 	int fd = efd_new(1, 0);
 	struct pollfd p[2] = {{.fd = fd, .events = POLLIN}, {.fd = fd, .events = POLLIN}};

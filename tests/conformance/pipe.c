@@ -389,27 +389,27 @@ static void PIPE_07_a_buffer_that_ends_early_gets_what_fits(void **state)
 /* As EFD_07_a_piece_longer_than_the_address_space. */
 static void PIPE_07_a_piece_longer_than_the_address_space(void **state)
 {
-	struct pipe p = pipe_new(O_NONBLOCK);
-
 	(void)state;
+	if (!long_piece_is_cut())
+		SKIP("this kernel has another rule");
 	for (int bit = 31; bit < 63; bit++) {
 		struct iovec iov[2] = {{buf, (size_t)1 << bit}, {buf, 0}};
+		struct pipe p = pipe_new(O_NONBLOCK), q = pipe_new(O_NONBLOCK);
 
-		assert_int_equal(write(p.w, "abc", 3), 3);
-		assert_int_equal(readv(p.r, iov, 1), 3);
 		assert_int_equal(write(p.w, "abc", 3), 3);
 		if (bit == 62) {
 			assert_errno(readv(p.r, iov, 2), EFAULT);
 			assert_errno(writev(p.w, iov, 2), EFAULT);
 		}
+		assert_int_equal(readv(p.r, iov, 1), 3);
 		/* As much as is mapped and fits. */
-		assert_true(writev(p.w, iov, 1) > 0);
-		assert_true(stored(p.r) > 3);
-		assert_true(read(p.r, buf, sizeof(buf)) > 3);
-		while (read(p.r, buf, sizeof(buf)) > 0)
-			;
+		assert_int_equal(write(q.w, "abc", 3), 3);
+		assert_true(writev(q.w, iov, 1) > 0);
+		assert_true(stored(q.r) > 3);
+		assert_true(read(q.r, buf, sizeof(buf)) > 3);
+		pipe_close(&p);
+		pipe_close(&q);
 	}
-	pipe_close(&p);
 }
 
 static void PIPE_08_the_wrong_end(void **state)

@@ -150,6 +150,18 @@ static inline int close_in_use(int fd)
 #endif
 }
 
+/* Whether the kernel cuts a single piece of readv to what it transfers before it judges it. */
+static inline bool long_piece_is_cut(void)
+{
+	static char byte;
+	const struct iovec iov = {.iov_base = &byte, .iov_len = (size_t)1 << 62};
+	int fd = (int)assert_ok(open("/dev/null", O_RDONLY | O_CLOEXEC));
+	bool cut = readv(fd, &iov, 1) == 0;
+
+	assert_ok(close(fd));
+	return cut;
+}
+
 /* A number that is not open and stays so as long as nothing is opened. */
 static inline int fd_closed(void)
 {
