@@ -1094,6 +1094,9 @@ static long look_beside(struct waiter *w)
 		return PLX_SLEEP_ANEW;
 	if (!plx_load(&fr->nkernel))
 		return plx_unlikely(items_left(w)) ? PLX_SLEEP_ANEW : 0;
+	/* By the program's number, which has to be this epoll's: wait_elsewhere does the rest. */
+	if (plx_unlikely(plx_number_changes(w->epfd)))
+		return PLX_SLEEP_ANEW;
 	if (plx_load(&fr->turn) == TURN_OURS || plx_timers_unseen(fr) || plx_bell_stray(fr->ep) ||
 	    (buf == spare.ev && spare.room < w->max) ||
 	    plx_probe_write(w->ev, (w->max < PROBED ? w->max : PROBED) * sizeof(*w->ev)))

@@ -6,6 +6,8 @@
  */
 #include "caller.h"
 
+#include <fcntl.h>
+
 static const uint64_t one = 1;
 
 struct mixed {
@@ -124,6 +126,52 @@ static void an_epoll_that_ends(void **state)
 	mixed_end(&m);
 }
 
+struct changer {
+	struct thread t;
+	struct gate g;
+	int from, to;
+};
+
+static void changer_main(struct thread *t)
+{
+	struct changer *c = t->arg;
+
+	gate_arm(&c->g, "dup_before_kernel");
+	check(pollux_dup2(c->from, c->to) == c->to);
+}
+
+/* Another epoll is put at its number: what it finds is not that one's, nor the ring for a sleeper.
+ */
+static void a_number_that_changes(void **state)
+{
+	struct mixed a = mixed_new(EPOLLIN), b = mixed_new(EPOLLIN);
+	struct caller sleeps = {.point = "wait_before_sleep", .ep = b.ep, .max = 4, .timeout = -1};
+	struct changer c = {.from = a.ep};
+	struct epoll_event ev;
+
+	(void)state;
+	torture_begin();
+	points_delay(false);
+	c.to = fcntl(0, F_DUPFD_CLOEXEC, 300);
+	assert_true(c.to >= 0);
+	assert_int_equal(pollux_dup2(b.ep, c.to), c.to);
+	caller_start(&sleeps);
+	assert_int_equal(pollux_write(b.efd, &one, sizeof(one)), sizeof(one));
+	thread_start(&c.t, changer_main, &c);
+	assert_true(gate_reached(&c.g));
+	assert_int_equal(pollux_epoll_wait(c.to, &ev, 1, 0), 0);
+	gate_open(&c.g);
+	torture_end(&c.t, 1);
+	gate_open(&sleeps.g);
+	assert_true(await(thread_done(&sleeps.t)));
+	caller_got(&sleeps, 2);
+	pollux_close(c.to);
+	pollux_close(a.ep);
+	pollux_close(b.ep);
+	mixed_end(&a);
+	mixed_end(&b);
+}
+
 /* What has become the kernel's meanwhile is found there, now or by the next look. */
 static void items_that_leave(void **state)
 {
@@ -155,6 +203,7 @@ int main(void)
 		TEST(ours_comes_and_then_the_kernels_with_a_mask),
 		TEST(a_ring_for_one_who_sleeps),
 		TEST(an_epoll_that_ends),
+		TEST(a_number_that_changes),
 		TEST(items_that_leave),
 	};
 
