@@ -90,7 +90,8 @@ static inline bool plx_may_adopt(void)
 /* Around what starts a process or a program; for plx_start_end. */
 static inline bool plx_start_begin(void)
 {
-	bool held = plx_any();
+	/* Another thread may have just been the first to adopt anything. */
+	bool held = plx_load_acq(&plx_active) && !plx_vfork_child();
 
 	if (held)
 		plx_px_limit_hold();
