@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Programs that call the kernel's epoll by instructions of their own, which we do not see.
+ * Programs that call the kernel by instructions of their own, which we do not see.
  *
  * What such a call finds under a number of ours is the placeholder. Code that uses its own
  * descriptors so does no harm; an event loop does, as it is given those of others. In Rust the
@@ -18,8 +18,14 @@
  * alone may mean anything.
  *
  * Looking takes 0.15 ms for a megabyte of code. So it is done only where there may be something to
- * find: the imports of an object tell if Rust's library is in it. Code that is loaded later is not
- * looked at, nor is that of other languages: C calls libc.
+ * find: the imports of an object tell if Rust's library is in it.
+ *
+ * Go makes all calls so, and that it is in an object is told by a note of its linker. What C code
+ * in a Go program is given by libc Go may watch, too; and it may close it, behind our back: who is
+ * given the number next would be served what has been there. So no descriptor is adopted there
+ * either.
+ *
+ * Code that is loaded later is not looked at, nor is that of other languages: C calls libc.
  */
 #include "preload/preload.h"
 
@@ -50,6 +56,10 @@ static const unsigned char instruction[] = {0x01, 0, 0, 0xd4};
 static const unsigned char ctl_argument[] = {0xa0, 0x02, 0x80, 0x52};
 static const unsigned char create_argument[] = {0x80, 0x02, 0x80, 0x52};
 #endif
+
+/* Of the note that names what Go has built. */
+#define GO_BUILD_ID 4
+static const char go_name[] = "Go";
 
 struct code {
 	const unsigned char *start;
@@ -116,6 +126,24 @@ static bool is_rust(const struct dl_phdr_info *o, const ElfW(Dyn) * d)
 	       memmem(strings, size, error_import, sizeof(error_import));
 }
 
+/* One of the notes in a segment of them. */
+static bool has_go_note(struct code in)
+{
+	while (in.size >= sizeof(ElfW(Nhdr))) {
+		const ElfW(Nhdr) *note = (const void *)in.start;
+		size_t name = (note->n_namesz + 3ul) & ~3ul, desc = (note->n_descsz + 3ul) & ~3ul;
+
+		if (name > in.size - sizeof(*note) || desc > in.size - sizeof(*note) - name)
+			return false;
+		if (note->n_type == GO_BUILD_ID && name >= sizeof(go_name) &&
+		    memcmp(note + 1, go_name, sizeof(go_name)) == 0)
+			return true;
+		in.start += sizeof(*note) + name + desc;
+		in.size -= sizeof(*note) + name + desc;
+	}
+	return false;
+}
+
 static int look_at(struct dl_phdr_info *o, size_t size, void *unused)
 {
 	const ElfW(Phdr) *p = o->dlpi_phdr, *end = p + o->dlpi_phnum;
@@ -123,9 +151,16 @@ static int look_at(struct dl_phdr_info *o, size_t size, void *unused)
 
 	(void)size;
 	(void)unused;
-	for (; p < end; p++)
+	for (; p < end; p++) {
+		const void *at = (const void *)(o->dlpi_addr + p->p_vaddr);
+
 		if (p->p_type == PT_DYNAMIC)
-			d = (const void *)(o->dlpi_addr + p->p_vaddr);
+			d = at;
+		/* Those that are aligned to more are of the compiler's. */
+		if (p->p_type == PT_NOTE && p->p_align <= 4 &&
+		    has_go_note((struct code){at, p->p_filesz}))
+			return 1;
+	}
 	if (!d || !is_rust(o, d))
 		return 0;
 	for (p = o->dlpi_phdr; p < end; p++) {

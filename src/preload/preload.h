@@ -77,7 +77,7 @@ bool plx_activate(void);
 bool plx_be_active(void);
 /* What our constructor does, for those who come before it. */
 void plx_start(void);
-/* Ends adoption of descriptors in a program that calls the kernel's epoll by itself. */
+/* Ends adoption of descriptors in a program that calls the kernel by itself (inline.c). */
 void plx_inline_look(void);
 
 static inline bool plx_may_adopt(void)
