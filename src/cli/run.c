@@ -17,7 +17,7 @@ static const char help_text[] =
 	"  --adopt=KIND      serve objects of KIND, which is not done otherwise: watched-pipe\n"
 	"                    (pipes that are added to an epoll before anything else is done with\n"
 	"                    them), pipe (all pipes), forked (what was open at a fork, again,\n"
-	"                    once the child has none of it) or eventfd (descriptors of Go\n"
+	"                    once the child has none of it) or inline (descriptors of Go\n"
 	"                    programs, and Rust's that call epoll by themselves)\n"
 	"  --aio=MODE        how Linux AIO is done: auto (the default), async (reads and writes "
 	"of\n"
@@ -41,7 +41,7 @@ static const char help_text[] =
 
 static const char *const no_adopt_kinds[] = {"eventfd", "epoll", "aio", "pipe",
 					     "timerfd", "all",	 NULL};
-static const char *const adopt_kinds[] = {"pipe", "watched-pipe", "forked", "eventfd", NULL};
+static const char *const adopt_kinds[] = {"pipe", "watched-pipe", "forked", "inline", NULL};
 
 static bool known_kind(const char *const *kinds, const char *kind, size_t len)
 {

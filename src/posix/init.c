@@ -34,10 +34,15 @@ static const struct {
 	const char *name;
 	uint32_t kinds;
 } adopt_names[] = {
-	{"epoll", PLX_ADOPT_EPOLL},   {"eventfd", PLX_ADOPT_EVENTFD},
-	{"pipe", PLX_ADOPT_PIPE},     {"watched-pipe", PLX_ADOPT_WATCHED_PIPE},
-	{"aio", PLX_ADOPT_AIO},	      {"timerfd", PLX_ADOPT_TIMERFD},
-	{"forked", PLX_ADOPT_FORKED}, {"all", ~0u},
+	{"epoll", PLX_ADOPT_EPOLL},
+	{"eventfd", PLX_ADOPT_EVENTFD},
+	{"pipe", PLX_ADOPT_PIPE},
+	{"watched-pipe", PLX_ADOPT_WATCHED_PIPE},
+	{"aio", PLX_ADOPT_AIO},
+	{"timerfd", PLX_ADOPT_TIMERFD},
+	{"forked", PLX_ADOPT_FORKED},
+	{"inline", PLX_ADOPT_INLINE},
+	{"all", ~0u},
 };
 
 static PLX_START_CODE uint32_t parse_kinds(const char *list)

@@ -58,10 +58,12 @@ extern struct plx_libc plx_libc;
 #define PLX_ADOPT_AIO 16u
 #define PLX_ADOPT_TIMERFD 32u
 #define PLX_ADOPT_FORKED 64u
+#define PLX_ADOPT_INLINE 128u
 extern uint32_t plx_px_no_adopt;
 /*
  * What is adopted only on request: pipes from their creation on (PLX_ADOPT_PIPE), or when
- * they are added to an epoll before anything else is done with them.
+ * they are added to an epoll before anything else is done with them; descriptors of a program that
+ * makes system calls by itself (PLX_ADOPT_INLINE).
  */
 extern uint32_t plx_px_adopt;
 

@@ -10,7 +10,7 @@
  *
  * So before the first object is adopted the code of the program and of its libraries is looked
  * through for such a call of epoll_ctl. With one in it no descriptor is adopted, unless the
- * operator says that it may be (`--adopt=eventfd`): it is not known which descriptors will meet it.
+ * operator says that it may be (`--adopt=inline`): it is not known which descriptors will meet it.
  *
  * What is looked for is the number being put where the instruction wants it, and the instruction
  * soon after: all of rustix is inlined. Without optimization it is not; there the number is the
@@ -180,8 +180,7 @@ void plx_inline_look(void)
 
 	if (plx_likely(plx_load_acq(&looked)))
 		return;
-	if (!(plx_px_adopt & (PLX_ADOPT_EPOLL | PLX_ADOPT_EVENTFD)) &&
-	    dl_iterate_phdr(look_at, NULL))
+	if (!(plx_px_adopt & PLX_ADOPT_INLINE) && dl_iterate_phdr(look_at, NULL))
 		plx_stop_adopting_descriptors(PLX_OUT_SYSCALL);
 	plx_store_rel(&looked, 1);
 }
