@@ -14,7 +14,8 @@ struct mixed {
 	int ep, efd, p[2];
 };
 
-static struct mixed mixed_new(uint32_t events)
+/* Without what is ours. */
+static struct mixed mixed_begin(void)
 {
 	struct mixed m = {.ep = pollux_epoll_create1(EPOLL_CLOEXEC),
 			  .efd = pollux_eventfd(0, EFD_NONBLOCK)};
@@ -22,6 +23,13 @@ static struct mixed mixed_new(uint32_t events)
 	points_delay(false);
 	assert_int_equal(pipe(m.p), 0);
 	add(m.ep, m.p[0], 1);
+	return m;
+}
+
+static struct mixed mixed_new(uint32_t events)
+{
+	struct mixed m = mixed_begin();
+
 	add_as(m.ep, m.efd, events, 2);
 	return m;
 }
@@ -34,6 +42,18 @@ static void mixed_end(struct mixed *m)
 }
 
 /* Whoever finds the second of two events finds the first, if one thread has made both. */
+static void finds_both(struct mixed *m, struct caller *looks)
+{
+	assert_int_equal(pollux_write(m->efd, &one, sizeof(one)), sizeof(one));
+	assert_int_equal(write(m->p[1], "", 1), 1);
+	gate_open(&looks->g);
+	thread_join(&looks->t);
+	assert_int_equal(looks->n, 2);
+	assert_int_equal(looks->ev[0].data.u64 + looks->ev[1].data.u64, 3);
+	pollux_close(m->ep);
+	mixed_end(m);
+}
+
 static void ours_and_then_the_kernels(void **state)
 {
 	struct mixed m = mixed_new(EPOLLIN | EPOLLET);
@@ -41,36 +61,18 @@ static void ours_and_then_the_kernels(void **state)
 
 	(void)state;
 	caller_start(&looks);
-	assert_int_equal(pollux_write(m.efd, &one, sizeof(one)), sizeof(one));
-	assert_int_equal(write(m.p[1], "", 1), 1);
-	gate_open(&looks.g);
-	thread_join(&looks.t);
-	assert_int_equal(looks.n, 2);
-	assert_int_equal(looks.ev[0].data.u64 + looks.ev[1].data.u64, 3);
-	pollux_close(m.ep);
-	mixed_end(&m);
+	finds_both(&m, &looks);
 }
 
 /* The same if what is ours comes into the set between. */
 static void the_first_of_ours_and_then_the_kernels(const sigset_t *mask)
 {
-	struct mixed m = {.ep = pollux_epoll_create1(EPOLL_CLOEXEC),
-			  .efd = pollux_eventfd(0, EFD_NONBLOCK)};
+	struct mixed m = mixed_begin();
 	struct caller looks = {.point = "wait_look", .ep = m.ep, .max = 4, .mask = mask};
 
-	points_delay(false);
-	assert_int_equal(pipe(m.p), 0);
-	add(m.ep, m.p[0], 1);
 	caller_start(&looks);
 	add(m.ep, m.efd, 2);
-	assert_int_equal(pollux_write(m.efd, &one, sizeof(one)), sizeof(one));
-	assert_int_equal(write(m.p[1], "", 1), 1);
-	gate_open(&looks.g);
-	thread_join(&looks.t);
-	assert_int_equal(looks.n, 2);
-	assert_int_equal(looks.ev[0].data.u64 + looks.ev[1].data.u64, 3);
-	pollux_close(m.ep);
-	mixed_end(&m);
+	finds_both(&m, &looks);
 }
 
 static void ours_comes_and_then_the_kernels(void **state)
