@@ -36,6 +36,17 @@
 #define YIELD_PAUSE_LOG 2
 #define YIELD_PAUSE_LOG_MAX 9
 
+/* A thread that has yielded is behind by a slice, 3 ms, at the most. */
+#define WINDOW_NS 10000000
+/* One that took longer had no events at times, and says nothing. */
+#define WINDOW_MOST_NS (4 * WINDOW_NS)
+#define WINDOW_EVENTS 64
+/* One in so many is made in the way that is worse. */
+#define WINDOW_TURN 32
+/* Sleeps are the better way if they save so much, as a shift. */
+#define WINDOW_GAIN_LOG 4
+enum { WAY_YIELD, WAY_SLEEP };
+
 /* Then it sleeps, so that whoever is waited for runs, whatever the priorities. */
 #define AWAIT_YIELDS 64
 #define AWAIT_PAUSE_NS 100000
@@ -119,6 +130,17 @@ static bool yield_suits(void)
 	return me.suits > 0;
 }
 
+static uint32_t events_since(const struct plx_yields *y)
+{
+	return plx_load(&y->events) - plx_load(&y->since_events);
+}
+
+static void yield_begin(struct plx_yields *y, int64_t now)
+{
+	plx_store(&y->since, now);
+	plx_store(&y->since_events, plx_load(&y->events));
+}
+
 /*
  * A sleeper is woken before those who compute have used up their time; a thread that has
  * yielded runs after them. But if the CPU is taken from all of us now and then, sleeps are
@@ -144,7 +166,7 @@ static void yield_was_long(struct plx_yields *y, int64_t took, int64_t now)
 		took = YIELD_MOST_NS;
 	if (!bound)
 		bound = YIELD_EVENT_NS;
-	if (now - since <= bound * plx_load(&y->events)) {
+	if (now - since <= bound * events_since(y)) {
 		plx_store(&y->event_ns, bound - bound / 64);
 		plx_store(&y->pauses, 0);
 	} else {
@@ -153,13 +175,12 @@ static void yield_was_long(struct plx_yields *y, int64_t took, int64_t now)
 		if (pauses < YIELD_PAUSE_LOG_MAX - YIELD_PAUSE_LOG)
 			plx_store(&y->pauses, pauses + 1);
 	}
-	plx_store(&y->since, now);
-	plx_store(&y->events, 0);
+	yield_begin(y, now);
 }
 
 static void yield_resume(struct plx_yields *y, int64_t now)
 {
-	uint32_t events = plx_load(&y->events);
+	uint32_t events = events_since(y);
 
 	if (plx_load(&y->paused) && events) {
 		int64_t ns = (now - plx_load(&y->since)) / events;
@@ -171,8 +192,48 @@ static void yield_resume(struct plx_yields *y, int64_t now)
 		plx_store(&y->event_ns, ns);
 	}
 	plx_store(&y->paused, 0);
-	plx_store(&y->since, now);
-	plx_store(&y->events, 0);
+	yield_begin(y, now);
+	plx_store(&y->window, 0);
+}
+
+/*
+ * The windows of all objects end at the same times, and so do their looks at the other way: one
+ * that sleeps among others that yield gets what they lose.
+ */
+static uint8_t next_way(const struct plx_yields *y, int64_t window)
+{
+	uint32_t yielded = plx_load(&y->way_ns[WAY_YIELD]);
+	uint32_t slept = plx_load(&y->way_ns[WAY_SLEEP]);
+	uint8_t best = WAY_YIELD;
+
+	if (!yielded)
+		return WAY_YIELD;
+	if (!slept)
+		return window % 2 == 0 ? WAY_SLEEP : WAY_YIELD;
+	if (slept + (slept >> WINDOW_GAIN_LOG) < yielded)
+		best = WAY_SLEEP;
+	return window % WINDOW_TURN == 0 ? !best : best;
+}
+
+/* Whether to sleep at once, as it is better, or for the sake of knowing what that is like. */
+static bool sleep_is_better(struct plx_yields *y, int64_t now)
+{
+	int64_t begin = plx_load(&y->window), took = now - begin;
+	uint32_t way = plx_load(&y->way), events = plx_load(&y->events);
+	uint32_t n = events - plx_load(&y->window_events);
+
+	if (plx_likely(begin / WINDOW_NS == now / WINDOW_NS))
+		return way == WAY_SLEEP;
+	if (n >= WINDOW_EVENTS && took >= WINDOW_NS / 2 && took <= WINDOW_MOST_NS) {
+		uint32_t last = plx_load(&y->way_ns[way]), ns = took / n;
+
+		plx_store(&y->way_ns[way], last ? last - last / 4 + ns / 4 : ns);
+	}
+	way = next_way(y, now / WINDOW_NS);
+	plx_store(&y->window, now);
+	plx_store(&y->window_events, events);
+	plx_store(&y->way, way);
+	return way == WAY_SLEEP;
 }
 
 void plx_spin_brought(struct plx_yields *y, int events)
@@ -253,7 +314,7 @@ enum plx_spin_how plx_spin_how(struct plx_yields *y, struct plx_spin_state *s)
 			return PLX_SPIN_NOT;
 		if (plx_unlikely(plx_load(&y->paused) || !plx_load(&y->since)))
 			yield_resume(y, now);
-		return PLX_SPIN_YIELD;
+		return sleep_is_better(y, now) ? PLX_SPIN_NOT : PLX_SPIN_YIELD;
 	}
 	cpus = plx_spin_cpus();
 	if (cpus < 2)

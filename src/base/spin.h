@@ -30,6 +30,11 @@
  * the time they take, and a pause follows if with them an event takes longer than it did while
  * the waiters slept (spin.c). What is not noticed is at most 50 microseconds late.
  *
+ * And who yields loses his place: for some milliseconds his wakes do not preempt anybody. Where
+ * that makes those whom he works with slower, no single yield shows it. So of an object that has
+ * events all the time it is measured what one takes in some milliseconds with yields and in some
+ * with sleeps, and it gets what was better, and the other now and then.
+ *
  * A thread that spins or yields is not announced as a sleeper, so producers need not ring for
  * it, and it looks again after its announcement. What it does where others sleep meanwhile is
  * argued in epoll/ready.c.
@@ -43,14 +48,22 @@
 struct plx_yields {
 	/* Nobody yields before this time. */
 	int64_t pause_end;
-	/* The last long yield, or the end of the last pause; events since then. */
+	/* The last long yield, or the end of the last pause; events up to then. */
 	int64_t since;
 	/* What an event took with sleeps, as measured in the last pause. */
 	int64_t event_ns;
+	uint32_t since_events;
+	/* All there were, modulo 2^32. */
 	uint32_t events;
 	/* Pauses in a row. */
 	uint16_t pauses;
 	uint16_t paused;
+	/* When the window began that is measured, the events up to there, and how it is made. */
+	int64_t window;
+	uint32_t window_events;
+	/* With yields, with sleeps: what an event takes; 0: not known yet. */
+	uint32_t way_ns[2];
+	uint8_t way;
 };
 
 /* Of the calling thread's blocking reads, for objects that have no room for their own. */

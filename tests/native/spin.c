@@ -175,6 +175,8 @@ static void *judge(void *arg)
 		return NULL;
 	plx_spin_brought(&y, v->events);
 	took = plx_now_ns() - start;
+	/* So many events say nothing about sleeps yet. */
+	y.window = 0;
 	spin_once(&y, look, &next);
 	if (!next.calls)
 		v->outcome = PAUSED;
@@ -268,6 +270,81 @@ static void test_pause_after_pause_is_longer(void **state)
 	assert_true(p.ns[1] >= 2 * PAUSE_TIMES * LONG_NS);
 }
 
+/* An object that has events all the time: what one takes if the waiter yields, and if it sleeps. */
+struct busy {
+	int64_t yield_ns, sleep_ns;
+	/* The most sleeps without a yield between them. */
+	int in_a_row;
+};
+
+/* None is long. */
+#define SLOW_NS 30000
+#define QUICK_NS 5000
+/* Looks at the other way take 10 ms. */
+#define MORE_THAN_A_LOOK_MS 25
+
+static void pass(int64_t ns)
+{
+	int64_t end = plx_now_ns() + ns;
+
+	while (plx_now_ns() < end)
+		;
+}
+
+static bool answer_to_yield(void *arg)
+{
+	struct busy *b = arg;
+
+	pass(b->yield_ns);
+	return true;
+}
+
+static void *be_busy(void *arg)
+{
+	struct busy *b = arg;
+	struct plx_yields y = {0};
+	int64_t end = plx_now_ns() + 500 * MS;
+
+	for (int sleeps = 0; plx_now_ns() < end;) {
+		if (spin_once(&y, answer_to_yield, b)) {
+			sleeps = 0;
+		} else {
+			pass(b->sleep_ns);
+			b->in_a_row = ++sleeps > b->in_a_row ? sleeps : b->in_a_row;
+		}
+		plx_spin_brought(&y, 1);
+		/* One that was preempted is no long one here. */
+		y.pause_end = y.paused = 0;
+	}
+	return NULL;
+}
+
+static void test_yields_that_make_events_slow_end(void **state)
+{
+	struct busy b = {.yield_ns = SLOW_NS, .sleep_ns = QUICK_NS};
+
+	(void)state;
+	/* A machine that is so slow that few events come measures nothing. */
+	for (int i = 0; i < TRIES && b.in_a_row < MORE_THAN_A_LOOK_MS * MS / QUICK_NS; i++)
+		on_one_cpu(be_busy, &b);
+	assert_true(b.in_a_row >= MORE_THAN_A_LOOK_MS * MS / QUICK_NS);
+}
+
+static void test_yields_that_make_events_quick_go_on(void **state)
+{
+	struct busy b = {.yield_ns = QUICK_NS, .sleep_ns = SLOW_NS};
+
+	(void)state;
+	/* Nor does one that stands still in the windows of yields. */
+	for (int i = 0; i < TRIES; i++) {
+		b.in_a_row = 0;
+		on_one_cpu(be_busy, &b);
+		if (b.in_a_row < MORE_THAN_A_LOOK_MS * MS / SLOW_NS)
+			return;
+	}
+	fail();
+}
+
 struct policy {
 	struct looks looks;
 	bool permitted;
@@ -320,6 +397,8 @@ int main(void)
 		cmocka_unit_test(test_long_yields_are_borne_where_sleeps_are_no_better),
 		cmocka_unit_test(test_long_yields_are_not_borne_beyond_a_bound),
 		cmocka_unit_test(test_pause_after_pause_is_longer),
+		cmocka_unit_test(test_yields_that_make_events_slow_end),
+		cmocka_unit_test(test_yields_that_make_events_quick_go_on),
 		cmocka_unit_test(test_real_time_thread_does_not_yield),
 		cmocka_unit_test(test_switched_off),
 	};
