@@ -127,6 +127,8 @@ long plx_px_epoll_create1(int flags)
 		pollux_file_put(old);
 	if (installed)
 		plx_px_count(PLX_COUNT_EPOLLS);
+	else if (fd >= 0)
+		plx_px_given((int)fd);
 	return fd;
 }
 

@@ -41,6 +41,11 @@ int plx_eventfd_prototype(void)
 	return fd;
 }
 
+int plx_eventfd_stands_in(void)
+{
+	return plx_load(&prototype);
+}
+
 long plx_eventfd_stand_in(int fd, int flags)
 {
 	struct rlimit lim;

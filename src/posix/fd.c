@@ -256,6 +256,67 @@ long plx_px_close_range(unsigned int first, unsigned int last, unsigned int flag
 	return r;
 }
 
+/* As newer headers have it. */
+#ifndef F_DUPFD_QUERY
+#define F_DUPFD_QUERY (1024 + 3)
+#endif
+
+/* False also on kernels that do not know the question. */
+static bool same_file(int fd, int other)
+{
+	return other >= 0 && plx_sys3(SYS_fcntl, fd, F_DUPFD_QUERY, other) == 1;
+}
+
+/* The lock of the number held: f, which stands in the table for it, is what the kernel has there.
+ */
+static bool is_there(struct pollux_file *f, int fd)
+{
+	if (f->kind == PLX_KIND_EVENTFD)
+		return same_file(fd, plx_eventfd_stands_in());
+	if (f->kind == PLX_KIND_EPOLL)
+		return same_file(fd, plx_load(&plx_file_front(f)->kfd));
+	return false;
+}
+
+/*
+ * Numbers that were closed past us: by an instruction of the program's own, or within libc. The
+ * entry is left, and goes when the number is given out again.
+ *
+ * Argument. Who closes a number of ours takes its entry away first, so the kernel gives out none
+ * that has one, unless dup3 is about to put something of ours there: then the entry is what the
+ * number means as soon as its lock can be had. So it is if the program closes the number that it
+ * is just being given, and something of ours comes to be there. In these two cases the kernel has
+ * at the number what the table says, and can be asked about it where that matters: an epoll without
+ * items of ours is as good without its entry, a timer of which the kernel has the setting, too, and
+ * neither pipes nor other timers are put anywhere by dup3.
+ */
+void plx_px_given(int fd)
+{
+	PLX_INSIDE();
+	struct pollux_file **slot = plx_table_slot(fd), *f, *mine;
+	bool locked, left;
+
+	plx_pipe_forget(fd);
+	/* What runs in a spill, an allocator for one, may open files. */
+	if (!slot || plx_mover)
+		return;
+	locked = plx_table_enter();
+	f = mine = plx_table_get(fd);
+	left = f && (f->kind != PLX_KIND_TIMER || plx_timer_lost(f));
+	plx_numbers_lock(fd, fd);
+	PLX_DELAY(given_entry);
+	left = left && !is_there(f, fd) && plx_cas(slot, &mine, NULL);
+	if (left)
+		number_gone(f);
+	plx_numbers_unlock(fd, fd);
+	plx_table_leave(locked);
+	/* That of the table. */
+	if (left)
+		pollux_file_put(f);
+	if (f)
+		pollux_file_put(f);
+}
+
 /* A duplicate of fd, made by fcntl's cmd, for what fd means at that moment. */
 static long dup_any(int fd, int cmd, long from)
 {

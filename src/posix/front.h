@@ -180,6 +180,8 @@ long plx_timer_ctl(struct pollux_file *f, struct plx_front *fr, int epfd, int op
 bool plx_timer_escape(int fd);
 /* The number of a timer, f, is about to be closed. */
 void plx_timer_close(struct pollux_file *f);
+/* It has been closed past us; false if it seems to be there, with a setting of our own. */
+bool plx_timer_lost(struct pollux_file *f);
 /*
  * epoll.c: takes what rings have been made out of the doorbell, as if its event had been
  * collected: false if there were none. A look of the kernel at its ready list drops it then. Until
@@ -301,7 +303,9 @@ int plx_registrations(int epfd, struct plx_registration **out);
  * interrupted malloc may be here, or a fork between an allocator's handlers. False: there is none.
  */
 bool plx_sort(void *array, int n, size_t size, int (*compare)(const void *, const void *));
-/* eventfd.c: a duplicate of the prototype in the place of fd. */
+/* eventfd.c: the number of the prototype, if there is one; it stays until plx_table_leave. */
+int plx_eventfd_stands_in(void);
+/* A duplicate of it in the place of fd. */
 long plx_eventfd_stand_in(int fd, int flags);
 /* epoll.c: the doorbell stands, again; no longer. */
 int plx_front_bell(struct plx_front *fr, int epfd);

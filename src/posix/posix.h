@@ -101,6 +101,11 @@ long plx_px_timerfd_gettime(int fd, struct itimerspec *value);
 
 /* --- descriptors (fd.c) -------------------------------------------------------------- */
 long plx_px_close(int fd);
+/*
+ * The kernel has just given the caller this number, for something that is not ours: what stands in
+ * the table for it was closed past us.
+ */
+void plx_px_given(int fd);
 long plx_px_close_range(unsigned int first, unsigned int last, unsigned int flags);
 long plx_px_dup(int fd);
 /* dup2 and dup3 (with flags -1: dup2). Also to be called when only newfd is ours. */

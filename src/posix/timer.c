@@ -155,6 +155,8 @@ long plx_px_timerfd_create(int clock, int flags)
 		pollux_file_put(old);
 	if (installed)
 		plx_px_count(PLX_COUNT_TIMERS);
+	else if (fd >= 0)
+		plx_px_given((int)fd);
 	return fd;
 }
 
@@ -203,6 +205,13 @@ static bool await_expiry(const struct plx_timer *t)
 	return plx_sys6(SYS_ppoll, (long)&p, 1, (long)&most, 0, 8, 0) == 1;
 }
 
+static void not_lazy(struct plx_timer *t)
+{
+	plx_xadd(&t->fr->nlazy, (uint32_t)-1);
+	plx_xadd(&lazy_timers, (uint32_t)-1);
+	plx_store_rel(&t->fr, NULL);
+}
+
 /*
  * The kernel's timer is as wanted: so is the registration from now on. If the timer has expired
  * and been set since, without its event being collected, the item is still on the kernel's ready
@@ -221,9 +230,7 @@ static void unmark(struct plx_timer *t, bool listed)
 		while ((r = kernel_ctl(t, EPOLL_CTL_ADD, &t->ev)) == -ENOSPC || r == -ENOMEM)
 			plx_sys2(SYS_nanosleep, &pause, NULL);
 	}
-	plx_xadd(&t->fr->nlazy, (uint32_t)-1);
-	plx_xadd(&lazy_timers, (uint32_t)-1);
-	plx_store_rel(&t->fr, NULL);
+	not_lazy(t);
 	if (t->saved >= WORTH) {
 		t->row = t->row_needed = ROW_FIRST;
 	} else {
@@ -669,6 +676,25 @@ bool plx_timer_escape(int fd)
 void plx_timer_close(struct pollux_file *f)
 {
 	(void)give_up(file_timer(f));
+}
+
+bool plx_timer_lost(struct pollux_file *f)
+{
+	struct plx_timer *t;
+	struct itimerspec s;
+	bool there = false;
+
+	plx_rcu_read_lock();
+	t = timer_lock(file_timer(f));
+	if (t) {
+		there = t->fr && plx_sys2(SYS_timerfd_gettime, t->fd, &s) == 0;
+		if (t->fr && !there)
+			not_lazy(t);
+		plx_store(&t->gone, !there);
+		timer_unlock(t);
+	}
+	plx_rcu_read_unlock();
+	return !there;
 }
 
 bool plx_timer_fired(struct plx_front *fr, struct epoll_event *ev)

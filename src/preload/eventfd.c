@@ -15,7 +15,7 @@ PLX_EXPORT int eventfd(unsigned int init, int flags)
 			return plx_result_saved(r, saved);
 		errno = saved;
 	}
-	return plx_real.eventfd(init, flags);
+	return plx_given(plx_real.eventfd(init, flags));
 }
 
 /* libc takes fewer bytes, which a pipe may give or take, for a failure, without an errno. */

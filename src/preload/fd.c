@@ -35,6 +35,15 @@ PLX_EXPORT int close(int fd)
 }
 PLX_ALIAS(__close, close);
 
+__attribute__((cold)) void plx_given_slow(int fd)
+{
+	int saved = errno;
+
+	if (!plx_vfork_child())
+		plx_px_given(fd);
+	errno = saved;
+}
+
 PLX_EXPORT int close_range(unsigned int first, unsigned int last, int flags)
 {
 	if (plx_any()) {
@@ -64,7 +73,7 @@ PLX_EXPORT int dup(int fd)
 		if (r != PLX_PASS)
 			return plx_result_saved(r, saved);
 	}
-	return plx_real.dup(fd);
+	return plx_given(plx_real.dup(fd));
 }
 
 PLX_EXPORT int dup2(int fd, int to)
@@ -109,7 +118,11 @@ static __attribute__((noinline)) int fcntl_ours(int fd, int cmd, long arg)
 PLX_EXPORT int plx_fcntl(int fd, int cmd, long arg) __asm__("fcntl");
 PLX_EXPORT int plx_fcntl(int fd, int cmd, long arg)
 {
-	return plx_fd_ours(fd) ? fcntl_ours(fd, cmd, arg) : plx_real.fcntl(fd, cmd, arg);
+	if (plx_fd_ours(fd))
+		return fcntl_ours(fd, cmd, arg);
+	if (plx_unlikely(cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC))
+		return plx_given(plx_real.fcntl(fd, cmd, arg));
+	return plx_real.fcntl(fd, cmd, arg);
 }
 PLX_EXPORT int plx_fcntl64(int, int, long) __asm__("fcntl64") __attribute__((alias("fcntl")));
 PLX_EXPORT int plx_fcntl_(int, int, long) __asm__("__fcntl") __attribute__((alias("fcntl")));
@@ -150,5 +163,5 @@ PLX_EXPORT int pidfd_getfd(int pidfd, int fd, unsigned int flags)
 {
 	/* pidfd may be this very process; in any other the number means something else. */
 	plx_escape_if_ours(fd, PLX_OUT_SYSCALL);
-	return plx_real.pidfd_getfd(pidfd, fd, flags);
+	return plx_given(plx_real.pidfd_getfd(pidfd, fd, flags));
 }

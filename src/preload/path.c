@@ -159,7 +159,7 @@ PLX_EXPORT int plx_open(const char *path, int flags, unsigned int mode) __asm__(
 PLX_EXPORT int plx_open(const char *path, int flags, unsigned int mode)
 {
 	plx_path_check(AT_FDCWD, path);
-	return plx_real.open(path, flags, mode);
+	return plx_given(plx_real.open(path, flags, mode));
 }
 
 PLX_EXPORT int plx_openat(int dir, const char *path, int flags,
@@ -167,7 +167,7 @@ PLX_EXPORT int plx_openat(int dir, const char *path, int flags,
 PLX_EXPORT int plx_openat(int dir, const char *path, int flags, unsigned int mode)
 {
 	plx_path_check(dir, path);
-	return plx_real.openat(dir, path, flags, mode);
+	return plx_given(plx_real.openat(dir, path, flags, mode));
 }
 
 #define OPEN_ALIAS(c_name, name, target)                                                           \
@@ -182,7 +182,7 @@ PLX_EXPORT int __open_2(const char *path, int flags);
 PLX_EXPORT int __open_2(const char *path, int flags)
 {
 	plx_path_check(AT_FDCWD, path);
-	return plx_real.__open_2(path, flags);
+	return plx_given(plx_real.__open_2(path, flags));
 }
 PLX_ALIAS(__open64_2, __open_2);
 
@@ -190,12 +190,17 @@ PLX_EXPORT int __openat_2(int dir, const char *path, int flags);
 PLX_EXPORT int __openat_2(int dir, const char *path, int flags)
 {
 	plx_path_check(dir, path);
-	return plx_real.__openat_2(dir, path, flags);
+	return plx_given(plx_real.__openat_2(dir, path, flags));
 }
 PLX_ALIAS(__openat64_2, __openat_2);
 
 PLX_EXPORT DIR *opendir(const char *path)
 {
+	DIR *d;
+
 	plx_path_check(AT_FDCWD, path);
-	return plx_real.opendir(path);
+	d = plx_real.opendir(path);
+	if (d)
+		plx_given(dirfd(d));
+	return d;
 }

@@ -29,7 +29,12 @@ PLX_EXPORT int pipe2(int fds[2], int flags)
 	if (r != PLX_PASS)
 		return plx_result_saved(r, saved);
 	errno = saved;
-	return plx_real.pipe2(fds, flags);
+	r = plx_real.pipe2(fds, flags);
+	if (r == 0) {
+		plx_given(fds[0]);
+		plx_given(fds[1]);
+	}
+	return r;
 }
 
 PLX_EXPORT int pipe(int fds[2])

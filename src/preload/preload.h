@@ -124,6 +124,19 @@ static inline bool plx_unshares(unsigned int first, unsigned int last, unsigned 
 	       !(flags & ~(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC));
 }
 
+/*
+ * After a call that has given the program a number, fd, which is not ours, or -1: what stands in
+ * the table for it was closed past us. No errno is lost.
+ */
+void plx_given_slow(int fd);
+
+static inline int plx_given(int fd)
+{
+	if (plx_unlikely(plx_fd_ours(fd)))
+		plx_given_slow(fd);
+	return fd;
+}
+
 static inline void plx_escape_if_ours(int fd, enum plx_way_out why)
 {
 	if (plx_ours(fd))

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * sendmsg, sendmmsg   descriptors in SCM_RIGHTS messages escape first, and nothing of ours takes
- *                     their numbers until the call is over
+ * sendmsg, sendmmsg         descriptors in SCM_RIGHTS messages escape first, and nothing of ours
+ *                           takes their numbers until the call is over
+ * socket, accept, accept4   what they give is not ours, whatever the table has kept
  *
  * Received descriptors have numbers that were free, hence not in the table.
  */
@@ -81,4 +82,23 @@ PLX_EXPORT int sendmmsg(int fd, struct mmsghdr *m, unsigned int n, int flags)
 
 	return plx_unlikely(sent) ? send_many_noted(fd, m, n, flags, sent)
 				  : plx_real.sendmmsg(fd, m, n, flags);
+}
+
+PLX_EXPORT int socket(int domain, int type, int protocol)
+{
+	return plx_given(plx_real.socket(domain, type, protocol));
+}
+
+/* The headers declare the address as a union of pointers. */
+PLX_EXPORT int plx_accept(int fd, struct sockaddr *addr, socklen_t *n) __asm__("accept");
+PLX_EXPORT int plx_accept(int fd, struct sockaddr *addr, socklen_t *n)
+{
+	return plx_given(plx_real.accept(fd, addr, n));
+}
+
+PLX_EXPORT int plx_accept4(int fd, struct sockaddr *addr, socklen_t *n,
+			   int flags) __asm__("accept4");
+PLX_EXPORT int plx_accept4(int fd, struct sockaddr *addr, socklen_t *n, int flags)
+{
+	return plx_given(plx_real.accept4(fd, addr, n, flags));
 }

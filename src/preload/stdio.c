@@ -24,8 +24,13 @@ PLX_ALIAS(_IO_fdopen, fdopen);
 
 PLX_EXPORT FILE *fopen(const char *path, const char *mode)
 {
+	FILE *f;
+
 	plx_path_check(AT_FDCWD, path);
-	return plx_real.fopen(path, mode);
+	f = plx_real.fopen(path, mode);
+	if (f)
+		plx_given(fileno(f));
+	return f;
 }
 PLX_ALIAS(fopen64, fopen);
 FILE *_IO_fopen(const char *path, const char *mode);
@@ -46,7 +51,10 @@ PLX_EXPORT FILE *freopen(const char *path, const char *mode, FILE *f)
 	stream_leaves(f);
 	if (path)
 		plx_path_check(AT_FDCWD, path);
-	return plx_real.freopen(path, mode, f);
+	f = plx_real.freopen(path, mode, f);
+	if (f)
+		plx_given(fileno(f));
+	return f;
 }
 PLX_ALIAS(freopen64, freopen);
 

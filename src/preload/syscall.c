@@ -41,6 +41,33 @@ static long pass(const struct raw *s)
 	return plx_real.syscall(s->nr, s->a, s->b, s->c, s->d, s->e, s->f);
 }
 
+/* Whether it gives a descriptor, where it is passed on to the kernel. */
+static bool gives(const struct raw *s)
+{
+	switch (s->nr) {
+#ifdef SYS_open
+	case SYS_open:
+	case SYS_epoll_create:
+	case SYS_eventfd:
+#endif
+	case SYS_openat:
+	case SYS_openat2:
+	case SYS_socket:
+	case SYS_accept:
+	case SYS_accept4:
+	case SYS_dup:
+	case SYS_pidfd_getfd:
+	case SYS_epoll_create1:
+	case SYS_eventfd2:
+	case SYS_timerfd_create:
+		return true;
+	case SYS_fcntl:
+		return s->b == F_DUPFD || s->b == F_DUPFD_CLOEXEC;
+	default:
+		return false;
+	}
+}
+
 /* A mask argument of a bare call; true if the kernel is to refuse it. */
 static bool mask_in(const sigset_t **mask, sigset_t *copy, long user, long size)
 {
@@ -395,7 +422,10 @@ static __attribute__((noinline)) long enter(RAW_PARAMS)
 	long r = serve(&s);
 
 	errno = saved;
-	return r == PLX_PASS ? pass(&s) : plx_result(r);
+	if (r != PLX_PASS)
+		return plx_result(r);
+	r = pass(&s);
+	return gives(&s) ? plx_given((int)r) : r;
 }
 
 static __attribute__((noinline)) long do_mremap(RAW_PARAMS)
@@ -572,6 +602,9 @@ PLX_EXPORT long plx_syscall(RAW_PARAMS)
 	case SYS_vmsplice:
 	case SYS_openat:
 	case SYS_openat2:
+	case SYS_socket:
+	case SYS_accept:
+	case SYS_accept4:
 	case SYS_rt_sigaction:
 	case SYS_getrlimit:
 	case SYS_setrlimit:

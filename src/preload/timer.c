@@ -17,7 +17,7 @@ PLX_EXPORT int timerfd_create(int clock, int flags)
 			return plx_result_saved(r, saved);
 		errno = saved;
 	}
-	return plx_real.timerfd_create(clock, flags);
+	return plx_given(plx_real.timerfd_create(clock, flags));
 }
 
 static __attribute__((noinline)) int set_ours(int fd, int flags, const struct itimerspec *value,
