@@ -178,6 +178,8 @@ static __attribute__((noinline)) void *look_up(const char *name)
 struct anywhere {
 	const char *name;
 	uint32_t hash;
+	/* Only in what stands behind us. */
+	bool next;
 	void *found;
 };
 
@@ -192,7 +194,9 @@ static int look_in(struct dl_phdr_info *info, size_t size, void *arg)
 	for (int i = 0; i < info->dlpi_phnum; i++)
 		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
 			m.l_ld = (void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
-	if (m.l_ld == _DYNAMIC || !tables_of(&m, &t))
+	if (m.l_ld == _DYNAMIC)
+		a->next = false;
+	if (m.l_ld == _DYNAMIC || a->next || !tables_of(&m, &t))
 		return 0;
 	s = search(&t, a->name, a->hash);
 	if (s)
@@ -212,14 +216,32 @@ void *plx_real_anywhere(const char *name)
 	return a.found;
 }
 
+/*
+ * For a call that is being made. It may come from a library that was loaded later, with the one
+ * that has the function: before glibc 2.34 some are not in libc.
+ */
+static __attribute__((noinline)) void *look_up_late(const char *name)
+{
+	struct anywhere a = {.name = name, .hash = gnu_hash(name), .next = true};
+	int saved = errno;
+	void *p = look_up(name);
+
+	if (p != (void *)absent)
+		return p;
+	dl_iterate_phdr(look_in, &a);
+	errno = saved;
+	return a.found ? a.found : p;
+}
+
 #define STUB(ret, name, params, args)                                                              \
 	static ret first_##name params                                                             \
 	{                                                                                          \
 		ret(*real) params = plx_load(&plx_real.name);                                      \
                                                                                                    \
 		if (real == first_##name) {                                                        \
-			real = (ret(*) params)look_up(#name);                                      \
-			plx_store(&plx_real.name, real);                                           \
+			real = (ret(*) params)look_up_late(#name);                                 \
+			if ((void *)real != (void *)absent)                                        \
+				plx_store(&plx_real.name, real);                                   \
 		}                                                                                  \
 		return real args;                                                                  \
 	}
@@ -232,9 +254,11 @@ PLX_START_PAGE struct plx_real plx_real = {PLX_REALS(START)};
 
 void plx_real_init(void)
 {
+	void *p;
+
 #define FIND(ret, name, params, args)                                                              \
-	if (plx_load(&plx_real.name) == first_##name)                                              \
-		plx_store(&plx_real.name, (ret(*) params)look_up(#name));
+	if (plx_load(&plx_real.name) == first_##name && (p = look_up(#name)) != (void *)absent)    \
+		plx_store(&plx_real.name, (ret(*) params)p);
 	PLX_REALS(FIND)
 #undef FIND
 }

@@ -4,7 +4,7 @@
  *
  * Every pointer is valid at any time. It starts as a stub that looks the function up, puts it
  * in its own place and calls it, so there is no test on the path of later calls. A function
- * that this C library lacks ends as one that fails with ENOSYS.
+ * that this C library lacks fails with ENOSYS, unless another has been loaded that has it.
  *
  * Functions with optional arguments are listed with all they can have; the calling
  * conventions of x86-64 and aarch64 pass integers and pointers to both kinds alike.
@@ -14,6 +14,8 @@
 
 #include <aio.h>
 #include <dirent.h>
+#include <fts.h>
+#include <mqueue.h>
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
@@ -115,7 +117,10 @@
 	X(int, __vdprintf_chk, (int fd, int flag, const char *fmt, va_list ap),                    \
 	  (fd, flag, fmt, ap))                                                                     \
 	X(void *, opendir, (const char *p), (p))                                                   \
-	X(int, closedir, (DIR * d), (d))
+	X(int, closedir, (DIR * d), (d))                                                           \
+	X(int, endmntent, (FILE * f), (f))                                                         \
+	X(int, fts_close, (FTS * f), (f))                                                          \
+	X(int, mq_close, (mqd_t q), (q))
 
 #define PLX_REAL_PROCESS(X)                                                                        \
 	X(pid_t, fork, (void), ())                                                                 \

@@ -4,13 +4,15 @@
  * fclose, freopen, freopen64,  close a number inside libc. That of a stream is not ours,
  * pclose                       unless it was closed and given out again behind the
  *                              stream's back; then it escapes, and is closed like any other
- * closedir                     the same for the number of a folder
+ * endmntent, closedir,         the same for streams of mounts, folders, trees and queues
+ * fts_close, mq_close
  * dprintf, vdprintf, ...       the descriptor escapes
  * fopen, fopen64               paths, see path.c
  */
 #include "preload/preload.h"
 
 #include <fcntl.h>
+#include <mntent.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -79,6 +81,30 @@ PLX_EXPORT int plx_closedir(DIR *d)
 	if (d && plx_any())
 		plx_escape_if_ours(dirfd(d), PLX_OUT_STDIO);
 	return plx_real.closedir(d);
+}
+
+PLX_EXPORT int endmntent(FILE *f)
+{
+	if (f)
+		stream_leaves(f);
+	return plx_real.endmntent(f);
+}
+
+PLX_EXPORT int fts_close(FTS *f)
+{
+	if (!(f->fts_options & FTS_NOCHDIR))
+		plx_escape_if_ours(f->fts_rfd, PLX_OUT_STDIO);
+	return plx_real.fts_close(f);
+}
+/* The other structure has the number at the same place. */
+_Static_assert(offsetof(FTS, fts_rfd) == offsetof(FTS64, fts_rfd), "");
+int plx_fts64_close(FTS *f) __asm__("fts64_close");
+PLX_ALIAS(plx_fts64_close, fts_close);
+
+PLX_EXPORT int mq_close(mqd_t q)
+{
+	plx_escape_if_ours(q, PLX_OUT_STDIO);
+	return plx_real.mq_close(q);
 }
 
 PLX_EXPORT int vdprintf(int fd, const char *fmt, va_list ap)

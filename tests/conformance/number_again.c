@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A number that was closed by an instruction of the program's own, past libc, and is given out
- * again. No rule says so; it means what it was given for, whoever has closed what was there.
+ * again; and one that libc closes within itself. No rule says so; a number means what it was given
+ * for, whoever has closed what was there.
  */
 #include "waiting.h"
 
 #include <dirent.h>
+#include <fts.h>
+#include <mntent.h>
+#include <mqueue.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sys/stat.h>
@@ -370,6 +374,66 @@ static void timer_that_was_set_often_and_closed(void **state)
 	close(ep);
 }
 
+static void stands_at(int number)
+{
+	close(number);
+	assert_int_equal(efd_new(3, EFD_NONBLOCK), number);
+}
+
+static void check_closed(int number)
+{
+	uint64_t v;
+
+	assert_errno(read(number, &v, sizeof(v)), EBADF);
+	assert_errno(fcntl(number, F_GETFD), EBADF);
+}
+
+/* libc closes the number that it knows, whatever that has come to mean. */
+static void endmntent_closes_a_number_given_out_again(void **state)
+{
+	FILE *f = setmntent("/proc/mounts", "r");
+	int number;
+
+	(void)state;
+	assert_non_null(f);
+	number = fileno(f);
+	stands_at(number);
+	assert_int_equal(endmntent(f), 1);
+	check_closed(number);
+}
+
+static void fts_close_closes_a_number_given_out_again(void **state)
+{
+	char root[] = "/", *paths[] = {root, NULL};
+	FTS *f = fts_open(paths, FTS_PHYSICAL, NULL);
+	int number;
+
+	(void)state;
+	assert_non_null(f);
+	number = f->fts_rfd;
+	stands_at(number);
+	/* It goes back to where it was by that number. */
+	fts_close(f);
+	check_closed(number);
+}
+
+static void mq_close_closes_a_number_given_out_again(void **state)
+{
+	char name[32];
+	mqd_t q;
+
+	(void)state;
+	snprintf(name, sizeof(name), "/pollux-%d", (int)getpid());
+	q = mq_open(name, O_RDWR | O_CREAT | O_EXCL, 0600, NULL);
+	if (q == -1 && (errno == ENOSYS || errno == EACCES))
+		SKIP("there are no queues here");
+	assert_true(q >= 0);
+	mq_unlink(name);
+	stands_at(q);
+	assert_ok(mq_close(q));
+	check_closed(q);
+}
+
 /* The child of a vfork closes and opens numbers of its own. */
 static void child_of_a_vfork_opens_what_it_has_closed(void **state)
 {
@@ -458,6 +522,9 @@ int main(void)
 		cmocka_unit_test(number_of_a_pipe_given_again),
 		cmocka_unit_test(what_was_there_is_gone_from_its_epoll),
 		cmocka_unit_test(timer_that_was_set_often_and_closed),
+		cmocka_unit_test(endmntent_closes_a_number_given_out_again),
+		cmocka_unit_test(fts_close_closes_a_number_given_out_again),
+		cmocka_unit_test(mq_close_closes_a_number_given_out_again),
 		cmocka_unit_test(child_of_a_vfork_opens_what_it_has_closed),
 		cmocka_unit_test(number_given_while_an_eventfd_is_put_there),
 	};
