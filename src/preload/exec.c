@@ -5,13 +5,17 @@
  *
  * What the new program inherits escapes first, and a program that has no use for us starts
  * without us (needless.c; those that libc starts by itself are a shell). posix_spawn also hands
- * over what its file actions duplicate, close-on-exec or not. The list of actions is libc's own
- * business, so posix_spawn_file_actions_adddup2 remembers the numbers named.
+ * over what its file actions duplicate, or open in a folder of descriptors, close-on-exec or not.
+ * The list of actions is libc's own business, so posix_spawn_file_actions_adddup2 and ..._addopen
+ * remember the numbers named.
  */
 #include "preload/preload.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define NAMED_MAX 65536
@@ -81,6 +85,28 @@ PLX_EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *acti
 {
 	name_fd(fd);
 	return plx_real.posix_spawn_file_actions_adddup2(actions, fd, to);
+}
+
+/* Any name that may be that of a descriptor, however the folder is written. */
+static void name_path(const char *path)
+{
+	const char *last = strrchr(path, '/'), *number = last ? last + 1 : path;
+	char *end;
+	long n;
+
+	if (number[0] < '0' || number[0] > '9')
+		return;
+	n = strtol(number, &end, 10);
+	if (!*end && n <= INT_MAX)
+		name_fd((int)n);
+}
+
+PLX_EXPORT int posix_spawn_file_actions_addopen(posix_spawn_file_actions_t *restrict actions,
+						int fd, const char *restrict path, int flags,
+						mode_t mode)
+{
+	name_path(path);
+	return plx_real.posix_spawn_file_actions_addopen(actions, fd, path, flags, mode);
 }
 
 PLX_EXPORT int posix_spawn(pid_t *restrict pid, const char *restrict path,

@@ -157,6 +157,9 @@
 	  (int *pid, const char *p, const posix_spawn_file_actions_t *a,                           \
 	   const posix_spawnattr_t *t, char *const *v, char *const *e),                            \
 	  (pid, p, a, t, v, e))                                                                    \
+	X(int, posix_spawn_file_actions_addopen,                                                   \
+	  (posix_spawn_file_actions_t * a, int fd, const char *p, int f, mode_t m),                \
+	  (a, fd, p, f, m))                                                                        \
 	X(int, posix_spawn_file_actions_adddup2, (posix_spawn_file_actions_t * a, int fd, int to), \
 	  (a, fd, to))                                                                             \
 	X(int, system, (const char *cmd), (cmd))                                                   \

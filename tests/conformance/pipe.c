@@ -4,6 +4,7 @@
 
 #include <limits.h>
 #include <sched.h>
+#include <spawn.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -1305,6 +1306,37 @@ static void PIPE_02_other_ways_to_a_pipe(void **state)
 	close(p.w);
 }
 
+/* What a program that is started opens in the folder of descriptors is the same pipe. */
+static void PIPE_02_opened_again_by_a_file_action(void **state)
+{
+	static const char *const folders[] = {"/dev/fd", "/proc/self/fd"};
+	char *argv[] = {"cat", NULL};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+		struct pipe p = pipe_new(O_CLOEXEC), out = pipe_new(O_CLOEXEC);
+		posix_spawn_file_actions_t fa;
+		char path[32], got[4];
+		pid_t pid;
+
+		assert_int_equal(write(p.w, "abc", 3), 3);
+		snprintf(path, sizeof(path), "%s/%d", folders[i], p.r);
+		assert_int_equal(posix_spawn_file_actions_init(&fa), 0);
+		assert_int_equal(posix_spawn_file_actions_addopen(&fa, 0, path, O_RDONLY, 0), 0);
+		snprintf(path, sizeof(path), "%s/%d", folders[i], out.w);
+		assert_int_equal(posix_spawn_file_actions_addopen(&fa, 1, path, O_WRONLY, 0), 0);
+		assert_int_equal(posix_spawnp(&pid, argv[0], &fa, NULL, argv, environ), 0);
+		posix_spawn_file_actions_destroy(&fa);
+		assert_ok(close(p.w));
+		assert_ok(close(out.w));
+		assert_int_equal(read(out.r, got, sizeof(got)), 3);
+		assert_memory_equal(got, "abc", 3);
+		assert_int_equal(waitpid(pid, NULL, 0), pid);
+		assert_ok(close(p.r));
+		assert_ok(close(out.r));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest pipes[] = {
@@ -1350,6 +1382,7 @@ int main(void)
 		cmocka_unit_test(PIPE_21_close_range_ends_the_last_first),
 		cmocka_unit_test(PIPE_07_a_pipe_is_no_eventfd),
 		cmocka_unit_test(PIPE_02_other_ways_to_a_pipe),
+		cmocka_unit_test(PIPE_02_opened_again_by_a_file_action),
 	};
 
 	return run_group(pipes);
