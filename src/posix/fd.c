@@ -15,6 +15,7 @@
 #include <sys/single_threaded.h>
 
 #include "base/inside.h"
+#include "base/lock.h"
 #include "base/sanitizer.h"
 #include "base/sys.h"
 #include "posix/uaccess.h"
@@ -367,14 +368,45 @@ static long dup_any(int fd, int cmd, long from)
 }
 
 /*
+ * Numbers that streams of libc's have had since their last fclose: what is put there is read and
+ * written past us. Those beyond are not told apart.
+ */
+#define STREAM_FDS 1024
+static PLX_START_PAGE uint64_t streams[STREAM_FDS / 64];
+static PLX_START_PAGE uint32_t streams_beyond;
+
+void plx_px_stream(int fd, bool begins)
+{
+	uint64_t *word = &streams[(unsigned int)fd % STREAM_FDS / 64], bit = 1ull << fd % 64;
+
+	if (fd < 0)
+		return;
+	if (fd >= STREAM_FDS)
+		plx_store(&streams_beyond, 1);
+	else if (begins && !(plx_load(word) & bit))
+		plx_or(word, bit);
+	else if (!begins && (plx_load(word) & bit))
+		plx_and(word, ~bit);
+}
+
+static bool has_stream(int fd)
+{
+	if (plx_fd_of_stream(fd) || fd < 0)
+		return fd >= 0;
+	if (fd >= STREAM_FDS)
+		return plx_load(&streams_beyond);
+	return plx_load(&streams[fd / 64]) >> fd % 64 & 1;
+}
+
+/*
  * A pipe that is put in the place of another descriptor, if the kernel lets it; anything in that of
- * a standard stream.
+ * a stream.
  */
 static void dup_over(int fd, int number)
 {
 	struct pollux_file *f = plx_table_get(fd);
 	bool pipe = f && plx_file_is_pipe(f);
-	bool stream = f && plx_file_served(f) && plx_fd_of_stream(number);
+	bool stream = f && plx_file_served(f) && has_stream(number);
 	struct rlimit lim;
 
 	if (f)

@@ -106,6 +106,8 @@ long plx_px_close(int fd);
  * the table for it was closed past us.
  */
 void plx_px_given(int fd);
+/* A stream of libc's has this number from now on, or has it no more; -1: it has none. */
+void plx_px_stream(int fd, bool begins);
 long plx_px_close_range(unsigned int first, unsigned int last, unsigned int flags);
 long plx_px_dup(int fd);
 /* dup2 and dup3 (with flags -1: dup2). Also to be called when only newfd is ours. */

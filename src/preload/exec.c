@@ -209,7 +209,7 @@ PLX_EXPORT FILE *popen(const char *cmd, const char *mode)
 	held = plx_start_begin();
 	f = plx_real.popen(cmd, mode);
 	plx_start_end(held);
-	return f;
+	return plx_stream_begins(f);
 }
 FILE *_IO_popen(const char *cmd, const char *mode);
 PLX_ALIAS(_IO_popen, popen);

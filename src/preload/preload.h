@@ -220,6 +220,9 @@ long plx_aio_call_submit(aio_context_t ctx, long nr, struct iocb **iocbs);
 long plx_aio_call_getevents(aio_context_t ctx, long min_nr, long nr, struct io_event *events,
 			    const struct timespec *timeout);
 
+/* stdio.c: what has made a stream, or NULL, returns through this. */
+FILE *plx_stream_begins(FILE *f);
+
 /* exec.c */
 void plx_before_exec(enum plx_way_out why);
 

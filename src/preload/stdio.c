@@ -8,6 +8,8 @@
  * fts_close, mq_close
  * dprintf, vdprintf, ...       the descriptor escapes
  * fopen, fopen64               paths, see path.c
+ *
+ * Numbers of streams are noted: what dup2 puts there is the kernel's (posix/fd.c).
  */
 #include "preload/preload.h"
 
@@ -16,47 +18,53 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+/* A stream has been made, or not. */
+FILE *plx_stream_begins(FILE *f)
+{
+	if (f)
+		plx_px_stream(plx_given(fileno(f)), true);
+	return f;
+}
+
+/* It is about to give up its number. */
+static void stream_leaves(FILE *f)
+{
+	int saved = errno, fd = fileno(f);
+
+	plx_px_stream(fd, false);
+	if (plx_any())
+		plx_escape_if_ours(fd, PLX_OUT_STDIO);
+	errno = saved;
+}
+
 PLX_EXPORT FILE *fdopen(int fd, const char *mode)
 {
+	FILE *f;
+
 	plx_escape_if_ours(fd, PLX_OUT_STDIO);
-	return plx_real.fdopen(fd, mode);
+	f = plx_real.fdopen(fd, mode);
+	if (f)
+		plx_px_stream(fd, true);
+	return f;
 }
 FILE *_IO_fdopen(int fd, const char *mode);
 PLX_ALIAS(_IO_fdopen, fdopen);
 
 PLX_EXPORT FILE *fopen(const char *path, const char *mode)
 {
-	FILE *f;
-
 	plx_path_check(AT_FDCWD, path);
-	f = plx_real.fopen(path, mode);
-	if (f)
-		plx_given(fileno(f));
-	return f;
+	return plx_stream_begins(plx_real.fopen(path, mode));
 }
 PLX_ALIAS(fopen64, fopen);
 FILE *_IO_fopen(const char *path, const char *mode);
 PLX_ALIAS(_IO_fopen, fopen);
-
-static void stream_leaves(FILE *f)
-{
-	if (plx_any()) {
-		int saved = errno;
-
-		plx_escape_if_ours(fileno(f), PLX_OUT_STDIO);
-		errno = saved;
-	}
-}
 
 PLX_EXPORT FILE *freopen(const char *path, const char *mode, FILE *f)
 {
 	stream_leaves(f);
 	if (path)
 		plx_path_check(AT_FDCWD, path);
-	f = plx_real.freopen(path, mode, f);
-	if (f)
-		plx_given(fileno(f));
-	return f;
+	return plx_stream_begins(plx_real.freopen(path, mode, f));
 }
 PLX_ALIAS(freopen64, freopen);
 

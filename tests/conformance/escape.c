@@ -408,6 +408,30 @@ static int helper_standard_streams(void)
 	return 0;
 }
 
+/* libc reads and writes the number of a stream, whatever has been put there. */
+static int helper_replaced_stream(void)
+{
+	for (int way = 0; way < 2; way++) {
+		FILE *f = fopen("/dev/null", "r+");
+		int e = eventfd(6, EFD_NONBLOCK), ep = epoll_create1(0), number;
+		uint64_t v = 0;
+
+		CHECK(f != NULL);
+		setvbuf(f, NULL, _IONBF, 0);
+		number = fileno(f);
+		CHECK(ep_ctl(ep, EPOLL_CTL_ADD, e, EPOLLIN, 4) == 0);
+		CHECK((way ? dup3(e, number, O_CLOEXEC) : dup2(e, number)) == number);
+		CHECK(fread(&v, sizeof(v), 1, f) == 1 && v == 6);
+		CHECK(get(e) == UINT64_MAX && errno == EAGAIN);
+		v = 7;
+		CHECK(fwrite(&v, sizeof(v), 1, f) == 1);
+		CHECK(ep_one(ep, EPOLLIN, 4) && get(e) == 7);
+		CHECK(fclose(f) == 0 && fcntl(number, F_GETFD) == -1);
+		CHECK(close(ep) == 0 && close(e) == 0);
+	}
+	return 0;
+}
+
 static struct {
 	int go[2], back[2], fd[2];
 } meanwhile;
@@ -824,6 +848,8 @@ static int helper(int argc, char **argv)
 		return helper_daemon(argv[2]);
 	if (strcmp(argv[1], "--standard-streams") == 0)
 		return helper_standard_streams();
+	if (strcmp(argv[1], "--replaced-stream") == 0)
+		return helper_replaced_stream();
 	if (strcmp(argv[1], "--vfork-fork") == 0)
 		return helper_vfork_fork();
 	if (strcmp(argv[1], "--closedir") == 0)
@@ -2669,6 +2695,12 @@ static void ESCAPE_stdio_at_numbers_of_standard_streams(void **state)
 	assert_int_equal(helper_alone("--standard-streams"), 0);
 }
 
+static void ESCAPE_stdio_at_a_number_that_was_replaced(void **state)
+{
+	(void)state;
+	assert_int_equal(helper_alone("--replaced-stream"), 0);
+}
+
 static void ESCAPE_closedir_of_a_number_given_out_again(void **state)
 {
 	(void)state;
@@ -3209,6 +3241,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(ESCAPE_ioctl),
 		cmocka_unit_test(ESCAPE_stdio),
 		cmocka_unit_test(ESCAPE_stdio_at_numbers_of_standard_streams),
+		cmocka_unit_test(ESCAPE_stdio_at_a_number_that_was_replaced),
 		cmocka_unit_test(ESCAPE_closedir_of_a_number_given_out_again),
 		cmocka_unit_test(ESCAPE_dprintf),
 		cmocka_unit_test(ESCAPE_proc_self_fd),
