@@ -288,6 +288,7 @@ void plx_table_after_fork_child(void)
 			plx_store(&c->inside, 0);
 	for (int i = 0; i < NUMBER_LOCKS; i++)
 		plx_lock_reset(number_lock(i));
+	plx_limit_after_fork_child();
 }
 
 struct pollux_file *plx_table_get(int fd)
@@ -414,16 +415,19 @@ static const struct pollux_file_ops hidden_ops = {.poll = hidden_poll, .free = h
  *
  *   limit_lock   held for as long: two that raised it at once would restore what the other has
  *                raised
- *   limit_holds  atomic; how many calls of the program are under way that must not meet a raised
- *                limit: it would be that of the process or the program that they start for good, or
- *                what they set would be undone
+ *   limit_holds  rises under limit_lock; how many calls of the program are under way that must not
+ *                meet a raised limit: it would be that of the process or the program that they
+ *                start for good, or what they set would be undone
  *   limit_held   limit_lock; when the last of them began
  *   my_holds     those of the thread: the others' are not in the child of a fork
  *
- * Argument. Who holds it counts first, with a full barrier, and then takes the lock: who has raised
- * the limit before that has restored it. Who takes the lock later, to raise it, sees the count, and
- * waits. Not for long: what is started has got its limit soon, while the call may last, as system()
- * does, or its end may not be seen, as that of vfork.
+ * Argument. Who holds it is counted under the lock: who has raised the limit before that has
+ * restored it. Who takes the lock later, to raise it, sees the count, and waits with the lock:
+ * nobody comes meanwhile. Not for long: what is started has got its limit soon after the last of
+ * them began, while the call may last, as system() does, or its end may not be seen, as that of
+ * vfork. Waiting without the lock would never end where programs are started all the time, or would
+ * have to end while one is. Whoever raises it holds hidden_lock or plx_table_lock as well, so a
+ * fork, which takes both, does not meet it. The model is tests/model/limit.pml.
  */
 static plx_lock_t limit_lock;
 static uint32_t limit_holds;
@@ -436,9 +440,9 @@ void plx_px_limit_hold(void)
 {
 	PLX_INSIDE();
 
+	plx_lock(&limit_lock, PLX_RANK_LIMIT);
 	my_holds++;
 	plx_xadd(&limit_holds, 1);
-	plx_lock(&limit_lock, PLX_RANK_LIMIT);
 	limit_held = plx_now_ns();
 	plx_unlock(&limit_lock, PLX_RANK_LIMIT);
 }
@@ -451,21 +455,13 @@ void plx_px_limit_let_go(void)
 
 void plx_limit_raise(struct rlimit *was)
 {
-	int64_t since = 0;
 	struct rlimit more;
 
 	plx_lock(&limit_lock, PLX_RANK_LIMIT);
-	for (int tries = 0; plx_unlikely(plx_load(&limit_holds) != my_holds); tries++) {
-		int64_t now = plx_now_ns();
-
-		if (!since)
-			since = now;
-		if (now - limit_held > HOLD_NS || now - since > HOLD_NS)
-			break;
-		plx_unlock(&limit_lock, PLX_RANK_LIMIT);
+	for (int tries = 0; plx_unlikely(plx_load_acq(&limit_holds) != my_holds) &&
+			    plx_now_ns() - limit_held <= HOLD_NS;
+	     tries++)
 		plx_await_step(tries);
-		plx_lock(&limit_lock, PLX_RANK_LIMIT);
-	}
 	plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, was);
 	more = *was;
 	more.rlim_cur = was->rlim_max;

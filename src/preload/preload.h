@@ -23,6 +23,7 @@
 #include <linux/close_range.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <sys/single_threaded.h>
 
 #include "posix/posix.h"
 #include "posix/uaccess.h"
@@ -90,8 +91,10 @@ static inline bool plx_may_adopt(void)
 /* Around what starts a process or a program; for plx_start_end. */
 static inline bool plx_start_begin(void)
 {
-	/* Another thread may have just been the first to adopt anything. */
-	bool held = plx_load_acq(&plx_active) && !plx_vfork_child();
+	/* Another thread may be the first to adopt anything meanwhile. */
+	bool held = (plx_load_acq(&plx_active) || !__libc_single_threaded ||
+		     plx_load(&plx_px_raw_threads)) &&
+		    !plx_vfork_child();
 
 	if (held)
 		plx_px_limit_hold();

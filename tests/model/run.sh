@@ -89,6 +89,16 @@ moving_cleared_early broken moving -DWAIT -DBROKEN_CLEARED_EARLY
 moving_spilled_after broken moving -DWAIT -DBROKEN_SPILLED_AFTER
 moving_no_wait broken moving -DWRITER -DBROKEN_NO_WAIT
 moving_said_first broken moving -DWRITER -DBROKEN_SAID_FIRST
+limit ok limit
+limit_no_lock broken limit -DBROKEN_NO_LOCK
+limit_no_count broken limit -DBROKEN_NO_COUNT
+limit_no_way broken limit -DBROKEN_NO_WAY
+limit_count_late broken limit -DBROKEN_COUNT_LATE
+limit_own_clock broken limit -DBROKEN_OWN_CLOCK
+limit_idle broken limit -DBROKEN_IDLE
+limit_not_mine broken limit -DBROKEN_NOT_MINE
+limit_no_fork broken limit -DBROKEN_NO_FORK
+limit_no_reset broken limit -DBROKEN_NO_RESET
 told ok told
 told_no_grace broken told -DBROKEN_NO_GRACE
 told_outside broken told -DBROKEN_TOLD_OUTSIDE
