@@ -170,11 +170,26 @@ static void doorbell_moved(int *owner, int from, int to)
 	plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_DEL, from, NULL);
 }
 
+/* plx_hidden_lock held. -EAGAIN: the number means another epoll by now. */
+static int front_keep(struct plx_front *fr, int epfd)
+{
+	int r = -EAGAIN;
+
+	if (fr->kfd >= 0)
+		return 0;
+	/* With the lock it is that to the kernel, too. */
+	plx_numbers_lock(epfd, epfd);
+	if (plx_table_peek(epfd) == &fr->ep->file)
+		r = plx_fd_hide_dup(epfd, &fr->kfd);
+	plx_numbers_unlock(epfd, epfd);
+	return r;
+}
+
 /* plx_hidden_lock held: the doorbell does not move before the kernel knows it by its number. */
 static int doorbell_make(struct plx_front *fr, int epfd)
 {
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
-	int r = fr->kfd >= 0 ? 0 : plx_fd_hide_dup(epfd, &fr->kfd);
+	int r = front_keep(fr, epfd);
 
 	if (r < 0)
 		return r;
@@ -191,7 +206,10 @@ static int doorbell_make(struct plx_front *fr, int epfd)
 	return plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_ADD, fr->doorbell, &ev);
 }
 
-/* Registers the doorbell, once. 0, or a negative errno: the set stays with the kernel. */
+/*
+ * Registers the doorbell, once. 0, or a negative errno: the set stays with the kernel, unless it is
+ * -EAGAIN (front_keep).
+ */
 static int front_setup(struct plx_front *fr, int epfd)
 {
 	bool kept;
@@ -199,6 +217,7 @@ static int front_setup(struct plx_front *fr, int epfd)
 
 	if (plx_load_acq(&fr->inproc))
 		return 0;
+	PLX_DELAY(front_setup);
 	plx_lock(&fr->lock, PLX_RANK_FRONT);
 	r = 0;
 	if (fr->inproc)
@@ -268,9 +287,9 @@ bool plx_front_keep(struct plx_front *fr, int epfd)
 	if (plx_likely(plx_load(&fr->kfd) >= 0))
 		return true;
 	plx_lock(&fr->lock, PLX_RANK_FRONT);
-	if (fr->kfd < 0 && !fr->spilled) {
+	if (fr->kfd < 0) {
 		plx_hidden_lock();
-		plx_fd_hide_dup(epfd, &fr->kfd);
+		front_keep(fr, epfd);
 		plx_hidden_unlock();
 	}
 	plx_unlock(&fr->lock, PLX_RANK_FRONT);
@@ -364,12 +383,16 @@ static long ctl_inproc(struct plx_front *fr, int epfd, int op, struct pollux_fil
 		       struct epoll_event *ev)
 {
 	struct epoll_event copy;
+	int setup = 0;
 	long r;
 
 	if (op != EPOLL_CTL_DEL && plx_copy_in(&copy, ev, sizeof(copy)))
 		return -EFAULT;
-	if (plx_unlikely(plx_load_acq(&fr->spilled)) ||
-	    (op == EPOLL_CTL_ADD && front_setup(fr, epfd) < 0)) {
+	if (op == EPOLL_CTL_ADD && plx_likely(!plx_load_acq(&fr->spilled)))
+		setup = front_setup(fr, epfd);
+	if (plx_unlikely(setup == -EAGAIN))
+		return plx_px_epoll_ctl(epfd, op, fd, ev);
+	if (plx_unlikely(plx_load_acq(&fr->spilled)) || setup < 0) {
 		if (!plx_spill_possible(f))
 			return -ENOMEM;
 		plx_px_escape(fd, plx_file_lent(&fr->ep->file) ? PLX_OUT_FORK : PLX_OUT_NO_FD);

@@ -29,11 +29,14 @@ static void number_goes(struct pollux_file *f)
 		plx_timers_leave(plx_file_front(f));
 }
 
-/* f has lost a number. A wait in an epoll may outlive it, and would not hear of what comes back. */
-static void number_gone(struct pollux_file *f)
+/*
+ * f has lost a number, of whose references so many are ours. A wait in an epoll may outlive it, and
+ * would not hear of what comes back.
+ */
+static void number_gone(struct pollux_file *f, uint32_t ours)
 {
 	if (f && f->kind == PLX_KIND_EPOLL && plx_load(&plx_file_front(f)->lent) &&
-	    plx_load(&f->refs) > 1)
+	    plx_load(&f->refs) > ours)
 		plx_lent_lost();
 }
 
@@ -79,7 +82,7 @@ static long close_number(int fd, struct pollux_file **f)
 	}
 	plx_numbers_lock(fd, fd);
 	*f = plx_table_set(fd, NULL);
-	number_gone(*f);
+	number_gone(*f, 1);
 	PLX_DELAY(close_no_entry);
 	r = close_seen(fd);
 	plx_numbers_unlock(fd, fd);
@@ -146,7 +149,7 @@ static bool leave_epoll(int fd)
 		PLX_DELAY(range_epoll);
 		if (leave) {
 			plx_table_set(fd, NULL);
-			number_gone(f);
+			number_gone(f, 1);
 		}
 		plx_numbers_unlock(fd, fd);
 	}
@@ -308,7 +311,7 @@ void plx_px_given(int fd)
 	PLX_DELAY(given_entry);
 	left = left && !is_there(f, fd) && plx_cas(slot, &mine, NULL);
 	if (left)
-		number_gone(f);
+		number_gone(f, 2);
 	plx_numbers_unlock(fd, fd);
 	plx_table_leave(locked);
 	/* That of the table. */
@@ -450,6 +453,96 @@ static void replaced_epoll(int number)
 }
 
 /*
+ * An epoll that is put at a number, or replaced there, while others wait by that number.
+ *
+ * dup3 changes the table and then the kernel. A wait in between, or one that has looked at the
+ * table before and comes to the kernel after, would be one of another epoll than it takes it for:
+ * the event of that one's doorbell is none of the program's, what is ours there is not looked at,
+ * and neither is what it was to look at. A wait that does not sleep and holds no reference goes by
+ * the program's number (look_quickly in wait.c), others do so where an epoll keeps no duplicate of
+ * itself (wait_fd).
+ *
+ *   front.renumbered  atomic; such calls that are under way, for both epolls: then nobody begins to
+ *                     go by a number of theirs without a reference
+ *   front.kfd         they keep a duplicate from now on
+ *
+ * Argument. All who go by the number do so within an RCU section in which they have read both. (1)
+ * Who has read them before they were set is waited for, before the table changes. (2) Who finds the
+ * old epoll at the number after that finds renumbered set: it goes down only after another grace
+ * period, which waits for all who have found the old epoll there. (3) Who finds the new one, finds
+ * it set, or reads it when it has gone down: then the kernel has been told. (4) What stands at the
+ * two numbers may have changed before their lock was taken: then all begins again with that.
+ * The model is tests/model/looks.pml.
+ *
+ * That leaves those who do not look within a section, or not at the table: who sleeps in an epoll
+ * that has nothing of ours, and so no duplicate, when it has chosen the number; and who has found
+ * nothing at the number. Nobody can tell whether such a one has come to the kernel, without being
+ * told by it before each sleep. A number that is closed and becomes an epoll's again could be known
+ * to be nobody's only after a grace period in each close of an epoll.
+ */
+struct renumbered {
+	struct pollux_file *to, *from;
+};
+
+static struct pollux_file *renumber(int fd)
+{
+	struct pollux_file *f = plx_table_get(fd);
+	struct plx_front *fr;
+
+	if (!f || f->kind != PLX_KIND_EPOLL) {
+		if (f)
+			pollux_file_put(f);
+		return NULL;
+	}
+	fr = plx_file_front(f);
+	plx_front_keep(fr, fd);
+	plx_xadd(&fr->renumbered, 1);
+	return f;
+}
+
+static void renumber_begin(struct renumbered *r, int oldfd, int newfd)
+{
+	*r = (struct renumbered){0};
+	/* Handlers do not come in between. */
+	if (__libc_single_threaded && !plx_load(&plx_px_raw_threads))
+		return;
+	r->to = renumber(oldfd);
+	r->from = renumber(newfd);
+	if (!r->from)
+		return;
+	/* A registration that is under way may come to it by the number. */
+	if (r->to && !plx_load(&plx_file_front(r->to)->nkernel))
+		plx_xchg(&plx_file_front(r->to)->nkernel, 1);
+	plx_rcu_synchronize();
+}
+
+/* With the lock of both numbers, of which the first means f. */
+static bool renumber_holds(const struct renumbered *r, struct pollux_file *f, int newfd)
+{
+	struct pollux_file *from = plx_table_peek(newfd);
+
+	if (__libc_single_threaded && !plx_load(&plx_px_raw_threads))
+		return true;
+	return (!f || f->kind != PLX_KIND_EPOLL || f == r->to) &&
+	       (!from || from == r->from || from->kind != PLX_KIND_EPOLL);
+}
+
+static void renumber_end(struct renumbered *r)
+{
+	if (r->from)
+		plx_rcu_synchronize();
+	for (int i = 0; i < 2; i++) {
+		struct pollux_file *f = i ? r->from : r->to;
+
+		if (!f)
+			continue;
+		plx_xadd(&plx_file_front(f)->renumbered, (uint32_t)-1);
+		pollux_file_put(f);
+	}
+	*r = (struct renumbered){0};
+}
+
+/*
  * Whether number, which f is to be put at, is being sent: f has to be the kernel's first.
  */
 static bool meets_sender(struct pollux_file *f, int number)
@@ -463,6 +556,7 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 {
 	PLX_INSIDE();
 	struct pollux_file *f, *old = NULL, *was = NULL;
+	struct renumbered renumbered;
 	struct plx_left left = {0};
 	struct pollux_file **slot;
 	enum plx_want want;
@@ -496,17 +590,22 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 	}
 	for (;;) {
 		plx_lent_used(oldfd);
-		if (!want_number(newfd, &left, &want, &locked))
+		renumber_begin(&renumbered, oldfd, newfd);
+		if (!want_number(newfd, &left, &want, &locked)) {
+			renumber_end(&renumbered);
 			return -EMFILE;
+		}
 		plx_numbers_lock(oldfd, newfd);
 		f = plx_table_get(oldfd);
 		meets = f && meets_sender(f, newfd);
-		if (!f || (!plx_file_lent(f) && !meets))
+		if (renumber_holds(&renumbered, f, newfd) && (!f || (!plx_file_lent(f) && !meets)))
 			break;
 		plx_numbers_unlock(oldfd, newfd);
 		plx_hidden_unlock();
 		plx_table_leave(locked);
-		pollux_file_put(f);
+		if (f)
+			pollux_file_put(f);
+		renumber_end(&renumbered);
 		if (meets)
 			plx_px_escape(oldfd, PLX_OUT_SCM_RIGHTS);
 	}
@@ -517,6 +616,7 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		if (!f && !plx_fd_ours(newfd)) {
 			plx_numbers_unlock(oldfd, newfd);
 			plx_table_leave(locked);
+			renumber_end(&renumbered);
 			return PLX_PASS;
 		}
 	}
@@ -551,7 +651,7 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 			old = f;
 	}
 	if (r >= 0 && old && old != f)
-		number_gone(old);
+		number_gone(old, 1 + (old == renumbered.from));
 	if (r < 0 && want == PLX_WANT_LEFT)
 		plx_fd_left_close(newfd, &left);
 	plx_numbers_unlock(oldfd, newfd);
@@ -559,6 +659,7 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		plx_hidden_unlock();
 	plx_table_leave(locked);
 	plx_fd_left_put(&left);
+	renumber_end(&renumbered);
 	if (old)
 		pollux_file_put(old);
 	if (f && slot)

@@ -14,6 +14,7 @@
  *             lent, and comes back (lent.c)
  *   lent      set for good, before spilled
  *   scanned   the clock of lent.c when a wait began that looked at the kernel's whole list
+ *   renumbered  atomic; calls by which a number is about to mean it, or to mean it no more (fd.c)
  *   nkernel   atomic; 0: nothing but the doorbell was ever registered in the kernel
  *   had_kernel  under plx_table_lock; what nkernel was when the spill began
  *   gen       atomic; moves when items have gone to the kernel
@@ -46,6 +47,7 @@ struct plx_front {
 	uint32_t inproc;
 	uint32_t spilled;
 	uint32_t lent;
+	uint32_t renumbered;
 	uint32_t nkernel;
 	uint32_t gen;
 	uint32_t turn;
@@ -189,7 +191,10 @@ bool plx_timer_lost(struct pollux_file *f);
  * behind whatever was there before.
  */
 bool plx_front_hush(struct plx_front *fr);
-/* epoll.c: a duplicate of the epoll for as long as it lives; false if there is none. */
+/*
+ * epoll.c: a duplicate of the epoll for as long as it lives; false if there is none. Not within an
+ * RCU section, nor with a number's lock.
+ */
 bool plx_front_keep(struct plx_front *fr, int epfd);
 
 /* --- lent.c -------------------------------------------------------------------------- */

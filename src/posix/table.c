@@ -183,11 +183,6 @@ void plx_numbers_unlock(int fd, int other)
 		plx_unlock(b, PLX_RANK_NUMBER);
 }
 
-bool plx_number_changes(int fd)
-{
-	return plx_load_acq(number_lock(fd));
-}
-
 /*
  * Numbers that are being sent. Who sends a descriptor makes what it means a kernel object first, by
  * its number, and the kernel looks the number up after that. If the program has put one of ours at

@@ -169,11 +169,6 @@ static inline void plx_table_leave(bool locked)
  */
 void plx_numbers_lock(int fd, int other);
 void plx_numbers_unlock(int fd, int other);
-/*
- * After a look at the table: whether what it said may not be what the number means for the kernel
- * yet. If not, that is so until the table says something else.
- */
-bool plx_number_changes(int fd);
 
 /*
  * Numbers that are being sent (SCM_RIGHTS), counted by their remainders: who has noted one in *set

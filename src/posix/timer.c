@@ -301,7 +301,7 @@ static __attribute__((noinline)) void keep_front(int epfd, uint64_t epid)
 	struct plx_front *fr = ef && ef->kind == PLX_KIND_EPOLL ? plx_file_front(ef) : NULL;
 
 	if (fr && fr->id == epid) {
-		kept = plx_front_keep(fr, epfd);
+		kept = !plx_load(&fr->spilled) && plx_front_keep(fr, epfd);
 		if (!kept)
 			plx_store(&fr->notimers, 1);
 	}

@@ -302,12 +302,19 @@ static int kernel_now(int epfd, struct epoll_event *ev, int max)
 	return plx_sys6(SYS_epoll_pwait, epfd, (long)ev, max, 0, 0, _NSIG / 8);
 }
 
+static int wait_fd(const struct waiter *w)
+{
+	int kfd = plx_load(&w->fr->kfd);
+
+	return kfd >= 0 ? kfd : w->epfd;
+}
+
 /*
- * A look that does not sleep. Where timers may be lazy this thread is counted before; where it has
- * not been, none becomes lazy before the end of the section. Partner: keep_front in timer.c.
- * given: events of our side have been stored before.
+ * A look that does not sleep, by a number that is chosen within its section. Where timers may be
+ * lazy this thread is counted before; where it has not been, none becomes lazy before the end of
+ * the section. Partner: keep_front in timer.c. given: events of our side have been stored before.
  */
-static int kernel_look(struct waiter *w, int epfd, struct epoll_event *ev, int max, bool given)
+static int kernel_look(struct waiter *w, struct epoll_event *ev, int max, bool given)
 {
 	int r = 0;
 
@@ -315,7 +322,7 @@ static int kernel_look(struct waiter *w, int epfd, struct epoll_event *ev, int m
 	if (plx_unlikely(plx_load(&w->fr->timer_mark)))
 		timers_enter(w);
 	if (!given || plx_likely(!items_left(w)))
-		r = kernel_now(epfd, ev, max);
+		r = kernel_now(wait_fd(w), ev, max);
 	plx_rcu_read_unlock();
 	PLX_DELAY(wait_in_hand);
 	return r;
@@ -406,13 +413,6 @@ static int store_events(struct epoll_event *user, const struct epoll_event *ev, 
 	return n;
 }
 
-static int wait_fd(const struct waiter *w)
-{
-	int kfd = plx_load(&w->fr->kfd);
-
-	return kfd >= 0 ? kfd : w->epfd;
-}
-
 /*
  * A sleep is not within an RCU section, so the number may have moved away (plx_fd_evict) before the
  * kernel looked at it, and have become the program's, which is mostly no epoll.
@@ -478,7 +478,7 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 			got = kernel_wait(w, true, fd, buf, room ? room : 1,
 					  w->timeout ? w->timeout : time_left(w, &left));
 		else
-			got = kernel_look(w, fd, buf, room ? room : 1, n > 0);
+			got = kernel_look(w, buf, room ? room : 1, n > 0);
 		if (plx_sleep_is_over(got))
 			return got;
 		if (plx_unlikely(got < 0) && wait_fd_lost(w, fd, got))
@@ -873,13 +873,13 @@ static __attribute__((noinline)) long wait_timers(struct waiter *w, const struct
 static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool poll_only)
 {
 	uint32_t handlers = plx_inside.handlers;
-	int n, more;
+	int n, more, fd;
 
 	if (plx_unlikely(plx_load(&w->fr->timer_mark)) && timers_enter(w))
 		return wait_timers(w, timeout, poll_only);
 	if (poll_only) {
 		PLX_DELAY(wait_look);
-		n = kernel_look(w, w->epfd, w->ev, w->max, false);
+		n = kernel_look(w, w->ev, w->max, false);
 		/*
 		 * The first in-process item, or lazy timer, may have come in between. In a front
 		 * that is the kernel's an event that cannot be stored is the program's.
@@ -908,7 +908,10 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 		waiter_retract(w);
 		return wait_timers(w, timeout, false);
 	}
-	n = kernel_wait(w, false, w->epfd, w->ev, w->max, timeout);
+	do {
+		fd = wait_fd(w);
+		n = kernel_wait(w, false, fd, w->ev, w->max, timeout);
+	} while (plx_unlikely(n < 0) && wait_fd_lost(w, fd, n));
 	if (plx_sleep_is_over(n))
 		return n;
 	if (n < 0) {
@@ -1094,9 +1097,6 @@ static long look_beside(struct waiter *w)
 		return PLX_SLEEP_ANEW;
 	if (!plx_load(&fr->nkernel))
 		return plx_unlikely(items_left(w)) ? PLX_SLEEP_ANEW : 0;
-	/* By the program's number, which has to be this epoll's: wait_elsewhere does the rest. */
-	if (plx_unlikely(plx_number_changes(w->epfd)))
-		return PLX_SLEEP_ANEW;
 	if (plx_load(&fr->turn) == TURN_OURS || plx_timers_unseen(fr) || plx_bell_stray(fr->ep) ||
 	    (buf == spare.ev && spare.room < w->max) ||
 	    plx_probe_write(w->ev, (w->max < PROBED ? w->max : PROBED) * sizeof(*w->ev)))
@@ -1143,7 +1143,8 @@ static long look_quickly(struct waiter *w, bool *ours)
 	if (plx_unlikely(!f || f->kind != PLX_KIND_EPOLL))
 		goto out;
 	w->fr = fr = plx_file_front(f);
-	if (plx_unlikely(plx_load(&fr->timer_mark) || plx_load(&fr->lent) || plx_table_moving()))
+	if (plx_unlikely(plx_load(&fr->timer_mark) || plx_load(&fr->lent) ||
+			 plx_load_acq(&fr->renumbered) || plx_table_moving()))
 		goto out;
 	w->gen = plx_load_acq(&fr->gen);
 	if (!plx_load_acq(&fr->inproc)) {
@@ -1155,6 +1156,7 @@ static long look_quickly(struct waiter *w, bool *ours)
 		if (r != PLX_SLEEP_ANEW)
 			plx_stat(PLX_STAT_WAITS);
 	}
+	PLX_DELAY(wait_looked);
 	/*
 	 * Whose write has made the kernel's event may have made one of ours before, if there was
 	 * one in the set by then.

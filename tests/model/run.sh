@@ -99,6 +99,17 @@ limit_idle broken limit -DBROKEN_IDLE
 limit_not_mine broken limit -DBROKEN_NOT_MINE
 limit_no_fork broken limit -DBROKEN_NO_FORK
 limit_no_reset broken limit -DBROKEN_NO_RESET
+looks ok looks
+looks_mixed ok looks -DMIXED -DSECOND=A
+looks_half ok looks -DSTART=B -DFIRST=C -DSECOND=A
+looks_add ok looks -DADD -DQUIET
+looks_no_flag broken looks -DBROKEN_NO_FLAG
+looks_no_grace broken looks -DBROKEN_NO_GRACE
+looks_no_last_grace broken looks -DBROKEN_NO_LAST_GRACE
+looks_no_keep broken looks -DBROKEN_NO_KEEP
+looks_outside broken looks -DBROKEN_OUTSIDE
+looks_no_again broken looks -DBROKEN_NO_AGAIN
+looks_keep_any broken looks -DADD -DQUIET -DBROKEN_KEEP_ANY
 told ok told
 told_no_grace broken told -DBROKEN_NO_GRACE
 told_outside broken told -DBROKEN_TOLD_OUTSIDE
