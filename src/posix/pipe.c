@@ -39,6 +39,7 @@
 #include "base/inject.h"
 #include "base/inside.h"
 #include "base/sys.h"
+#include "posix/quick.h"
 #include "posix/uaccess.h"
 
 #define PENDING 2ul
@@ -567,6 +568,28 @@ long plx_pipe_call(struct pollux_file *f, int fd, const struct plx_pipe_call *ca
 	if (r == -EPIPE)
 		return PLX_PASS;
 	return r < 0 && io.done ? (long)io.done : r;
+}
+
+/* The write of few bytes with nothing in its way; all else is left to other, undone. */
+ssize_t plx_px_write_pipe(struct pollux_file *f, uint32_t depth, int fd, const void *buf, size_t n,
+			  plx_write_t other)
+{
+	struct pollux_pipe *p = plx_container_of(f, struct pollux_pipe, wr);
+	uint64_t bytes = 0;
+	bool done = false;
+
+	if (plx_likely(n - 1 < sizeof(bytes))) {
+		plx_pipe_ask_for_lines(p);
+		done = plx_user_range(buf, n) && !plx_copy_in(&bytes, buf, n) &&
+		       plx_pipe_put_few(p, bytes, n);
+	}
+	plx_rcu_read_unlock();
+	if (plx_likely(done)) {
+		plx_inside_end(&depth);
+		return (ssize_t)n;
+	}
+	quick_outside(depth);
+	return other(fd, buf, n);
 }
 
 /*

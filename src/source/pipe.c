@@ -118,11 +118,6 @@ static struct plx_pair pair_load(const struct plx_pair *p)
 #define CELL_OPENS (1u << 13)
 #define CELL_POISON (1u << 14)
 
-static struct plx_pair *cell_of(struct pollux_pipe *p, uint32_t turn)
-{
-	return &p->cells[turn % PLX_PIPE_CELLS];
-}
-
 /*
  * Whether a cell can be taken for a turn. If it shows that turn, the record waits for ctl;
  * if it shows a later one, ctl has moved on since it was looked at.
@@ -283,7 +278,7 @@ static uint32_t pipe_poll_read(struct pollux_file *f)
 	if (plx_load_acq(&p->gone))
 		return 0;
 	/* Who looks is about to read, mostly. */
-	__builtin_prefetch(cell_of(p, (uint32_t)plx_load(&p->ctl.lo)));
+	__builtin_prefetch(plx_pipe_cell(p, (uint32_t)plx_load(&p->ctl.lo)));
 	return mask | (pipe_mask(p) & MASK_IN ? IN_KEY : 0);
 }
 
@@ -323,11 +318,20 @@ static struct pos pos_append(struct pos c, uint64_t cell)
 }
 
 /* Moves ctl on over the record in cell t: this thread's own, or that of another. */
-static bool ctl_append(struct pollux_pipe *p, struct plx_pair *w, uint64_t cell)
+static inline bool ctl_append(struct pollux_pipe *p, struct plx_pair *w, uint64_t cell)
 {
-	struct pos c = pos_append(pos_unpack(*w), cell);
+	struct plx_pair next = *w;
+	struct pos c;
 
-	return plx_cas_pair(&p->ctl, w, pos_pack(&c));
+	/* Mostly there is another one in the slot, and it is two additions. */
+	if ((uint32_t)w->lo != w->lo >> 32 && cell_continues(cell, w->hi & FIELD)) {
+		next.lo += 1ull << 32;
+		next.hi += CELL_LEN(cell);
+	} else {
+		c = pos_append(pos_unpack(*w), cell);
+		next = pos_pack(&c);
+	}
+	return plx_cas_pair(&p->ctl, w, next);
 }
 
 static bool pos_has_room(const struct pos *c, size_t n, uint32_t capacity)
@@ -371,7 +375,7 @@ static long record_append(struct pollux_pipe *p, struct plx_pair cell)
 		if (c.slow)
 			return GO_SLOW;
 		PLX_DELAY(pipe_before_look);
-		at = cell_of(p, c.t);
+		at = plx_pipe_cell(p, c.t);
 		old.lo = plx_load_acq(&at->lo);
 		old.hi = plx_load_acq(&at->hi);
 		if (plx_unlikely(!cell_is_free(old.lo, c.t))) {
@@ -403,23 +407,12 @@ static long record_append(struct pollux_pipe *p, struct plx_pair cell)
 	return 0;
 }
 
-/*
- * The reader has had all of these lines since the last write. One after the other each would be
- * waited for, as ctl says which cell it is; a writer's own line says so already.
- */
-static void ask_for_lines(struct pollux_pipe *p)
-{
-	plx_prefetch_write(cell_of(p, plx_load(&p->wr_turn)));
-	plx_prefetch_write(&p->ctl);
-	plx_prefetch_write(&p->rd.word);
-}
-
 static long write_fast(struct pollux_pipe *p, struct plx_pipe_io *io)
 {
 	struct plx_pair cell;
 	long r;
 
-	ask_for_lines(p);
+	plx_pipe_ask_for_lines(p);
 	r = record_make(p, io, &cell);
 	if (r)
 		return r;
@@ -429,6 +422,17 @@ static long write_fast(struct pollux_pipe *p, struct plx_pipe_io *io)
 	if (!r)
 		io->done = io->total;
 	return r;
+}
+
+/* False: nothing has been done. */
+bool plx_pipe_put_few(struct pollux_pipe *p, uint64_t bytes, uint32_t n)
+{
+	struct plx_pair cell = {.lo = n - (n > 1 && PLX_INJECTED(torn_write)), .hi = bytes};
+
+	if (plx_unlikely(plx_load(&p->packets)) || plx_unlikely(record_append(p, cell)))
+		return false;
+	pipe_tell_readers(p);
+	return true;
 }
 
 /*
@@ -449,7 +453,7 @@ static long read_gather(struct pollux_pipe *p, struct plx_pipe_io *io, struct pl
 	struct pos c = pos_unpack(w);
 
 	while (g->done < io->total && g->h != c.t) {
-		struct plx_pair *at = cell_of(p, g->h);
+		struct plx_pair *at = plx_pipe_cell(p, g->h);
 		uint64_t cell = plx_load_acq(&at->lo);
 		uint64_t value = plx_load_acq(&at->hi);
 		uint32_t len = CELL_LEN(cell), n = len - g->off;
@@ -494,7 +498,7 @@ static bool pos_advance(struct pollux_pipe *p, struct pos *c, const struct gathe
 		return true;
 	}
 	if (!g->off) {
-		uint64_t next = plx_load_acq(&cell_of(p, g->h)->lo);
+		uint64_t next = plx_load_acq(&plx_pipe_cell(p, g->h)->lo);
 
 		if (CELL_TURN(next) != g->h)
 			return false;
@@ -608,7 +612,7 @@ static int pipe_gather(struct pollux_pipe *p)
 
 	p->first = p->used = 0;
 	for (uint32_t h = c.h; h != c.t; h++) {
-		struct plx_pair *at = cell_of(p, h);
+		struct plx_pair *at = plx_pipe_cell(p, h);
 		uint64_t cell = plx_load(&at->lo), value = plx_load(&at->hi);
 		uint32_t chunk = CELL_CHUNK(cell), off = h == c.h ? c.off : 0;
 		uint32_t n = CELL_LEN(cell) - off;
@@ -632,7 +636,10 @@ static int pipe_gather(struct pollux_pipe *p)
 			continue;
 		}
 		/* start is no more than what the kernel's page has before it: there is room. */
-		copy_plain(slot_bytes(p, s) + s->len, from, n);
+		if (!chunk && s->start + s->len + sizeof(value) <= PLX_PIPE_PAGE)
+			copy_plain(slot_bytes(p, s) + s->len, &value, sizeof(value));
+		else
+			copy_plain(slot_bytes(p, s) + s->len, from, n);
 		s->len += n;
 		s->end += n;
 		if (chunk)
@@ -662,7 +669,7 @@ static int pipe_slow(struct pollux_pipe *p)
 	for (;;) {
 		w = pair_load(&p->ctl);
 		c = pos_unpack(w);
-		at = cell_of(p, c.t);
+		at = plx_pipe_cell(p, c.t);
 		old.lo = plx_load_acq(&at->lo);
 		old.hi = plx_load_acq(&at->hi);
 		if (!cell_is_free(old.lo, c.t)) {
@@ -700,7 +707,7 @@ static void pipe_fast(struct pollux_pipe *p)
 			return;
 	for (uint32_t i = 0; i < p->used; i++) {
 		struct plx_pipe_slot *s = slot_at(p, i);
-		struct plx_pair *at = cell_of(p, turn + i);
+		struct plx_pair *at = plx_pipe_cell(p, turn + i);
 
 		/* Only the first has bytes missing at its front. */
 		PLX_INVARIANT(!i || !s->start, "a slot behind the first is whole");
@@ -1263,7 +1270,7 @@ size_t pollux_pipe_bytes(struct pollux_pipe *p)
 			break;
 		bytes = 0;
 		for (uint32_t h = c.h; h != c.t; h++)
-			bytes += CELL_LEN(plx_load_acq(&cell_of(p, h)->lo));
+			bytes += CELL_LEN(plx_load_acq(&plx_pipe_cell(p, h)->lo));
 		again = pair_load(&p->ctl);
 		if (w.lo == again.lo && w.hi == again.hi)
 			return bytes - c.off;

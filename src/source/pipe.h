@@ -80,6 +80,22 @@ static inline struct pollux_pipe *plx_file_pipe(struct pollux_file *f)
 					     : plx_container_of(f, struct pollux_pipe, wr);
 }
 
+static inline struct plx_pair *plx_pipe_cell(struct pollux_pipe *p, uint32_t turn)
+{
+	return &p->cells[turn % PLX_PIPE_CELLS];
+}
+
+/*
+ * By a writer. The reader has had all of these lines since the last write. One after the other each
+ * would be waited for, as ctl says which cell it is; a writer's own line says so already.
+ */
+static inline void plx_pipe_ask_for_lines(struct pollux_pipe *p)
+{
+	plx_prefetch_write(plx_pipe_cell(p, plx_load(&p->wr_turn)));
+	plx_prefetch_write(&p->ctl);
+	plx_prefetch_write(&p->rd.word);
+}
+
 /*
  * One call: its memory, and how far it has come. copy returns 0, or a negative errno for
  * memory that cannot be touched.
@@ -111,6 +127,11 @@ long plx_pipe_sleep_read(struct pollux_pipe *p, struct plx_pipe_io *io);
  * gets -EAGAIN.
  */
 long plx_pipe_try_write(struct pollux_pipe *p, struct plx_pipe_io *io, bool more);
+/*
+ * One to eight bytes, the first in the lowest bits of the word, where nothing stands in the way:
+ * false if it does; then nothing has been done. RCU section open.
+ */
+bool plx_pipe_put_few(struct pollux_pipe *p, uint64_t bytes, uint32_t n);
 /*
  * After -EAGAIN, with a reference held: sleeps until all is written. -EINTR too; -EAGAIN if the end
  * does not block any more when it has slept.
