@@ -33,8 +33,9 @@
  *   PLX_RANK_SLAB      depot of the slab         free objects that no thread keeps
  *   PLX_RANK_MEM       all other memory
  *
- * Outside of this order stands the lock of a pipe, plx_lock_leaf: nothing is taken under
- * it, its holder has signals blocked, and a handler may take it on top of any other lock.
+ * Outside of this order stand the two locks of a pipe, plx_lock_leaf: nothing is taken under
+ * them, but the pipe's own under that of its readers; their holder has signals blocked, and a
+ * handler may take them on top of any other lock.
  */
 #ifndef PLX_BASE_LOCK_H
 #define PLX_BASE_LOCK_H

@@ -30,6 +30,22 @@
  * the rest of that page, else it opens one. So the lengths alone tell the reader where a
  * slot ends and is free again. When all is read the last slot goes, too.
  *
+ * One reader at a time. A read stores the bytes before it takes them. Where another took them
+ * meanwhile it would find less, or nothing, and have written to its caller's memory beyond its
+ * result, which the kernel never does. So readers take turns, by a lock of their own. But the first
+ * thread that reads at all is the reader, and needs no lock, until a second one comes.
+ *
+ *   reader    0; the thread; SHARING; SHARED
+ *   reading   the thread, while it is in a read
+ *
+ * The thread says that it is reading, and then looks whether it is still the reader. Another one
+ * says SHARING, and then waits for the end of what the thread is in; SHARED says that this is over.
+ * Whoever comes in between waits, too. Of the barriers between the two steps only the other's costs
+ * anything (plx_mb_light). The reader may be in a read when its thread comes again, by a handler
+ * that nothing keeps back: that one cannot wait for the end, and leaves SHARING to others. Who
+ * freezes the pipe comes as another reader, since the bytes are anybody's afterwards. The model is
+ * tests/model/alone.pml.
+ *
  * Under the lock. To get there a thread takes cell t itself, for a mark (POISON) that
  * sends writers to the lock, and then sets SLOW. The records are gathered into `slots`,
  * one chunk each. When that is over each slot becomes one record again, in turns beyond
@@ -39,6 +55,8 @@
  *   free_chunks     atomic: number of changes, and the first of the free chunks plus one
  *   capacity        in slots; changed under the lock while SLOW, read without
  *   readers, writers, gone, slow_mask   the same
+ *   reader, reading   atomic
+ *   read_lock         of readers that take turns; before the other
  *   packets         atomic
  */
 #include "source/pipe.h"
@@ -49,6 +67,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "base/flood.h"
 #include "base/inject.h"
 #include "base/inside.h"
 #include "base/sanitizer.h"
@@ -299,6 +318,8 @@ static uint32_t pipe_poll_write(struct pollux_file *f)
 
 /* A fast read gives back no more chunks than this at a time. */
 #define READ_CHUNKS 32
+/* So many records that a read finds are many. */
+#define FLOOD_RECORDS 8
 
 /* c after one more record. */
 static struct pos pos_append(struct pos c, uint64_t cell)
@@ -514,8 +535,14 @@ static bool pos_advance(struct pollux_pipe *p, struct pos *c, const struct gathe
 	return true;
 }
 
+/* What is left to do when a read is over: writers to tell; the records that it has found. */
+struct after {
+	bool tell;
+	uint32_t records;
+};
+
 /* Bytes, -EAGAIN or GO_SLOW. */
-static long read_fast(struct pollux_pipe *p, struct plx_pipe_io *io)
+static long read_fast(struct pollux_pipe *p, struct plx_pipe_io *io, struct after *after)
 {
 	struct plx_pair w = pair_load(&p->ctl);
 	struct gather g = {0};
@@ -553,8 +580,8 @@ static long read_fast(struct pollux_pipe *p, struct plx_pipe_io *io)
 	}
 	for (uint32_t i = 0; i < g.nchunks; i++)
 		chunk_put(p, g.chunks[i]);
-	if (full && c.used < plx_load(&p->capacity))
-		pipe_tell_writers(p);
+	after->tell = full && c.used < plx_load(&p->capacity);
+	after->records = g.h - start.h;
 	return (long)g.done;
 }
 
@@ -570,19 +597,19 @@ struct blocked {
  * raise and which have to be handled then and there. Where handlers are kept away from a
  * thread that is inside, nothing needs to be.
  */
-static void pipe_lock(struct pollux_pipe *p, struct blocked *b)
+static void pipe_lock(plx_lock_t *l, struct blocked *b)
 {
 	uint64_t most = ~(1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1));
 
 	b->on = PLX_SIGNALS_RUN_ANYWHERE || !plx_signal_deliver || !plx_inside.depth;
 	if (b->on)
 		plx_sys4(SYS_rt_sigprocmask, SIG_BLOCK, &most, &b->mask, sizeof(most));
-	plx_lock_leaf(&p->lock);
+	plx_lock_leaf(l);
 }
 
-static void pipe_unlock(struct pollux_pipe *p, const struct blocked *b)
+static void pipe_unlock(plx_lock_t *l, const struct blocked *b)
 {
-	plx_unlock_leaf(&p->lock);
+	plx_unlock_leaf(l);
 	if (b->on)
 		plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &b->mask, NULL, sizeof(b->mask));
 }
@@ -815,13 +842,12 @@ static void slots_done(struct pollux_pipe *p, const struct plx_pipe_io *io)
 		pipe_fast(p);
 }
 
-static long read_slow(struct pollux_pipe *p, struct plx_pipe_io *io)
+static long read_slow(struct pollux_pipe *p, struct plx_pipe_io *io, struct after *after)
 {
-	bool tell = false;
 	struct blocked mask;
 	long r;
 
-	pipe_lock(p, &mask);
+	pipe_lock(&p->lock, &mask);
 	if (p->gone) {
 		r = -ESTALE;
 	} else if (!p->readers) {
@@ -829,13 +855,11 @@ static long read_slow(struct pollux_pipe *p, struct plx_pipe_io *io)
 	} else {
 		r = pipe_slow(p);
 		if (!r) {
-			r = slots_read(p, io, &tell);
+			r = slots_read(p, io, &after->tell);
 			slots_done(p, io);
 		}
 	}
-	pipe_unlock(p, &mask);
-	if (tell)
-		pipe_tell_writers(p);
+	pipe_unlock(&p->lock, &mask);
 	return r;
 }
 
@@ -844,7 +868,7 @@ static long write_slow(struct pollux_pipe *p, struct plx_pipe_io *io)
 	struct blocked mask;
 	long r;
 
-	pipe_lock(p, &mask);
+	pipe_lock(&p->lock, &mask);
 	if (p->gone) {
 		r = -ESTALE;
 	} else if (!p->writers) {
@@ -858,18 +882,115 @@ static long write_slow(struct pollux_pipe *p, struct plx_pipe_io *io)
 			slots_done(p, io);
 		}
 	}
-	pipe_unlock(p, &mask);
+	pipe_unlock(&p->lock, &mask);
 	return r;
+}
+
+/* --- one reader at a time ------------------------------------------------------------ */
+
+#define SHARING 1ul
+#define SHARED 2ul
+
+/* Whose address is that of the thread, and no other's as long as it lives. */
+static __thread char this_thread;
+
+/* From here on nobody reads out of turn, unless it is this thread that is in a read. */
+static void reader_end(struct pollux_pipe *p, uintptr_t me)
+{
+	uintptr_t who = plx_load(&p->reader), reading;
+
+	while (who != SHARING && who != SHARED) {
+		uintptr_t next = who ? SHARING : SHARED;
+
+		if (plx_cas(&p->reader, &who, next))
+			who = next;
+	}
+	if (who == SHARED)
+		return;
+	/* Partner: reader_begin. */
+	plx_mb_heavy();
+	PLX_DELAY(pipe_sharing);
+	for (int tries = 0; (reading = plx_load_acq(&p->reading)); tries++) {
+		if (reading == me)
+			return;
+		plx_await_step(tries);
+	}
+	plx_store_rel(&p->reader, SHARED);
+}
+
+static __attribute__((noinline)) bool reader_becomes(struct pollux_pipe *p, uintptr_t me)
+{
+	uintptr_t nobody = 0;
+
+	if (!plx_load(&p->reader) && plx_cas(&p->reader, &nobody, me))
+		return true;
+	reader_end(p, me);
+	return false;
+}
+
+/* Whether the read needs no turn; *outer: what this thread was in, below a handler. */
+static bool reader_begin(struct pollux_pipe *p, uintptr_t me, uintptr_t *outer)
+{
+	if (plx_unlikely(plx_load(&p->reader) != me) && !reader_becomes(p, me))
+		return false;
+	*outer = plx_load(&p->reading);
+	plx_store(&p->reading, me);
+	PLX_DELAY(pipe_reading);
+	plx_mb_light();
+	if (plx_likely(plx_load(&p->reader) == me))
+		return true;
+	plx_store(&p->reading, *outer);
+	reader_end(p, me);
+	return false;
+}
+
+static bool pipe_is_empty(struct pollux_pipe *p)
+{
+	struct pos c = pos_unpack(pair_load(&p->ctl));
+
+	return !c.slow && c.h == c.t;
 }
 
 /* --- calls --------------------------------------------------------------------------- */
 
+static long read_pass(struct pollux_pipe *p, struct plx_pipe_io *io, struct after *after)
+{
+	long r = read_fast(p, io, after);
+
+	return r == GO_SLOW ? read_slow(p, io, after) : r;
+}
+
+/* One of several readers. */
+static long read_in_turn(struct pollux_pipe *p, struct plx_pipe_io *io, struct after *after)
+{
+	struct blocked mask;
+	long r;
+
+	if (pipe_is_empty(p))
+		return -EAGAIN;
+	pipe_lock(&p->read_lock, &mask);
+	r = read_pass(p, io, after);
+	pipe_unlock(&p->read_lock, &mask);
+	return r;
+}
+
 long plx_pipe_try_read(struct pollux_pipe *p, struct plx_pipe_io *io)
 {
-	long r = read_fast(p, io);
+	uintptr_t me = (uintptr_t)&this_thread, outer;
+	struct after after = {0};
+	long r;
 
-	if (r == GO_SLOW)
-		r = read_slow(p, io);
+	if (plx_likely(reader_begin(p, me, &outer))) {
+		r = read_pass(p, io, &after);
+		plx_store_rel(&p->reading, outer);
+	} else {
+		r = read_in_turn(p, io, &after);
+	}
+	if (after.tell)
+		pipe_tell_writers(p);
+	/* Never less than so many writes. */
+	if (after.records >= FLOOD_RECORDS)
+		plx_flood_look(&p->ctl.lo);
 	if (r >= 0)
 		plx_tsan_after(p);
 	return r;
@@ -1110,7 +1231,7 @@ int plx_pipe_resize(struct pollux_pipe *p, uint32_t slots)
 	struct blocked mask;
 	int r;
 
-	pipe_lock(p, &mask);
+	pipe_lock(&p->lock, &mask);
 	r = p->gone ? -ESTALE : pipe_slow(p);
 	if (!r && p->used > slots)
 		r = -EBUSY;
@@ -1120,7 +1241,7 @@ int plx_pipe_resize(struct pollux_pipe *p, uint32_t slots)
 		slow_mask_update(p);
 		pipe_fast(p);
 	}
-	pipe_unlock(p, &mask);
+	pipe_unlock(&p->lock, &mask);
 	if (!r) {
 		plx_mb();
 		pipe_tell(&p->wr, 0);
@@ -1130,14 +1251,20 @@ int plx_pipe_resize(struct pollux_pipe *p, uint32_t slots)
 
 int plx_pipe_freeze(struct pollux_pipe *p)
 {
-	struct blocked mask;
+	uintptr_t me = (uintptr_t)&this_thread;
+	struct blocked turn, mask;
 	int r;
 
-	pipe_lock(p, &mask);
+	/* Which is in no read. */
+	if (plx_load(&p->reader) != me)
+		reader_end(p, me);
+	pipe_lock(&p->read_lock, &turn);
+	pipe_lock(&p->lock, &mask);
 	r = pipe_slow(p);
 	if (!r)
 		plx_store_rel(&p->gone, 1);
-	pipe_unlock(p, &mask);
+	pipe_unlock(&p->lock, &mask);
+	pipe_unlock(&p->read_lock, &turn);
 	return r;
 }
 
@@ -1153,12 +1280,12 @@ static void pipe_release(struct pollux_file *f)
 
 	/* As in read_told. */
 	plx_rcu_read_lock();
-	pipe_lock(p, &mask);
+	pipe_lock(&p->lock, &mask);
 	/* Without memory the records stay where they are, under the lock all the same. */
 	(void)pipe_slow(p);
 	plx_store_rel(reads ? &p->readers : &p->writers, 0);
 	other = reads ? p->writers : p->readers;
-	pipe_unlock(p, &mask);
+	pipe_unlock(&p->lock, &mask);
 	if (other)
 		pollux_file_wake_all(reads ? &p->wr : &p->rd, 0);
 	plx_rcu_read_unlock();
@@ -1276,13 +1403,13 @@ size_t pollux_pipe_bytes(struct pollux_pipe *p)
 			return bytes - c.off;
 	}
 	bytes = 0;
-	pipe_lock(p, &mask);
+	pipe_lock(&p->lock, &mask);
 	if (pipe_slow(p) == 0) {
 		for (uint32_t i = 0; i < p->used; i++)
 			bytes += slot_at(p, i)->len;
 		pipe_fast(p);
 	}
-	pipe_unlock(p, &mask);
+	pipe_unlock(&p->lock, &mask);
 	return bytes;
 }
 

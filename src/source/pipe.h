@@ -45,6 +45,9 @@ struct pollux_pipe {
 	struct pollux_file rd __attribute__((aligned(64)));
 	struct plx_served rd_served;
 	struct plx_pipe_pin rd_pin;
+	/* Who reads without taking turns, and does so just now; see pipe.c. */
+	uintptr_t reader, reading;
+	plx_lock_t read_lock;
 	struct pollux_file wr __attribute__((aligned(64)));
 	struct plx_served wr_served;
 	struct plx_pipe_pin wr_pin;

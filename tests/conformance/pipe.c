@@ -1337,6 +1337,62 @@ static void PIPE_02_opened_again_by_a_file_action(void **state)
 	}
 }
 
+/* --- several readers ----------------------------------------------------------------- */
+
+#define BYTES 200000
+#define WANTED 64
+
+struct readers {
+	struct pipe p;
+	unsigned long got, wrong;
+	bool over;
+};
+
+static void *reads_beside_another(void *arg)
+{
+	struct readers *s = arg;
+	char mine[WANTED];
+
+	while (!__atomic_load_n(&s->over, __ATOMIC_ACQUIRE)) {
+		ssize_t n;
+
+		memset(mine, '-', sizeof(mine));
+		n = read(s->p.r, mine, sizeof(mine));
+		if (n < 0 && errno != EAGAIN)
+			__atomic_fetch_add(&s->wrong, 1, __ATOMIC_RELAXED);
+		for (ssize_t i = 0; i < WANTED; i++)
+			if (mine[i] != (i < n ? 'x' : '-'))
+				__atomic_fetch_add(&s->wrong, 1, __ATOMIC_RELAXED);
+		if (n > 0)
+			__atomic_fetch_add(&s->got, (unsigned long)n, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+static void PIPE_07_a_reader_writes_no_more_than_it_gets(void **state)
+{
+	struct readers s = {.p = pipe_new(O_NONBLOCK)};
+	int64_t end = now_ms() + 1000;
+	struct test_thread t[2];
+	unsigned long sent = 0;
+
+	(void)state;
+	for (int i = 0; i < 2; i++)
+		thread_start(&t[i], reads_beside_another, &s);
+	for (; sent < BYTES && now_ms() < end; sent++)
+		while (write(s.p.w, "x", 1) < 0)
+			assert_int_equal(errno, EAGAIN);
+	end = now_ms() + 20000;
+	while (__atomic_load_n(&s.got, __ATOMIC_RELAXED) < sent && now_ms() < end)
+		sched_yield();
+	__atomic_store_n(&s.over, true, __ATOMIC_RELEASE);
+	for (int i = 0; i < 2; i++)
+		assert_true(thread_join(&t[i], 20000));
+	assert_int_equal(s.got, sent);
+	assert_int_equal(s.wrong, 0);
+	pipe_close(&s.p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest pipes[] = {
@@ -1349,6 +1405,7 @@ int main(void)
 		cmocka_unit_test(PIPE_07_reading),
 		cmocka_unit_test(PIPE_07_a_buffer_that_ends_early_gets_what_fits),
 		cmocka_unit_test(PIPE_07_a_piece_longer_than_the_address_space),
+		cmocka_unit_test(PIPE_07_a_reader_writes_no_more_than_it_gets),
 		cmocka_unit_test(PIPE_08_the_wrong_end),
 		cmocka_unit_test(PIPE_09_writing_nothing),
 		cmocka_unit_test(PIPE_10_writing_without_readers),

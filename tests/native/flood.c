@@ -4,11 +4,18 @@
  */
 #include "native.h"
 
+#include <pollux/pipe.h>
+
 #include "base/clock.h"
 #include "base/flood.h"
 
 #define PAUSE_NS 1000
 #define MANY (PLX_FLOOD_WRITES * 4)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SLOW 1
+#else
+#define SLOW 0
+#endif
 
 /* An eventfd tells a sum. */
 static void test_one_large_write_is_no_flood(void **state)
@@ -22,6 +29,24 @@ static void test_one_large_write_is_no_flood(void **state)
 		assert_false(plx_flooded);
 	}
 	efd_put(e);
+}
+
+/* A pipe tells how many they were, and not when. */
+static void test_what_a_pipe_had_is_none(void **state)
+{
+	struct pollux_pipe *p = NULL;
+	char bytes[MANY];
+
+	(void)state;
+	assert_int_equal(pollux_pipe_new(&p, 0), 0);
+	for (int i = 0; i < 100; i++) {
+		for (int k = 0; k < MANY; k++)
+			assert_int_equal(pollux_pipe_write(p, "x", 1, 0), 1);
+		assert_int_equal(pollux_pipe_read(p, bytes, sizeof(bytes), 0), MANY);
+		assert_false(plx_flooded);
+	}
+	pollux_file_put(pollux_pipe_read_end(p));
+	pollux_file_put(pollux_pipe_write_end(p));
 }
 
 static struct {
@@ -68,6 +93,40 @@ static void test_a_semaphore_has_none(void **state)
 	efd_put(e);
 }
 
+static struct {
+	struct pollux_pipe *p;
+	bool over;
+} flood;
+
+static void *writes_bytes(void *arg)
+{
+	while (!__atomic_load_n(&flood.over, __ATOMIC_ACQUIRE))
+		(void)pollux_pipe_write(flood.p, "x", 1, 0);
+	return arg;
+}
+
+static void test_bytes_without_end_are(void **state)
+{
+	int64_t end = plx_now_ns() + SOON_MS * 1000000ll;
+	char bytes[MANY];
+	pthread_t t;
+
+	(void)state;
+	/* What sanitizers make of a write is slower than the looks. */
+	if (sysconf(_SC_NPROCESSORS_ONLN) < 2 || SLOW)
+		skip();
+	assert_int_equal(pollux_pipe_new(&flood.p, 0), 0);
+	assert_int_equal(pthread_create(&t, NULL, writes_bytes, NULL), 0);
+	while (!plx_flooded && plx_now_ns() < end)
+		(void)pollux_pipe_read(flood.p, bytes, sizeof(bytes), 0);
+	__atomic_store_n(&flood.over, true, __ATOMIC_RELEASE);
+	pthread_join(t, NULL);
+	assert_true(plx_flooded);
+	plx_flooded = false;
+	pollux_file_put(pollux_pipe_read_end(flood.p));
+	pollux_file_put(pollux_pipe_write_end(flood.p));
+}
+
 static void test_one_wait_that_may_sleep_is_held_up(void **state)
 {
 	struct obj *o = obj_new(EPOLLIN);
@@ -92,8 +151,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_one_large_write_is_no_flood),
+		cmocka_unit_test(test_what_a_pipe_had_is_none),
 		cmocka_unit_test(test_writes_without_end_are),
 		cmocka_unit_test(test_a_semaphore_has_none),
+		cmocka_unit_test(test_bytes_without_end_are),
 		cmocka_unit_test(test_one_wait_that_may_sleep_is_held_up),
 	};
 

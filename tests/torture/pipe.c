@@ -9,6 +9,8 @@
 
 #include <pollux/pipe.h>
 
+#include "source/pipe.h"
+
 #define WRITERS 3
 #define RECORD_MAX 4096
 
@@ -741,20 +743,106 @@ static void a_reader_before_it_takes(void **state)
 	assert_int_equal(put(p, "ef"), 2);
 	assert_int_equal(halted_end(s, &first), 2);
 	assert_int_equal(first, 'a');
-	s = halted_new("pipe_before_take", p, false, 2);
-	assert_read(p, 1, "c");
-	assert_int_equal(halted_end(s, &first), 2);
-	assert_int_equal(first, 'd');
-	s = halted_new("pipe_before_take", p, false, 2);
-	assert_read(p, 1, "f");
-	assert_int_equal(halted_end(s, NULL), -EAGAIN);
+	assert_read(p, 10, "cdef");
+	pipe_put(p);
 	/* What it could have had is put together in another way meanwhile. */
+	p = pipe_new();
 	assert_int_equal(put(p, "abcd"), 4);
 	s = halted_new("pipe_before_take", p, false, 3);
 	assert_int_equal(pollux_pipe_set_capacity(p, 8192), 8192);
 	assert_int_equal(halted_end(s, &first), 3);
 	assert_int_equal(first, 'a');
 	assert_read(p, 10, "d");
+	pipe_put(p);
+}
+
+/* A reader's memory beyond its result is left alone. */
+static void only_got(struct halted *s, long r, const char *bytes)
+{
+	gate_open(&s->g);
+	thread_join(&s->t);
+	assert_int_equal(s->r, r);
+	for (size_t i = 0; i < sizeof(s->buf); i++)
+		assert_int_equal(s->buf[i], (long)i < r ? bytes[i] : 'H');
+	free(s);
+}
+
+/*
+ * Of two readers each gets what the other has not got, and nothing else is written. point: where
+ * the first one stands when the second comes.
+ */
+static void run_two_readers(const char *point, bool enough)
+{
+	struct pollux_pipe *p = pipe_new();
+	struct halted *a, *b;
+
+	assert_int_equal(put(p, enough ? "abcd" : "ab"), enough ? 4 : 2);
+	a = halted_new(point, p, false, 2);
+	b = halted_start("none", p, false, 4000);
+	/* It comes when the first has taken. */
+	assert_true(thread_asleep(&b->t));
+	only_got(a, 2, "ab");
+	only_got(b, enough ? 2 : -EAGAIN, "cd");
+	/* Now they take turns. */
+	assert_int_equal(put(p, "efgh"), 4);
+	a = halted_new("pipe_before_take", p, false, 4);
+	b = halted_start("none", p, false, 4000);
+	assert_true(thread_asleep(&b->t));
+	only_got(a, 4, "efgh");
+	only_got(b, -EAGAIN, "");
+	pipe_put(p);
+}
+
+static void two_readers(void **state)
+{
+	(void)state;
+	points_delay(false);
+	for (int enough = 0; enough < 2; enough++)
+		run_two_readers("pipe_before_take", enough);
+}
+
+/* The reader has found that it is alone, and is not any more. */
+static void a_reader_that_was_alone(void **state)
+{
+	struct pollux_pipe *p = pipe_new();
+	struct halted *a, *b;
+
+	(void)state;
+	points_delay(false);
+	assert_int_equal(put(p, "abcd"), 4);
+	a = halted_new("pipe_reading", p, false, 2);
+	b = halted_start("pipe_sharing", p, false, 1);
+	assert_true(gate_reached(&b->g));
+	/* It sees the other, which has its barrier behind it, and waits for nobody in its turn. */
+	only_got(a, 2, "ab");
+	only_got(b, 1, "c");
+	assert_read(p, 10, "d");
+	pipe_put(p);
+}
+
+static void freezes(struct thread *t)
+{
+	if (plx_pipe_freeze(t->arg) != 0)
+		broken("no memory");
+}
+
+/* What freezes the pipe leaves no reader with bytes that are another's by then. */
+static void a_reader_of_a_pipe_that_leaves(void **state)
+{
+	struct pollux_pipe *p = pipe_new();
+	struct thread t;
+	struct halted *a;
+
+	(void)state;
+	points_delay(false);
+	assert_int_equal(put(p, "abcd"), 4);
+	a = halted_new("pipe_before_take", p, false, 2);
+	thread_start(&t, freezes, p);
+	assert_true(thread_asleep(&t));
+	only_got(a, 2, "ab");
+	thread_join(&t);
+	a = halted_start("none", p, false, 2);
+	only_got(a, -ESTALE, "");
 	pipe_put(p);
 }
 
@@ -816,6 +904,9 @@ int main(void)
 		TEST(a_writer_before_its_cell),
 		TEST(a_writer_between_cell_and_ctl),
 		TEST(a_reader_before_it_takes),
+		TEST(two_readers),
+		TEST(a_reader_that_was_alone),
+		TEST(a_reader_of_a_pipe_that_leaves),
 		TEST(one_who_is_about_to_use_the_lock),
 		TEST(a_reader_that_has_slept_tells_pollers),
 	};
