@@ -75,13 +75,18 @@ typedef uint32_t plx_lock_t;
  * What every fork writes lies together: each page that is written must be copied, on
  * both sides. A line of its own for each, because others than forks use them, too.
  */
-#define PLX_FORK_PAGE __attribute__((section("plx_fork"), aligned(64)))
+#define PLX_FORK_PAGE __attribute__((section(".bss.plx_fork"), aligned(64)))
+/* Those that are not zero at first. */
+#define PLX_FORK_DATA __attribute__((section("plx_fork"), aligned(64)))
 /* The same for what each start of a program writes, which is a fault for each page. */
 #define PLX_START_PAGE __attribute__((section("plx_start_page")))
 /* What each child of a fork runs, in one place: it has none of the code mapped yet. */
 #define PLX_CHILD_CODE __attribute__((section(".text.hot.plx_child")))
 /* What each start of a program runs, for the same reason: code is mapped by 16 pages at a time. */
 #define PLX_START_CODE __attribute__((section(".text.startup.plx")))
+/* Constants that either needs, beside its code. */
+#define PLX_CHILD_CONST __attribute__((section(".text.hot.plx_child_const")))
+#define PLX_START_CONST __attribute__((section(".text.startup.plx_const")))
 /* Large tables, of which little is written: they are put behind all that is small (meson.build). */
 #define PLX_LARGE __attribute__((section(".bss.plx_large")))
 

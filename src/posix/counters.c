@@ -31,7 +31,7 @@ void plx_px_count(enum plx_counter what)
 	__atomic_fetch_add(&counters[row - 1].n[what], 1, __ATOMIC_RELEASE);
 }
 
-uint64_t plx_counters_sum(enum plx_counter what)
+PLX_CHILD_CODE uint64_t plx_counters_sum(enum plx_counter what)
 {
 	uint64_t sum = 0;
 

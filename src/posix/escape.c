@@ -108,14 +108,14 @@ void plx_px_escape(int fd, enum plx_way_out why)
  */
 static uint64_t all_out;
 
-uint64_t plx_adopted_ever(void)
+PLX_CHILD_CODE uint64_t plx_adopted_ever(void)
 {
 	return plx_counters_sum(PLX_COUNT_EPOLLS) + plx_counters_sum(PLX_COUNT_EVENTFDS) +
 	       plx_counters_sum(PLX_COUNT_PIPES) + plx_counters_sum(PLX_COUNT_TIMERS) +
 	       plx_counters_sum(PLX_COUNT_BACK);
 }
 
-bool plx_nothing_in(uint64_t adopted)
+PLX_CHILD_CODE bool plx_nothing_in(uint64_t adopted)
 {
 	return adopted == plx_load_acq(&all_out);
 }
@@ -154,7 +154,7 @@ void plx_px_limit_lowered(rlim_t hard)
 	plx_spare_drop();
 }
 
-static bool survives_exec(int fd)
+static PLX_CHILD_CODE bool survives_exec(int fd)
 {
 	long flags = plx_sys2(SYS_fcntl, fd, F_GETFD);
 
@@ -165,7 +165,7 @@ static bool survives_exec(int fd)
  * Most programs open everything close-on-exec. What another thread adopts at this moment the new
  * program inherits or not, as the kernel would have it; so no lock is needed to look.
  */
-static bool any_inherited(void)
+static PLX_CHILD_CODE bool any_inherited(void)
 {
 	bool any = false;
 
@@ -177,10 +177,13 @@ static bool any_inherited(void)
 }
 
 /* What is lent is used by another program then. */
-static void lent_inherited(void)
+static PLX_CHILD_CODE void lent_inherited(void)
 {
+	int saved;
+
 	if (!plx_load(&plx_lent.on))
 		return;
+	saved = errno;
 	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
 		struct pollux_file *f;
 		bool lent;
@@ -192,21 +195,26 @@ static void lent_inherited(void)
 		if (lent && survives_exec(fd))
 			plx_lent_used(fd);
 	}
+	errno = saved;
 }
 
-void plx_px_escape_inherited(enum plx_way_out why)
+PLX_CHILD_CODE void plx_px_escape_inherited(enum plx_way_out why)
 {
 	PLX_INSIDE();
 	struct plx_spill s;
+	int saved;
 
 	plx_pipe_forget_all();
 	lent_inherited();
 	if (!any_inherited())
 		return;
+	/* Not before: errno is in a page of libc's code that the child of a fork may not have. */
+	saved = errno;
 	plx_spill_begin(&s, why);
 	plx_pipe_forget_all();
 	plx_spill_add_table(&s, survives_exec);
 	plx_spill_end(&s, why, false);
+	errno = saved;
 }
 
 void plx_px_escape_msg(const struct msghdr *msg, uint64_t *sent)

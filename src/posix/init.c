@@ -31,7 +31,7 @@ PLX_START_PAGE struct plx_libc plx_libc = {
 };
 
 static const struct {
-	const char *name;
+	char name[16];
 	uint32_t kinds;
 } adopt_names[] = {
 	{"epoll", PLX_ADOPT_EPOLL},

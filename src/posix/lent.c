@@ -96,7 +96,7 @@ struct lent_efd {
 	uint64_t touched;
 };
 
-PLX_FORK_PAGE struct plx_lent plx_lent = {.calls = ONE_TICK, .wr = -1};
+PLX_FORK_DATA struct plx_lent plx_lent = {.calls = ONE_TICK, .wr = -1};
 
 static PLX_FORK_PAGE struct lent_pipe {
 	int rd;

@@ -99,7 +99,7 @@ void plx_pipe_forget(int fd)
 	}
 }
 
-void plx_pipe_forget_all(void)
+PLX_CHILD_CODE void plx_pipe_forget_all(void)
 {
 	uint64_t next = plx_load(&serial_next);
 

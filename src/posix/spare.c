@@ -24,7 +24,7 @@
 
 #include "base/sys.h"
 
-static PLX_FORK_PAGE int spares[2] = {-1, -1};
+static PLX_FORK_DATA int spares[2] = {-1, -1};
 /* In the child of a fork: they are the parent's. */
 static PLX_FORK_PAGE bool inherited;
 static plx_lock_t spare_lock;

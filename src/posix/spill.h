@@ -118,9 +118,10 @@ void plx_spill_register(struct plx_spill *s);
 
 /* --- escape.c -------------------------------------------------------------------------- */
 
+/* No pointers: each would be relocated at the start of each program. */
 struct plx_way_out_row {
-	const char *name;
-	const char *what;
+	char name[16];
+	char what[112];
 };
 extern const struct plx_way_out_row plx_ways_out[PLX_OUT_COUNT];
 

@@ -25,15 +25,11 @@ static PLX_LARGE uint64_t named[NAMED_MAX / BITS];
 static uint32_t named_words;
 static uint32_t named_beyond;
 
-void plx_before_exec(enum plx_way_out why)
+PLX_CHILD_CODE void plx_before_exec(enum plx_way_out why)
 {
-	int saved = errno;
-
 	plx_before_exit();
-	if (!plx_any())
-		return;
-	plx_px_escape_inherited(why);
-	errno = saved;
+	if (plx_any())
+		plx_px_escape_inherited(why);
 }
 
 static void name_fd(int fd)
@@ -227,7 +223,7 @@ PLX_EXPORT int wordexp(const char *restrict words, wordexp_t *restrict we, int f
 	return r;
 }
 
-static int run(const struct plx_execution *x, char *const argv[], char *const envp[])
+static PLX_CHILD_CODE int run(const struct plx_execution *x, char *const argv[], char *const envp[])
 {
 	bool held;
 	int r;
@@ -243,33 +239,33 @@ static int run(const struct plx_execution *x, char *const argv[], char *const en
 	return r;
 }
 
-static int run_path(const char *path, char *const argv[], char *const envp[])
+static PLX_CHILD_CODE int run_path(const char *path, char *const argv[], char *const envp[])
 {
 	return run(&(struct plx_execution){.dir = AT_FDCWD, .path = path}, argv, envp);
 }
 
-static int run_file(const char *file, char *const argv[], char *const envp[])
+static PLX_CHILD_CODE int run_file(const char *file, char *const argv[], char *const envp[])
 {
 	return run(&(struct plx_execution){.dir = AT_FDCWD, .path = file, .search = true}, argv,
 		   envp);
 }
 
-PLX_EXPORT int execve(const char *path, char *const argv[], char *const envp[])
+PLX_EXPORT PLX_CHILD_CODE int execve(const char *path, char *const argv[], char *const envp[])
 {
 	return run_path(path, argv, envp);
 }
 
-PLX_EXPORT int execv(const char *path, char *const argv[])
+PLX_EXPORT PLX_CHILD_CODE int execv(const char *path, char *const argv[])
 {
 	return run_path(path, argv, environ);
 }
 
-PLX_EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
+PLX_EXPORT PLX_CHILD_CODE int execvpe(const char *file, char *const argv[], char *const envp[])
 {
 	return run_file(file, argv, envp);
 }
 
-PLX_EXPORT int execvp(const char *file, char *const argv[])
+PLX_EXPORT PLX_CHILD_CODE int execvp(const char *file, char *const argv[])
 {
 	return run_file(file, argv, environ);
 }
@@ -338,19 +334,19 @@ static size_t count_args(va_list ap)
 		envp = va_arg(ap, char *const *);                                                  \
 	va_end(ap)
 
-PLX_EXPORT int execl(const char *path, const char *arg, ...)
+PLX_EXPORT PLX_CHILD_CODE int execl(const char *path, const char *arg, ...)
 {
 	COLLECT(arg, false);
 	return run_path(path, argv, envp);
 }
 
-PLX_EXPORT int execlp(const char *file, const char *arg, ...)
+PLX_EXPORT PLX_CHILD_CODE int execlp(const char *file, const char *arg, ...)
 {
 	COLLECT(arg, false);
 	return run_file(file, argv, envp);
 }
 
-PLX_EXPORT int execle(const char *path, const char *arg, ...)
+PLX_EXPORT PLX_CHILD_CODE int execle(const char *path, const char *arg, ...)
 {
 	COLLECT(arg, true);
 	return run_path(path, argv, envp);

@@ -121,7 +121,7 @@ struct pages {
  * The kernel reads the mask before it looks at what is to be done with it, which is nothing:
  * EINVAL, or EFAULT.
  */
-static bool readable(struct pages *pages, const void *p)
+static PLX_CHILD_CODE bool readable(struct pages *pages, const void *p)
 {
 	uintptr_t page = (uintptr_t)p >> 12;
 	uintptr_t *known = &pages->known[page % 4];
@@ -136,7 +136,7 @@ static bool readable(struct pages *pages, const void *p)
 }
 
 /* The length of a string up to a limit; -1: longer, or not readable. */
-static long length_of(struct pages *pages, const char *s, long limit)
+static PLX_CHILD_CODE long length_of(struct pages *pages, const char *s, long limit)
 {
 	for (long n = 0; n < limit; n++) {
 		if ((n == 0 || !((uintptr_t)(s + n) & 4095)) && !readable(pages, s + n))
@@ -148,7 +148,7 @@ static long length_of(struct pages *pages, const char *s, long limit)
 }
 
 /* Whether a string begins so; the page of s is readable. */
-static bool begins(struct pages *pages, const char *s, const char *with)
+static PLX_CHILD_CODE bool begins(struct pages *pages, const char *s, const char *with)
 {
 	for (; *with; s++, with++) {
 		if (!((uintptr_t)s & 4095) && !readable(pages, s))
@@ -162,17 +162,34 @@ static bool begins(struct pages *pages, const char *s, const char *with)
 /* --- the environment ----------------------------------------------------------------------- */
 
 #define PRELOAD "LD_PRELOAD="
+static const char preload_is[] PLX_CHILD_CONST = PRELOAD;
+static const char library_path_is[] PLX_CHILD_CONST = "LD_LIBRARY_PATH=";
+static const char bind_now_is[] PLX_CHILD_CONST = "LD_BIND_NOW=";
+static const char of_loader[] PLX_CHILD_CONST = "LD_";
+static const char load_all[] PLX_CHILD_CONST = "POLLUX_LOAD=all";
+static const char with_stats[] PLX_CHILD_CONST = "POLLUX_STATS=1";
 
-static bool separates(char c)
+static PLX_CHILD_CODE bool separates(char c)
 {
 	return c == ' ' || c == ':';
 }
 
-/* Writes what is left of the list without our entry; false: it is not in it, or too long. */
-static bool leave_out(struct plx_needless *n, const char *list)
+/* memcmp would be a page of libc's code, for the child of a fork. */
+static PLX_CHILD_CODE bool same(const char *a, const char *b, size_t len)
 {
-	const char *own = plx_real_own_name();
-	size_t len = strlen(own), used = strlen(PRELOAD);
+	while (len && *a == *b) {
+		a++;
+		b++;
+		len--;
+	}
+	return !len;
+}
+
+/* Writes what is left of the list without our entry; false: it is not in it, or too long. */
+static PLX_CHILD_CODE bool leave_out(struct plx_needless *n, const char *list)
+{
+	size_t len, used = strlen(PRELOAD);
+	const char *own = plx_real_own_name(&len);
 	bool found = false;
 
 	memcpy(n->preload, PRELOAD, used + 1);
@@ -181,7 +198,7 @@ static bool leave_out(struct plx_needless *n, const char *list)
 
 		while (list[entry] && !separates(list[entry]))
 			entry++;
-		if (entry == len && memcmp(list, own, len) == 0) {
+		if (entry == len && same(list, own, len)) {
 			found = true;
 		} else if (entry) {
 			bool first = used == strlen(PRELOAD);
@@ -205,7 +222,7 @@ static bool leave_out(struct plx_needless *n, const char *list)
  * The program's environment: false if we are to be loaded whatever the program is. What changes
  * how the loader works is known to be harmless, or is not judged.
  */
-static bool environment(struct plx_needless *n, char *const *envp)
+static PLX_CHILD_CODE bool environment(struct plx_needless *n, char *const *envp)
 {
 	struct pages arrays = {{0}}, strings = {{0}};
 	uint32_t count;
@@ -226,17 +243,17 @@ static bool environment(struct plx_needless *n, char *const *envp)
 			return false;
 		if (*s != 'L' && *s != 'P')
 			continue;
-		if (begins(&strings, s, PRELOAD)) {
+		if (begins(&strings, s, preload_is)) {
 			if (n->at != ENV_MAX || length_of(&strings, s, LIST_MAX) < 0 ||
 			    !leave_out(n, s + strlen(PRELOAD)))
 				return false;
 			n->at = count;
-		} else if (begins(&strings, s, "LD_LIBRARY_PATH=")) {
+		} else if (begins(&strings, s, library_path_is)) {
 			n->library_path = true;
-		} else if (begins(&strings, s, "LD_BIND_NOW=")) {
+		} else if (begins(&strings, s, bind_now_is)) {
 			continue;
-		} else if (begins(&strings, s, "LD_") || begins(&strings, s, "POLLUX_LOAD=all") ||
-			   begins(&strings, s, "POLLUX_STATS=1")) {
+		} else if (begins(&strings, s, of_loader) || begins(&strings, s, load_all) ||
+			   begins(&strings, s, with_stats)) {
 			return false;
 		}
 	}
@@ -576,13 +593,13 @@ void plx_needless_before_fork(void)
 	errno = saved;
 }
 
-static uint64_t mix(uint64_t h, uint64_t v)
+static PLX_CHILD_CODE uint64_t mix(uint64_t h, uint64_t v)
 {
 	h = (h ^ v) * 0x9e3779b97f4a7c15ull;
 	return h ^ h >> 29;
 }
 
-static uint64_t key_of(const struct plx_needless *n, const struct stat *st)
+static PLX_CHILD_CODE uint64_t key_of(const struct plx_needless *n, const struct stat *st)
 {
 	uint64_t h = mix(mix(1, st->st_dev), st->st_ino);
 
@@ -596,8 +613,8 @@ static uint64_t key_of(const struct plx_needless *n, const struct stat *st)
 
 /* --- what is executed ---------------------------------------------------------------------- */
 
-static enum verdict verdict_of(struct plx_needless *n, int dir, const char *path,
-			       const struct stat *st)
+static PLX_CHILD_CODE enum verdict verdict_of(struct plx_needless *n, int dir, const char *path,
+					      const struct stat *st)
 {
 	uint64_t key = key_of(n, st), *word = &plx_load(&cache)[(key >> 32) % CACHE],
 		 seen = plx_load(word);
@@ -619,12 +636,13 @@ static enum verdict verdict_of(struct plx_needless *n, int dir, const char *path
 }
 
 /* 0, or the kernel's error. */
-static long file_at(int dir, const char *path, int flags, struct stat *st)
+static PLX_CHILD_CODE long file_at(int dir, const char *path, int flags, struct stat *st)
 {
 	return plx_sys4(SYS_newfstatat, dir, path, st, flags);
 }
 
-static bool needless_file(struct plx_needless *n, int dir, const char *path, const struct stat *st)
+static PLX_CHILD_CODE bool needless_file(struct plx_needless *n, int dir, const char *path,
+					 const struct stat *st)
 {
 	enum verdict v;
 
@@ -638,7 +656,7 @@ static bool needless_file(struct plx_needless *n, int dir, const char *path, con
  * As execvp searches: the first file that is there, if it may be executed, as needless_file asks.
  * What execvp goes past for other reasons ends the search here.
  */
-static bool searched(struct plx_needless *n, const char *file, bool from_here)
+static PLX_CHILD_CODE bool searched(struct plx_needless *n, const char *file, bool from_here)
 {
 	const char *dirs = getenv("PATH");
 	struct pages pages = {{0}};
@@ -673,11 +691,13 @@ static bool searched(struct plx_needless *n, const char *file, bool from_here)
 	}
 }
 
-static bool is_needless(struct plx_needless *n, const struct plx_execution *x, char *const *envp)
+static PLX_CHILD_CODE bool is_needless(struct plx_needless *n, const struct plx_execution *x,
+				       char *const *envp)
 {
 	struct stat st;
 
-	if (plx_load(&never) || !*plx_real_own_name() || !envp || !x->path || !environment(n, envp))
+	if (plx_load(&never) || !plx_real_own_name(NULL) || !envp || !x->path ||
+	    !environment(n, envp))
 		return false;
 	if (x->search)
 		return searched(n, x->path, !x->elsewhere);
@@ -686,7 +706,8 @@ static bool is_needless(struct plx_needless *n, const struct plx_execution *x, c
 	return (*x->path == '/' || !x->elsewhere) && needless_file(n, x->dir, x->path, &st);
 }
 
-uint32_t plx_needless(struct plx_needless *n, const struct plx_execution *x, char *const *envp)
+PLX_CHILD_CODE uint32_t plx_needless(struct plx_needless *n, const struct plx_execution *x,
+				     char *const *envp)
 {
 	n->library_path = false;
 	n->changed = is_needless(n, x, envp);
@@ -694,7 +715,7 @@ uint32_t plx_needless(struct plx_needless *n, const struct plx_execution *x, cha
 	return n->changed ? n->count + 1 : 1;
 }
 
-char *const *plx_needless_env(struct plx_needless *n, char **room)
+PLX_CHILD_CODE char *const *plx_needless_env(struct plx_needless *n, char **room)
 {
 	uint32_t used = 0;
 

@@ -30,6 +30,7 @@
 static PLX_START_PAGE struct link_map *first_next;
 static PLX_START_PAGE struct link_map *last_next;
 static PLX_START_PAGE const char *own_name;
+static PLX_START_PAGE size_t own_length;
 
 static long absent(void)
 {
@@ -48,15 +49,18 @@ PLX_START_CODE void plx_real_learn(void)
 	if (!m || !m->l_next)
 		return;
 	own_name = m->l_name;
+	own_length = strlen(own_name);
 	first_next = m->l_next;
 	while (m->l_next)
 		m = m->l_next;
 	plx_store_rel(&last_next, m);
 }
 
-const char *plx_real_own_name(void)
+PLX_CHILD_CODE const char *plx_real_own_name(size_t *length)
 {
-	return own_name ? own_name : "";
+	if (length)
+		*length = own_length;
+	return own_length ? own_name : NULL;
 }
 
 typedef ElfW(Sym) symbol;
@@ -69,12 +73,12 @@ struct tables {
 };
 
 /* The loader turns these offsets into addresses, not in all objects. */
-static const void *address(const struct link_map *m, ElfW(Addr) at)
+static PLX_START_CODE const void *address(const struct link_map *m, ElfW(Addr) at)
 {
 	return (const void *)(at < m->l_addr ? at + m->l_addr : at);
 }
 
-static bool tables_of(const struct link_map *m, struct tables *t)
+static PLX_START_CODE bool tables_of(const struct link_map *m, struct tables *t)
 {
 	*t = (struct tables){0};
 	for (const ElfW(Dyn) *d = m->l_ld; d && d->d_tag != DT_NULL; d++) {
@@ -92,7 +96,7 @@ static bool tables_of(const struct link_map *m, struct tables *t)
 	return t->hash && t->symbols && t->strings;
 }
 
-static uint32_t gnu_hash(const char *name)
+static PLX_START_CODE uint32_t gnu_hash(const char *name)
 {
 	uint32_t h = 5381;
 
@@ -102,7 +106,7 @@ static uint32_t gnu_hash(const char *name)
 }
 
 /* A definition that counts: the default version of the name, if it has versions. */
-static bool defines(const struct tables *t, uint32_t i, const char *name)
+static PLX_START_CODE bool defines(const struct tables *t, uint32_t i, const char *name)
 {
 	const symbol *s = &t->symbols[i];
 
@@ -115,7 +119,7 @@ static bool defines(const struct tables *t, uint32_t i, const char *name)
  * The table: counts of buckets, the first symbol in it, words of the filter, its shift; the filter;
  * the buckets; for each symbol its hash, whose last bit says that the chain ends.
  */
-static const symbol *search(const struct tables *t, const char *name, uint32_t h)
+static PLX_START_CODE const symbol *search(const struct tables *t, const char *name, uint32_t h)
 {
 	const uint32_t bits = sizeof(ElfW(Addr)) * 8;
 	uint32_t buckets = t->hash[0], first = t->hash[1], words = t->hash[2];
@@ -140,7 +144,7 @@ static const symbol *search(const struct tables *t, const char *name, uint32_t h
 }
 
 /* NULL: dlsym has to say. */
-static void *walk(const char *name)
+static PLX_START_CODE void *walk(const char *name)
 {
 	struct link_map *last = plx_load_acq(&last_next);
 	uint32_t h = gnu_hash(name);
@@ -164,7 +168,7 @@ static void *walk(const char *name)
 }
 
 /* RTLD_NEXT yields the default version of a name that has several. */
-static __attribute__((noinline)) void *look_up(const char *name)
+static PLX_START_CODE __attribute__((noinline)) void *look_up(const char *name)
 {
 	int saved = errno;
 	void *p = walk(name);
@@ -220,7 +224,7 @@ void *plx_real_anywhere(const char *name)
  * For a call that is being made. It may come from a library that was loaded later, with the one
  * that has the function: before glibc 2.34 some are not in libc.
  */
-static __attribute__((noinline)) void *look_up_late(const char *name)
+static PLX_START_CODE __attribute__((noinline)) void *look_up_late(const char *name)
 {
 	struct anywhere a = {.name = name, .hash = gnu_hash(name), .next = true};
 	int saved = errno;
@@ -233,19 +237,28 @@ static __attribute__((noinline)) void *look_up_late(const char *name)
 	return a.found ? a.found : p;
 }
 
-#define STUB(ret, name, params, args)                                                              \
-	static ret first_##name params                                                             \
+#define STUB_AS(code, word, ret, name, params, args)                                               \
+	static code ret first_##name params                                                        \
 	{                                                                                          \
 		ret(*real) params = plx_load(&plx_real.name);                                      \
                                                                                                    \
 		if (real == first_##name) {                                                        \
-			real = (ret(*) params)look_up_late(#name);                                 \
+			real = (ret(*) params)look_up_late(word);                                  \
 			if ((void *)real != (void *)absent)                                        \
 				plx_store(&plx_real.name, real);                                   \
 		}                                                                                  \
 		return real args;                                                                  \
 	}
-PLX_REALS(STUB)
+#define STUB(ret, name, params, args) STUB_AS(, #name, ret, name, params, args)
+PLX_REAL_IO(STUB)
+PLX_REAL_WAIT(STUB)
+PLX_REAL_FD(STUB)
+PLX_REAL_PROCESS(STUB)
+#undef STUB
+#define STUB(ret, name, params, args)                                                              \
+	static const char name##_is[] PLX_START_CONST = #name;                                     \
+	STUB_AS(PLX_START_CODE, name##_is, ret, name, params, args)
+PLX_REAL_START(STUB)
 #undef STUB
 
 #define START(ret, name, params, args) .name = first_##name,

@@ -122,12 +122,15 @@
 	X(int, fts_close, (FTS * f), (f))                                                          \
 	X(int, mq_close, (mqd_t q), (q))
 
+/* Called by each start of a program. */
+#define PLX_REAL_START(X)                                                                          \
+	X(int, __register_atfork, (void (*a)(void), void (*b)(void), void (*c)(void), void *dso),  \
+	  (a, b, c, dso))
+
 #define PLX_REAL_PROCESS(X)                                                                        \
 	X(pid_t, fork, (void), ())                                                                 \
 	X(pid_t, _Fork, (void), ())                                                                \
 	X(pid_t, vfork, (void), ())                                                                \
-	X(int, __register_atfork, (void (*a)(void), void (*b)(void), void (*c)(void), void *dso),  \
-	  (a, b, c, dso))                                                                          \
 	X(int, clone, (int (*fn)(void *), void *st, int f, void *arg, void *a, void *b, void *c),  \
 	  (fn, st, f, arg, a, b, c))                                                               \
 	X(int, unshare, (int f), (f))                                                              \
@@ -193,7 +196,8 @@
 	PLX_REAL_IO(X)                                                                             \
 	PLX_REAL_WAIT(X)                                                                           \
 	PLX_REAL_FD(X)                                                                             \
-	PLX_REAL_PROCESS(X)
+	PLX_REAL_PROCESS(X)                                                                        \
+	PLX_REAL_START(X)
 
 struct plx_real {
 #define PLX_REAL_FIELD(ret, name, params, args) ret(*name) params;
@@ -205,8 +209,8 @@ extern __attribute__((visibility("hidden"))) struct plx_real plx_real;
 
 /* In our constructor: where they are to be found. */
 void plx_real_learn(void);
-/* The path by which the loader has loaded us; "" before our constructor. */
-const char *plx_real_own_name(void);
+/* The path by which the loader has loaded us, and its length; NULL before our constructor. */
+const char *plx_real_own_name(size_t *length);
 /* Looks up what has not been; harmless when two threads do it at the same time. */
 void plx_real_init(void);
 /* The real vfork, which no stub can call for somebody: it returns twice into its caller. */

@@ -549,7 +549,8 @@ static __attribute__((noinline)) long enter_process(RAW_PARAMS)
 
 /* The name in the program is `syscall`; unistd.h declares that with other parameters. */
 PLX_EXPORT long plx_syscall(RAW_PARAMS) __asm__("syscall");
-PLX_EXPORT long plx_syscall(RAW_PARAMS)
+/* liburcu calls it at the start of each program. */
+PLX_EXPORT PLX_START_CODE long plx_syscall(RAW_PARAMS)
 {
 	switch (nr) {
 	case SYS_read:
@@ -640,6 +641,10 @@ PLX_EXPORT long plx_syscall(RAW_PARAMS)
 	case SYS_execve:
 	case SYS_execveat:
 		return enter_process(RAW_ARGS);
+	case SYS_membarrier:
+		/* liburcu's, before our constructor: libc's syscall could only be found by dlsym.
+		 */
+		return plx_result(plx_sys3(nr, a, b, c));
 	}
 	return plx_real.syscall(RAW_ARGS);
 }
