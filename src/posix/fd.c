@@ -504,7 +504,7 @@ static void renumber_begin(struct renumbered *r, int oldfd, int newfd)
 {
 	*r = (struct renumbered){0};
 	/* Handlers do not come in between. */
-	if (__libc_single_threaded && !plx_load(&plx_px_raw_threads))
+	if (plx_px_alone())
 		return;
 	r->to = renumber(oldfd);
 	r->from = renumber(newfd);
@@ -521,7 +521,7 @@ static bool renumber_holds(const struct renumbered *r, struct pollux_file *f, in
 {
 	struct pollux_file *from = plx_table_peek(newfd);
 
-	if (__libc_single_threaded && !plx_load(&plx_px_raw_threads))
+	if (plx_px_alone())
 		return true;
 	return (!f || f->kind != PLX_KIND_EPOLL || f == r->to) &&
 	       (!from || from == r->from || from->kind != PLX_KIND_EPOLL);
@@ -571,8 +571,7 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 	if (oldfd == newfd)
 		return PLX_PASS;
 	/* Neither becomes ours meanwhile: handlers wait. */
-	if (__libc_single_threaded && !plx_load(&plx_px_raw_threads) && !plx_fd_ours(oldfd) &&
-	    !plx_fd_ours(newfd))
+	if (plx_px_alone() && !plx_fd_ours(oldfd) && !plx_fd_ours(newfd))
 		return plx_sys3(SYS_dup3, oldfd, newfd, flags == -1 ? 0 : flags);
 	if (plx_sys2(SYS_fcntl, oldfd, F_GETFD) < 0)
 		return PLX_PASS;

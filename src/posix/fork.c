@@ -4,8 +4,6 @@
  */
 #include "posix/spill.h"
 
-#include <sys/single_threaded.h>
-
 #include "base/inside.h"
 #include "base/spin.h"
 #include "base/stats.h"
@@ -14,31 +12,64 @@
 /*
  * A fork that finds nothing of ours does nothing: every page that it wrote would have to be
  * copied on both sides. BEGUN is for good. It and forks that have found nothing, counted
- * in EMPTY_FORK, are never there together, so that prepare and its hooks agree.
+ * in EMPTY_FORK, are never there together, so that prepare and its hooks agree. The upper half is
+ * the number of the process that counts: what a child finds there is its parent's, and need not be
+ * written by it. (In another namespace of processes it may have its parent's number. Then its
+ * objects are the kernel's.)
  */
-#define EMPTY_FORK 2u
-uint32_t plx_px_begun;
+#define EMPTY_FORK 4u
+#define COUNTER_SHIFT 32
+PLX_START_PAGE uint64_t plx_px_begun;
+
+/*
+ * FULL: prepare has taken the locks, and holds them. UNCLEAN: in the child, between its two steps.
+ * (A child in which somebody has begun before its hook, in a handler of a signal or of
+ * pthread_atfork, is neither.)
+ */
+#define FORK_FULL 1u
+#define FORK_UNCLEAN 2u
+static PLX_FORK_PAGE uint32_t fork_state;
+
+static uint64_t counter(void)
+{
+	return (uint64_t)plx_sys0(SYS_getpid) << COUNTER_SHIFT;
+}
+
+/* Of this process or another. */
+static bool forks_counted(uint64_t s)
+{
+	return (uint32_t)s >= EMPTY_FORK;
+}
 
 bool plx_px_begin_slow(void)
 {
-	uint32_t s = plx_load(&plx_px_begun);
+	uint64_t s = plx_load(&plx_px_begun), own = counter();
 
 	plx_hidden_begin();
 	do {
-		if (s >= EMPTY_FORK)
+		if (forks_counted(s) && s >> COUNTER_SHIFT == own >> COUNTER_SHIFT)
 			return false;
 	} while (!plx_cas(&plx_px_begun, &s, PLX_BEGUN));
+	/* The hook of this child has not run yet. */
+	if (plx_unlikely(s & PLX_FORKED_BESIDE) && s >> COUNTER_SHIFT != own >> COUNTER_SHIFT)
+		plx_table_after_fork_child();
 	return true;
 }
 
 static bool fork_empty_begin(void)
 {
-	uint32_t s = plx_load_acq(&plx_px_begun);
+	uint64_t s = plx_load_acq(&plx_px_begun), own, next;
 
+	if (s == PLX_BEGUN)
+		return false;
+	own = counter();
 	do {
 		if (s == PLX_BEGUN)
 			return false;
-	} while (!plx_cas(&plx_px_begun, &s, s + EMPTY_FORK));
+		next = (s >> COUNTER_SHIFT == own >> COUNTER_SHIFT ? s : own) + EMPTY_FORK;
+		if (!plx_px_alone())
+			next |= PLX_FORKED_BESIDE;
+	} while (!plx_cas(&plx_px_begun, &s, next));
 	PLX_DELAY(fork_empty);
 	return true;
 }
@@ -64,8 +95,6 @@ uint32_t plx_px_raw_threads;
 static __thread struct {
 	uint32_t depth;
 	bool on;
-	/* In the child, between the two steps. */
-	bool child;
 } quiet;
 
 /* plx_adopted_ever() of the last time that this process was tidied for it. */
@@ -113,8 +142,7 @@ static bool fork_is_quiet(void)
 {
 	uint64_t adopted = plx_adopted_ever();
 
-	if (!__libc_single_threaded || plx_load(&plx_px_raw_threads) ||
-	    !plx_load(&plx_signals_wait) || plx_load(&plx_stats_wanted) ||
+	if (!plx_px_alone() || !plx_load(&plx_signals_wait) || plx_load(&plx_stats_wanted) ||
 	    !plx_nothing_in(adopted) || plx_lent_here())
 		return false;
 	if (quiet_since == adopted)
@@ -140,6 +168,7 @@ void plx_px_fork_prepare(void)
 		return;
 	}
 	plx_spill_begin(&s, PLX_OUT_FORK);
+	plx_or(&fork_state, FORK_FULL);
 	fork_depth = depth;
 	plx_pipe_forget_all();
 	plx_spill_add_table(&s, NULL);
@@ -160,10 +189,11 @@ void plx_px_fork_parent(void)
 		plx_inside_end(&quiet.depth);
 		return;
 	}
-	if (plx_load(&plx_px_begun) >= EMPTY_FORK) {
-		plx_xadd(&plx_px_begun, -EMPTY_FORK);
+	if (forks_counted(plx_load(&plx_px_begun))) {
+		plx_xadd(&plx_px_begun, -(uint64_t)EMPTY_FORK);
 		return;
 	}
+	plx_and(&fork_state, ~FORK_FULL);
 	plx_rcu_after_fork_parent();
 	plx_hidden_unlock();
 	plx_lent_after_fork_parent();
@@ -172,18 +202,28 @@ void plx_px_fork_parent(void)
 	plx_inside_end(&depth);
 }
 
+PLX_CHILD_CODE bool plx_px_fork_child_quiet(void)
+{
+	if (!quiet.on)
+		return false;
+	quiet.on = false;
+	plx_inside_end(&quiet.depth);
+	return true;
+}
+
+PLX_CHILD_CODE bool plx_px_fork_child_clean_already(void)
+{
+	return !(plx_load(&fork_state) & FORK_UNCLEAN);
+}
+
 PLX_CHILD_CODE void plx_px_fork_child_locks(void)
 {
 	struct plx_masked masked = fork_masked;
 
-	if (plx_px_fork_child_empty())
+	if (plx_px_fork_child_empty() || plx_px_fork_child_quiet() ||
+	    !(plx_load(&fork_state) & FORK_FULL))
 		return;
-	quiet.child = quiet.on;
-	if (quiet.on) {
-		quiet.on = false;
-		plx_inside_end(&quiet.depth);
-		return;
-	}
+	plx_store(&fork_state, FORK_UNCLEAN);
 	plx_rcu_after_fork_child();
 	/*
 	 * Threads that held locks of the engine are not here. All sets are in the
@@ -222,12 +262,9 @@ PLX_CHILD_CODE void plx_px_fork_child_clean(void)
 {
 	PLX_INSIDE();
 
-	if (plx_load(&plx_px_begun) != PLX_BEGUN)
+	if (plx_px_fork_child_clean_already())
 		return;
-	if (quiet.child) {
-		quiet.child = false;
-		return;
-	}
+	plx_and(&fork_state, ~FORK_UNCLEAN);
 	plx_counters_after_fork_child();
 	if (plx_load(&plx_stats_wanted))
 		plx_stat_reset();

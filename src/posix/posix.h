@@ -22,6 +22,7 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/select.h>
+#include <sys/single_threaded.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -219,7 +220,9 @@ bool plx_px_ioctl_carries_fds(unsigned long req);
  * kernel's then.
  */
 #define PLX_BEGUN 1u
-extern uint32_t plx_px_begun;
+/* Some of those forks was made beside other threads. */
+#define PLX_FORKED_BESIDE 2u
+extern uint64_t plx_px_begun;
 bool plx_px_begin_slow(void);
 
 static inline bool plx_px_begin(void)
@@ -230,18 +233,31 @@ static inline bool plx_px_begin(void)
 /* In the child, first of all: true if there is nothing else to do. */
 static inline bool plx_px_fork_child_empty(void)
 {
-	if (plx_load(&plx_px_begun) == PLX_BEGUN)
+	uint64_t s = plx_load(&plx_px_begun);
+
+	if (s == PLX_BEGUN)
 		return false;
-	/* Other threads that were forking are not here. */
-	plx_store(&plx_px_begun, 0);
-	plx_table_after_fork_child();
+	if (plx_unlikely(s & PLX_FORKED_BESIDE)) {
+		plx_table_after_fork_child();
+		plx_and(&plx_px_begun, ~(uint64_t)PLX_FORKED_BESIDE);
+	}
 	return true;
 }
+/* The same after a quiet fork (fork.c); and when fork returns. */
+bool plx_px_fork_child_quiet(void);
+bool plx_px_fork_child_clean_already(void);
 
 /* Around fork, in the thread that forks. prepare spills everything. */
 void plx_px_fork_prepare(void);
 /* Set for good when a thread is made that libc does not know of. */
 extern uint32_t plx_px_raw_threads;
+
+/* The process has no thread but this one. */
+static inline bool plx_px_alone(void)
+{
+	return __libc_single_threaded && !plx_load(&plx_px_raw_threads);
+}
+
 /* fork does all this by itself: it is the drop-in's. */
 extern bool plx_px_fork_known;
 void plx_px_fork_parent(void);

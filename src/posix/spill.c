@@ -507,7 +507,7 @@ static void spill_run(struct plx_spill *s, enum plx_way_out why)
 		target_freeze(t);
 	PLX_DELAY(spill_frozen);
 	/* Partners: all who change the state of an object within an RCU section, and then tell. */
-	if ((!__libc_single_threaded || plx_load(&plx_px_raw_threads)) && any_edges(s))
+	if (!plx_px_alone() && any_edges(s))
 		plx_rcu_synchronize();
 	for (t = s->targets; t < end; t++)
 		number_items(t->f);

@@ -115,7 +115,8 @@ static PLX_CHILD_CODE void at_child(void)
 	if (plx_vfork_child())
 		return;
 	plx_guard_after_fork(false);
-	if (plx_px_fork_child_empty())
+	/* errno is in a page of libc's code that the child may not need otherwise. */
+	if (plx_px_fork_child_empty() || plx_px_fork_child_quiet())
 		return;
 	saved = errno;
 	plx_px_fork_child_locks();
@@ -146,7 +147,7 @@ static PLX_CHILD_CODE void fork_child_late(void)
 {
 	int saved;
 
-	if (plx_load(&plx_px_begun) != PLX_BEGUN)
+	if (plx_load(&plx_px_begun) != PLX_BEGUN || plx_px_fork_child_clean_already())
 		return;
 	saved = errno;
 	plx_px_fork_child_clean();

@@ -91,10 +91,8 @@ static inline bool plx_may_adopt(void)
 /* Around what starts a process or a program; for plx_start_end. */
 static inline bool plx_start_begin(void)
 {
-	/* Another thread may be the first to adopt anything meanwhile. */
-	bool held = (plx_load_acq(&plx_active) || !__libc_single_threaded ||
-		     plx_load(&plx_px_raw_threads)) &&
-		    !plx_vfork_child();
+	/* Only another thread raises the limit meanwhile: the first to adopt anything, perhaps. */
+	bool held = !plx_px_alone() && !plx_vfork_child();
 
 	if (held)
 		plx_px_limit_hold();
