@@ -72,17 +72,23 @@ static pid_t make_child(void)
 	_exit(opt.how == FORK ? 0 : 127);
 }
 
-/* CPU time of this program and of the children it has waited for. */
-static double cpu_us(void)
+/* Of this program and of the children it has waited for: CPU time, and pages that came by a fault.
+ */
+struct used {
+	double cpu_us, faults;
+};
+
+static struct used used(void)
 {
-	double sum = 0;
+	struct used sum = {0};
 
 	for (int who = 0; who < 2; who++) {
 		struct rusage ru;
 
 		getrusage(who ? RUSAGE_CHILDREN : RUSAGE_SELF, &ru);
-		sum += (double)(ru.ru_utime.tv_sec + ru.ru_stime.tv_sec) * 1e6 +
-		       (double)(ru.ru_utime.tv_usec + ru.ru_stime.tv_usec);
+		sum.cpu_us += (double)(ru.ru_utime.tv_sec + ru.ru_stime.tv_sec) * 1e6 +
+			      (double)(ru.ru_utime.tv_usec + ru.ru_stime.tv_usec);
+		sum.faults += (double)ru.ru_minflt;
 	}
 	return sum;
 }
@@ -102,7 +108,8 @@ int main(int argc, char **argv)
 {
 	struct epoll_event ev;
 	uint64_t start, end;
-	double seconds, cpu;
+	struct used before, after;
+	double seconds;
 	int ep, efd;
 
 	bench_options(argc, argv, about, options);
@@ -111,7 +118,7 @@ int main(int argc, char **argv)
 	ep = bench_epoll();
 	efd = bench_eventfd(1, EFD_CLOEXEC);
 	bench_ctl(ep, EPOLL_CTL_ADD, efd, EPOLLIN, 1);
-	cpu = cpu_us();
+	before = used();
 	start = bench_now();
 	for (uint64_t i = 0; i < opt.events; i++) {
 		pid_t pid = make_child();
@@ -121,7 +128,7 @@ int main(int argc, char **argv)
 			bench_die("a child failed");
 	}
 	end = bench_now();
-	cpu = cpu_us() - cpu;
+	after = used();
 	/* A fork has made kernel objects of the two; they go on, and new ones are served. */
 	if (bench_wait(ep, &ev, 1, 0) != 1 || ev.data.u64 != 1)
 		bench_die("the eventfd is not ready any more");
@@ -129,8 +136,9 @@ int main(int argc, char **argv)
 	seconds = bench_seconds(start, end);
 	printf("program=spawn ");
 	bench_print_served(bench_eventfd(0, EFD_CLOEXEC));
-	printf("how=%s events=%" PRIu64 " seconds=%.6f us=%.2f cpu_us=%.2f ok=1\n",
+	printf("how=%s events=%" PRIu64 " seconds=%.6f us=%.2f cpu_us=%.2f faults=%.1f ok=1\n",
 	       how_names[opt.how], opt.events, seconds, seconds * 1e6 / (double)opt.events,
-	       cpu / (double)opt.events);
+	       (after.cpu_us - before.cpu_us) / (double)opt.events,
+	       (after.faults - before.faults) / (double)opt.events);
 	return 0;
 }

@@ -178,4 +178,23 @@ call "$pollux" run -- bash -c '
 [ "$status" -eq 0 ] && [ "$(cut -d" " -f1 "$out" | tr "\n" " ")" = "plain plain mapped plain plain " ]
 report $? "a file that has changed is looked at again"
 
+# Pages that come by a fault, of parent and child. Code comes by 16 pages, whose bounds are where
+# chance has put the library: that makes one or two more.
+
+faults() # faults COMMAND...: for a child, rounded
+{
+	call "$@"
+	[ "$status" -eq 0 ] && sed -n 's/.* faults=\([0-9]*\)\..*/\1/p' "$out"
+}
+
+few() # few HOW MORE NAME: the drop-in makes no more of them than that
+{
+	most=$(($(faults "$built/bench/spawn" --how "$1" --events 100) + $2))
+	[ "$(faults "$pollux" run -- "$built/bench/spawn" --how "$1" --events 100)" -le "$most" ]
+	report $? "$3"
+}
+
+few fork 4 "a fork touches few pages"
+few exec 5 "a fork and an exec of what is not loaded touch few pages"
+
 finish
