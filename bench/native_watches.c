@@ -3,7 +3,7 @@
  * What a watch costs as the set grows, as watches.c measures it, through Pollux's own functions:
  * no descriptor limit stands in the way, so one epoll holds all and each counter has one watch.
  */
-#include "bench.h"
+#include "picks.h"
 
 #include <pollux/epoll.h>
 #include <pollux/eventfd.h>
@@ -14,6 +14,7 @@
 static struct {
 	uint64_t watches;
 	uint64_t samples;
+	bool random;
 } opt = {.watches = 1000, .samples = 100000};
 
 static struct pollux_ep *ep;
@@ -64,13 +65,15 @@ static const struct bench_option options[] = {
 	{"watches", "size of the set", .number = &opt.watches, .min = 1, .max = 100000000},
 	{"samples", "ADDs, DELs and events measured in the full set", .number = &opt.samples,
 	 .min = 1, .max = 100000000},
+	{"random", "at random, instead of in equal steps", .flag = &opt.random},
 	{.name = NULL},
 };
 
 int main(int argc, char **argv)
 {
 	struct bench_groups in_add = {0}, in_del = {0}, in_event = {0};
-	uint64_t t0, done = 0, batch, stride, bare, objects, full, clock;
+	struct picks picks;
+	uint64_t t0, done = 0, batch, bare, objects, full, clock;
 
 	bench_options(argc, argv, about, options);
 	bench_watchdog(BENCH_WATCHDOG_SECONDS);
@@ -88,25 +91,26 @@ int main(int argc, char **argv)
 		ctl(EPOLL_CTL_ADD, w);
 	full = rss();
 
-	batch = opt.watches < BENCH_GROUP ? opt.watches : BENCH_GROUP;
-	stride = opt.watches / batch;
+	picks_init(&picks, opt.watches, opt.random);
+	batch = picks.batch;
 	clock = bench_clock_cost();
 	while (done < opt.samples) {
-		uint64_t offset = done / batch % stride;
+		uint64_t offset = done / batch;
 
+		picks_next(&picks, offset);
 		t0 = bench_now();
 		for (uint64_t i = 0; i < batch; i++)
-			ctl(EPOLL_CTL_DEL, i * stride + offset);
+			ctl(EPOLL_CTL_DEL, picks.w[i]);
 		bench_groups_add(&in_del, bench_since(t0, clock), batch);
 		t0 = bench_now();
 		for (uint64_t i = 0; i < batch; i++)
-			ctl(EPOLL_CTL_ADD, i * stride + offset);
+			ctl(EPOLL_CTL_ADD, picks.w[i]);
 		bench_groups_add(&in_add, bench_since(t0, clock), batch);
 		/* Others than those that were just added. */
-		offset = (offset + stride / 2) % stride;
+		picks_next(&picks, offset + picks.stride / 2);
 		t0 = bench_now();
 		for (uint64_t i = 0; i < batch; i++)
-			event(i * stride + offset);
+			event(picks.w[i]);
 		bench_groups_add(&in_event, bench_since(t0, clock), batch);
 		done += batch;
 	}

@@ -4,7 +4,7 @@
  * epoll holds all watches where the descriptor limit allows it; otherwise every
  * descriptor is watched by several epolls.
  */
-#include "bench.h"
+#include "picks.h"
 
 /* Below this many watches the machine's own noise outweighs their memory. */
 #define MIN_FOR_BYTES 50000
@@ -14,6 +14,7 @@ static struct {
 	uint64_t watches;
 	uint64_t samples;
 	bool dup;
+	bool random;
 } opt = {.watches = 1000, .samples = 100000};
 
 static int *fds;
@@ -158,6 +159,7 @@ static const struct bench_option options[] = {
 	{"watches", "size of the set", .number = &opt.watches, .min = 1, .max = 100000000},
 	{"samples", "ADDs, DELs and events measured in the full set", .number = &opt.samples,
 	 .min = 1, .max = 100000000},
+	{"random", "at random, instead of in equal steps", .flag = &opt.random},
 	{"dup", "all descriptors are duplicates of one eventfd", .flag = &opt.dup},
 	{.name = NULL},
 };
@@ -166,8 +168,9 @@ int main(int argc, char **argv)
 {
 	struct memory bare, objects, full;
 	struct bench_groups in_add = {0}, in_del = {0}, in_event = {0};
-	uint64_t t0, t1, done = 0, batch, stride, limit, clock;
+	uint64_t t0, t1, done = 0, batch, limit, clock;
 	double grow_ns, shrink_ns;
+	struct picks picks;
 
 	bench_options(argc, argv, about, options);
 	bench_watchdog(BENCH_WATCHDOG_SECONDS);
@@ -201,33 +204,34 @@ int main(int argc, char **argv)
 	 * ADD and DEL inside the full set: batches of watches spread over all of it are
 	 * taken out and put back, so that the size stays what it is.
 	 */
-	batch = opt.watches < BENCH_GROUP ? opt.watches : BENCH_GROUP;
-	stride = opt.watches / batch;
+	picks_init(&picks, opt.watches, opt.random);
+	batch = picks.batch;
 	clock = bench_clock_cost();
 	while (done < opt.samples) {
 		/* Another offset each time, so that the watches of one batch are not cached. */
-		uint64_t offset = done / batch % stride, took;
+		uint64_t offset = done / batch, took;
 
+		picks_next(&picks, offset);
 		t0 = bench_now();
 		for (uint64_t i = 0; i < batch; i++)
-			del(i * stride + offset);
+			del(picks.w[i]);
 		took = bench_since(t0, clock);
 		if (done == 0)
-			check_watch(offset, opt.dup && batch < opt.watches);
+			check_watch(picks.w[0], opt.dup && batch < opt.watches);
 		bench_groups_add(&in_del, took, batch);
 		t0 = bench_now();
 		for (uint64_t i = 0; i < batch; i++)
-			add(i * stride + offset);
+			add(picks.w[i]);
 		bench_groups_add(&in_add, bench_since(t0, clock), batch);
 		/* Other watches than those that were just added. */
-		offset = (offset + stride / 2) % stride;
+		picks_next(&picks, offset + picks.stride / 2);
 		t0 = bench_now();
 		for (uint64_t i = 0; i < batch && !opt.dup; i++)
-			event(i * stride + offset);
+			event(picks.w[i]);
 		bench_groups_add(&in_event, bench_since(t0, clock), batch);
 		done += batch;
 	}
-	for (uint64_t w = 0; w < opt.watches; w += stride)
+	for (uint64_t w = 0; w < opt.watches; w += picks.stride)
 		check_watch(w, true);
 
 	t0 = bench_now();
@@ -259,5 +263,6 @@ int main(int argc, char **argv)
 	printf("ok=1\n");
 	free(fds);
 	free(epolls);
+	free(picks.w);
 	return 0;
 }
