@@ -258,6 +258,9 @@ void *plx_slab_alloc(void)
 	if (plx_likely(f != NULL)) {
 		cache.first = f->next;
 		cache.n--;
+		/* The next one may have left the caches since it was used. */
+		plx_prefetch_write(cache.first);
+		plx_prefetch_write((char *)cache.first + PLX_SLAB_OBJECT / 2);
 	} else {
 		f = cache_refill();
 	}

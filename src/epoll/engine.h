@@ -232,6 +232,21 @@ static inline bool plx_ep_watched(struct pollux_ep *ep)
 
 /* --- file.c: files and their lists of watches ------------------------------------ */
 
+/*
+ * pollux_file_tryget in line: where sets are walked a processor foresees the lines of files by the
+ * place that asks for them, if no others are asked for there.
+ */
+static inline bool plx_file_tryget(struct pollux_file *f)
+{
+	uint32_t n = plx_load(&f->refs);
+
+	do {
+		if (n == 0)
+			return false;
+	} while (!plx_cas(&f->refs, &n, n + 1));
+	return true;
+}
+
 /* pollux_file_put for a caller that holds locks: leaves the waiting for grace periods. */
 void plx_file_put_locked(struct pollux_file *f);
 /* Adds w to f's list, at its place. Ends with a read-modify-write. */

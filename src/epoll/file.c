@@ -29,13 +29,7 @@ void pollux_file_get(struct pollux_file *f)
 
 int pollux_file_tryget(struct pollux_file *f)
 {
-	uint32_t n = plx_load(&f->refs);
-
-	do {
-		if (n == 0)
-			return 0;
-	} while (!plx_cas(&f->refs, &n, n + 1));
-	return 1;
+	return plx_file_tryget(f);
 }
 
 static void file_free(void *p)

@@ -451,9 +451,9 @@ static bool ctl_files(int epfd, int op, int fd, struct pollux_file **ef, struct 
 		       (op == EPOLL_CTL_ADD && (raw || !plx_load(&fr->nkernel)));
 	}
 	if (ours) {
-		if (*f && !pollux_file_tryget(*f))
+		if (*f && !plx_file_tryget(*f))
 			*f = NULL;
-		if (*ef && !pollux_file_tryget(*ef))
+		if (*ef && !plx_file_tryget(*ef))
 			*ef = NULL;
 	}
 	plx_rcu_read_unlock();
