@@ -45,6 +45,7 @@
 #define SLOW_NS 500000
 #define SHARE_MOST 16
 #define SHARE_LEAST 128
+#define HASTY 64
 
 static plx_lock_t gp_lock;
 static uint64_t gp_begun __attribute__((aligned(64)));
@@ -74,6 +75,8 @@ static __thread struct {
 	uint32_t batches;
 	/* So many make it worth a grace period. */
 	uint32_t enough;
+	/* So many grace periods more are made without a yield before. */
+	uint32_t hasty;
 	/* The end of the thread will be heard of. */
 	bool keyed;
 	/* One that is free, so that the next need not be fetched from where all threads do. */
@@ -259,12 +262,14 @@ static struct retire_batch *orphans_take(void)
 /* A grace period took so long, and so long the thread had done without one. */
 static void enough_adapt(int64_t took, int64_t since)
 {
-	if (took > SLOW_NS)
+	if (took > SLOW_NS) {
 		mine.enough *= 4;
-	else if (took * SHARE_MOST > since)
+		mine.hasty = 0;
+	} else if (took * SHARE_MOST > since) {
 		mine.enough *= 2;
-	else if (took * SHARE_LEAST < since)
+	} else if (took * SHARE_LEAST < since) {
 		mine.enough /= 2;
+	}
 	if (mine.enough > RETIRE_BATCHES_MAX)
 		mine.enough = RETIRE_BATCHES_MAX;
 	if (!mine.enough)
@@ -296,14 +301,21 @@ void plx_retire_full_flush(void)
 	retire_run_over();
 	if (mine.batches < mine.enough)
 		return;
-	start = plx_now_ns();
 	/*
 	 * Whoever this thread has taken the CPU from, perhaps by the wake that brought it here, may
 	 * be within a section: that ends before anybody has to sleep for it. Without the lock, as
-	 * this may last while others have work.
+	 * this may last while others have work. If it does, those are mostly threads that compute,
+	 * and it is left out until a grace period is slow. Nor is it a part of what one takes.
 	 */
-	if (!gp_over(after) && !plx_load(&gp_lock))
+	if (mine.hasty) {
+		mine.hasty--;
+	} else if (!gp_over(after) && !plx_load(&gp_lock)) {
+		start = plx_now_ns();
 		plx_sys0(SYS_sched_yield);
+		if (plx_now_ns() - start > SLOW_NS)
+			mine.hasty = HASTY;
+	}
+	start = plx_now_ns();
 	if (mine.batches >= RETIRE_BATCHES_MAX)
 		plx_lock(&gp_lock, PLX_RANK_GRACE);
 	else if (!plx_trylock(&gp_lock, PLX_RANK_GRACE))
