@@ -205,8 +205,61 @@ static void block_all_that_wait(sigset_t *mask)
 	memcpy(mask, &bits, sizeof(bits));
 }
 
+/* As the kernel has it. */
+struct kernel_sigaction {
+	void (*handler)(int, siginfo_t *, void *);
+	unsigned long flags;
+	void (*restorer)(void);
+	uint64_t mask;
+};
+
+static struct kernel_sigaction to_kernel(const struct sigaction *act)
+{
+	struct kernel_sigaction k = {
+		.handler = act->sa_sigaction,
+		.flags = (unsigned int)act->sa_flags,
+		.restorer = act->sa_restorer,
+	};
+
+	memcpy(&k.mask, &act->sa_mask, sizeof(k.mask));
+	return k;
+}
+
+static struct sigaction from_kernel(const struct kernel_sigaction *k)
+{
+	struct sigaction act = {
+		.sa_sigaction = k->handler,
+		.sa_flags = (int)k->flags,
+		.sa_restorer = k->restorer,
+	};
+
+	memcpy(&act.sa_mask, &k->mask, sizeof(k->mask));
+	return act;
+}
+
+/* Who asks: libc's functions give every action their own restorer, a bare call as it is. */
+enum caller {
+	BY_LIBC,
+	BY_ITSELF,
+};
+
+/* Locked, and nothing of ours stands there. */
+static int pass_on(int sig, const struct sigaction *act, struct sigaction *old, enum caller by)
+{
+	struct kernel_sigaction in, out = {0};
+	long r;
+
+	if (by == BY_LIBC)
+		return plx_real.sigaction(sig, act, old) ? -errno : 0;
+	if (act)
+		in = to_kernel(act);
+	r = plx_sys4(SYS_rt_sigaction, sig, act ? &in : NULL, &out, sizeof(in.mask));
+	*old = from_kernel(&out);
+	return (int)r;
+}
+
 /* Locked. What the program wants becomes what the kernel does. */
-static int install(int sig, struct guard *g, const struct sigaction *want)
+static int install(int sig, struct guard *g, const struct sigaction *want, enum caller by)
 {
 	struct sigaction kernel = *want, now, keep = *want;
 
@@ -237,7 +290,8 @@ static int install(int sig, struct guard *g, const struct sigaction *want)
 	set_program_action(g, &keep);
 	if (plx_real.sigaction(sig, &kernel, NULL))
 		return -errno;
-	if (!(keep.sa_flags & RESTORER) && plx_real.sigaction(sig, NULL, &now) == 0) {
+	if (by == BY_LIBC && !(keep.sa_flags & RESTORER) &&
+	    plx_real.sigaction(sig, NULL, &now) == 0) {
 		/* Of libc's making, and visible to the program. */
 		keep.sa_flags |= now.sa_flags & RESTORER;
 		keep.sa_restorer = now.sa_restorer;
@@ -253,7 +307,7 @@ static void guard_one(int sig)
 
 	if (g->on || plx_real.sigaction(sig, NULL, &act))
 		return;
-	if (install(sig, g, &act) == 0) {
+	if (install(sig, g, &act, BY_LIBC) == 0) {
 		/* As found; installing has added libc's marks. */
 		set_program_action(g, &act);
 		g->on = 1;
@@ -309,8 +363,8 @@ void plx_guard_keep_none(void)
 	plx_store(&plx_signals_wait, 0);
 }
 
-static int guard_sigaction(int sig, struct guard *g, const struct sigaction *act,
-			   struct sigaction *old)
+static int guard_action(int sig, struct guard *g, const struct sigaction *act,
+			struct sigaction *old, enum caller by)
 {
 	struct sigaction was, want;
 	struct held h;
@@ -331,18 +385,22 @@ static int guard_sigaction(int sig, struct guard *g, const struct sigaction *act
 	}
 	h = lock();
 	if (!g->on) {
-		r = plx_real.sigaction(sig, act ? &want : NULL, &was);
-		if (r)
-			r = -errno;
+		r = pass_on(sig, act ? &want : NULL, &was, by);
 	} else {
 		program_action(g, &was);
 		if (act)
-			r = install(sig, g, &want);
+			r = install(sig, g, &want, by);
 	}
 	unlock(h);
 	if (r == 0 && old)
 		*old = was;
 	return plx_result(r);
+}
+
+static int guard_sigaction(int sig, struct guard *g, const struct sigaction *act,
+			   struct sigaction *old)
+{
+	return guard_action(sig, g, act, old, BY_LIBC);
 }
 
 static long send_self(int sig, siginfo_t *info)
@@ -406,7 +464,7 @@ static void run_handler(int sig, struct guard *g, const struct sigaction *act, s
 
 		dfl.sa_handler = SIG_DFL;
 		h = lock();
-		install(sig, g, &dfl);
+		install(sig, g, &dfl, BY_LIBC);
 		unlock(h);
 		errno = saved;
 	}
@@ -820,16 +878,9 @@ PLX_EXPORT int siginterrupt(int sig, int on)
 	return guard_sigaction(sig, g, &act, NULL);
 }
 
-struct kernel_sigaction {
-	void (*handler)(int, siginfo_t *, void *);
-	unsigned long flags;
-	void (*restorer)(void);
-	uint64_t mask;
-};
-
 long plx_guard_raw_sigaction(int sig, const void *user_act, void *user_old, size_t size)
 {
-	struct kernel_sigaction in, out = {0};
+	struct kernel_sigaction in, out;
 	struct sigaction act, old;
 	struct guard *g = guard_of(sig);
 	int saved = errno;
@@ -837,22 +888,14 @@ long plx_guard_raw_sigaction(int sig, const void *user_act, void *user_old, size
 	if (!g || size != sizeof(in.mask) || plx_vfork_child() ||
 	    (user_act && plx_copy_in(&in, user_act, sizeof(in))))
 		return PLX_PASS;
-	if (user_act) {
-		memset(&act, 0, sizeof(act));
-		act.sa_sigaction = in.handler;
-		act.sa_flags = (int)in.flags;
-		act.sa_restorer = in.restorer;
-		memcpy(&act.sa_mask, &in.mask, sizeof(in.mask));
-	}
-	if (guard_sigaction(sig, g, user_act ? &act : NULL, &old)) {
+	if (user_act)
+		act = from_kernel(&in);
+	if (guard_action(sig, g, user_act ? &act : NULL, &old, BY_ITSELF)) {
 		int err = errno;
 
 		errno = saved;
 		return -err;
 	}
-	out.handler = old.sa_sigaction;
-	out.flags = (unsigned int)old.sa_flags;
-	out.restorer = old.sa_restorer;
-	memcpy(&out.mask, &old.sa_mask, sizeof(out.mask));
+	out = to_kernel(&old);
 	return user_old && plx_copy_out(user_old, &out, sizeof(out)) ? -EFAULT : 0;
 }

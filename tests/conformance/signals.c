@@ -889,6 +889,44 @@ static void SIGNAL_ends_a_sleep_that_was_woken_for_nothing(void **state)
 	on_any_cpu(&cpus);
 }
 
+/* As the kernel has it. */
+struct bare_action {
+	uintptr_t handler;
+	unsigned long flags;
+	uintptr_t restorer;
+	uint64_t mask;
+};
+
+/* libc gives every action its own restorer; what makes the call by itself is told what it has set.
+ */
+static void SIGNAL_a_bare_call_reads_back_what_it_has_set(void **state)
+{
+	static const int sigs[] = {SIGUSR1, SIGTERM, SIGSEGV, SIGCHLD};
+	static const uintptr_t handlers[] = {0 /* SIG_DFL */, 1 /* SIG_IGN */};
+	static const unsigned long flags[] = {0, SA_RESTART, 0x04000000 /* SA_RESTORER */};
+	int fd = efd_new(0, EFD_NONBLOCK);
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(sigs) / sizeof(sigs[0]); i++) {
+		struct sigaction was;
+
+		assert_ok(sigaction(sigs[i], NULL, &was));
+		for (size_t k = 0; k < 6; k++) {
+			struct bare_action act = {.handler = handlers[k % 2],
+						  .flags = flags[k / 2],
+						  .restorer = k / 2 == 2 ? 0x1234 : 0,
+						  .mask = 1ull << (SIGHUP - 1)};
+			struct bare_action got = {.handler = 99};
+
+			assert_ok(syscall(SYS_rt_sigaction, sigs[i], &act, NULL, 8));
+			assert_ok(syscall(SYS_rt_sigaction, sigs[i], NULL, &got, 8));
+			assert_memory_equal(&got, &act, sizeof(act));
+		}
+		assert_ok(sigaction(sigs[i], &was, NULL));
+	}
+	close(fd);
+}
+
 int main(void)
 {
 #ifdef __SANITIZE_THREAD__
@@ -911,6 +949,7 @@ int main(void)
 		cmocka_unit_test(SIGNAL_ends_a_sleep_that_was_woken_for_nothing),
 		cmocka_unit_test(SIGNAL_bad_pointers_under_fire),
 		cmocka_unit_test(SIGNAL_a_fault_has_the_mask_of_its_handler),
+		cmocka_unit_test(SIGNAL_a_bare_call_reads_back_what_it_has_set),
 	};
 
 	return run_group(signals);
