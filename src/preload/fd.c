@@ -148,14 +148,12 @@ PLX_EXPORT int plx_ioctl(int fd, unsigned long req, void *arg)
 
 PLX_EXPORT int flock(int fd, int op)
 {
-	plx_escape_if_ours(fd, PLX_OUT_FLOCK);
-	return plx_real.flock(fd, op);
+	return plx_escape_or_bad(fd, PLX_OUT_FLOCK) ? plx_real.flock(fd, op) : -1;
 }
 
 PLX_EXPORT int lockf(int fd, int op, off_t n)
 {
-	plx_escape_if_ours(fd, PLX_OUT_FLOCK);
-	return plx_real.lockf(fd, op, n);
+	return plx_escape_or_bad(fd, PLX_OUT_FLOCK) ? plx_real.lockf(fd, op, n) : -1;
 }
 PLX_ALIAS(lockf64, lockf);
 

@@ -144,6 +144,19 @@ static inline void plx_escape_if_ours(int fd, enum plx_way_out why)
 		plx_px_escape(fd, why);
 }
 
+/* The same; false, with errno, if fd is a descriptor of our own, which does not exist. */
+static inline bool plx_escape_or_bad(int fd, enum plx_way_out why)
+{
+	if (plx_likely(!plx_ours(fd)))
+		return true;
+	if (plx_fd_hidden(fd)) {
+		errno = EBADF;
+		return false;
+	}
+	plx_px_escape(fd, why);
+	return true;
+}
+
 static inline void plx_cancel_point(void)
 {
 	if (plx_unlikely(plx_load(&plx_used) & PLX_USED_CANCEL))

@@ -41,7 +41,8 @@ PLX_EXPORT FILE *fdopen(int fd, const char *mode)
 {
 	FILE *f;
 
-	plx_escape_if_ours(fd, PLX_OUT_STDIO);
+	if (!plx_escape_or_bad(fd, PLX_OUT_STDIO))
+		return NULL;
 	f = plx_real.fdopen(fd, mode);
 	if (f)
 		plx_px_stream(fd, true);
@@ -117,7 +118,8 @@ PLX_EXPORT int mq_close(mqd_t q)
 
 PLX_EXPORT int vdprintf(int fd, const char *fmt, va_list ap)
 {
-	plx_escape_if_ours(fd, PLX_OUT_STDIO);
+	if (!plx_escape_or_bad(fd, PLX_OUT_STDIO))
+		return -1;
 	return plx_real.vdprintf(fd, fmt, ap);
 }
 
@@ -126,7 +128,8 @@ PLX_EXPORT int dprintf(int fd, const char *fmt, ...)
 	va_list ap;
 	int r;
 
-	plx_escape_if_ours(fd, PLX_OUT_STDIO);
+	if (!plx_escape_or_bad(fd, PLX_OUT_STDIO))
+		return -1;
 	va_start(ap, fmt);
 	r = plx_real.vdprintf(fd, fmt, ap);
 	va_end(ap);
@@ -136,7 +139,8 @@ PLX_EXPORT int dprintf(int fd, const char *fmt, ...)
 PLX_EXPORT int __vdprintf_chk(int fd, int flag, const char *fmt, va_list ap);
 PLX_EXPORT int __vdprintf_chk(int fd, int flag, const char *fmt, va_list ap)
 {
-	plx_escape_if_ours(fd, PLX_OUT_STDIO);
+	if (!plx_escape_or_bad(fd, PLX_OUT_STDIO))
+		return -1;
 	return plx_real.__vdprintf_chk(fd, flag, fmt, ap);
 }
 
@@ -146,7 +150,8 @@ PLX_EXPORT int __dprintf_chk(int fd, int flag, const char *fmt, ...)
 	va_list ap;
 	int r;
 
-	plx_escape_if_ours(fd, PLX_OUT_STDIO);
+	if (!plx_escape_or_bad(fd, PLX_OUT_STDIO))
+		return -1;
 	va_start(ap, fmt);
 	r = plx_real.__vdprintf_chk(fd, flag, fmt, ap);
 	va_end(ap);

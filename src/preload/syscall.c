@@ -356,8 +356,7 @@ static long serve(const struct raw *s)
 	case SYS_ioctl:
 		return do_ioctl(s);
 	case SYS_flock:
-		plx_escape_if_ours(s->a, PLX_OUT_FLOCK);
-		return PLX_PASS;
+		return plx_escape_or_bad(s->a, PLX_OUT_FLOCK) ? PLX_PASS : -EBADF;
 	case SYS_pidfd_getfd:
 		plx_escape_if_ours(s->b, PLX_OUT_SYSCALL);
 		return PLX_PASS;

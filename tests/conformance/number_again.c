@@ -12,6 +12,7 @@
 #include <mqueue.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
@@ -437,6 +438,29 @@ static void mq_close_closes_a_number_given_out_again(void **state)
 	check_closed(q);
 }
 
+/* What has no descriptor has none for any call, whoever may have one of his own there. */
+static void number_that_nobody_was_given(void **state)
+{
+	int e = efd_new(1, EFD_NONBLOCK), ep = ep_new();
+	struct epoll_event ev = {.events = EPOLLIN};
+
+	(void)state;
+	assert_ok(epoll_ctl(ep, EPOLL_CTL_ADD, e, &ev));
+	assert_int_equal(epoll_wait(ep, &ev, 1, 0), 1);
+	for (int fd = 0; fd < 5000; fd++) {
+		if (fcntl(fd, F_GETFD) != -1)
+			continue;
+		assert_errno(flock(fd, LOCK_SH | LOCK_NB), EBADF);
+		assert_errno(syscall(SYS_flock, fd, LOCK_SH | LOCK_NB), EBADF);
+		assert_errno(lockf(fd, F_TEST, 0), EBADF);
+		assert_errno(dprintf(fd, "12345678"), EBADF);
+		assert_null(fdopen(fd, "w"));
+		assert_int_equal(errno, EBADF);
+	}
+	close(ep);
+	close(e);
+}
+
 /* The child of a vfork closes and opens numbers of its own. */
 static void child_of_a_vfork_opens_what_it_has_closed(void **state)
 {
@@ -528,6 +552,7 @@ int main(void)
 		cmocka_unit_test(endmntent_closes_a_number_given_out_again),
 		cmocka_unit_test(fts_close_closes_a_number_given_out_again),
 		cmocka_unit_test(mq_close_closes_a_number_given_out_again),
+		cmocka_unit_test(number_that_nobody_was_given),
 		cmocka_unit_test(child_of_a_vfork_opens_what_it_has_closed),
 		cmocka_unit_test(number_given_while_an_eventfd_is_put_there),
 	};
