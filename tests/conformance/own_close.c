@@ -13,22 +13,6 @@ __asm__(".pushsection .note.go.buildid, \"a\", %note\n"
 	".ascii \"abcd/efg\"\n"
 	".popsection");
 
-static long own_close(int fd)
-{
-#if defined(__x86_64__)
-	long r;
-
-	__asm__ volatile("syscall" : "=a"(r) : "a"(3l), "D"((long)fd) : "rcx", "r11", "memory");
-	return r;
-#else
-	register long r __asm__("x0") = fd;
-	register long nr __asm__("x8") = 57;
-
-	__asm__ volatile("svc #0" : "+r"(r) : "r"(nr) : "memory");
-	return r;
-#endif
-}
-
 /* Whoever makes it. */
 static void check_is_null_device(int fd, int number)
 {
