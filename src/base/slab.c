@@ -260,7 +260,7 @@ void *plx_slab_alloc(void)
 		cache.n--;
 		/* The next one may have left the caches since it was used. */
 		plx_prefetch_write(cache.first);
-		plx_prefetch_write((char *)cache.first + PLX_SLAB_OBJECT / 2);
+		plx_prefetch_write((const void *)((uintptr_t)cache.first + PLX_SLAB_OBJECT / 2));
 	} else {
 		f = cache_refill();
 	}

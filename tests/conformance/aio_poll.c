@@ -2,7 +2,6 @@
 /* IOCB_CMD_POLL: its mask, what completes it at once or later, and with which bits. */
 #include "aio.h"
 
-#include <netinet/in.h>
 #include <sched.h>
 #include <sys/stat.h>
 #include <sys/timerfd.h>
@@ -32,15 +31,7 @@ static void sockets(int s[2], int type)
 /* A TCP connection over loopback; l is the socket that listens. */
 static void tcp(int *l, int s[2])
 {
-	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-	socklen_t n = sizeof(a);
-
-	*l = (int)assert_ok(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-	assert_ok(bind(*l, (struct sockaddr *)&a, n));
-	assert_ok(listen(*l, 1));
-	assert_ok(getsockname(*l, (struct sockaddr *)&a, &n));
-	s[0] = (int)assert_ok(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-	assert_ok(connect(s[0], (struct sockaddr *)&a, n));
+	tcp_waiting(l, &s[0]);
 	s[1] = (int)assert_ok(accept4(*l, NULL, NULL, SOCK_CLOEXEC));
 }
 

@@ -2,6 +2,7 @@
 #include "harness.h"
 
 #include <dlfcn.h>
+#include <netinet/in.h>
 #include <semaphore.h>
 
 #define WATCHDOG_MS 60000
@@ -56,6 +57,19 @@ uint64_t efd_take(int fd)
 
 	assert_int_equal(assert_ok(read(fd, &v, sizeof(v))), sizeof(v));
 	return v;
+}
+
+void tcp_waiting(int *listener, int *client)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	socklen_t n = sizeof(a);
+
+	*listener = (int)assert_ok(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	assert_ok(bind(*listener, (struct sockaddr *)&a, n));
+	assert_ok(listen(*listener, 1));
+	assert_ok(getsockname(*listener, (struct sockaddr *)&a, &n));
+	*client = (int)assert_ok(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	assert_ok(connect(*client, (struct sockaddr *)&a, n));
 }
 
 int64_t now_ms(void)

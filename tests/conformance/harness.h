@@ -99,6 +99,9 @@ int efd_new(unsigned int init, int flags);
 void efd_add(int fd, uint64_t v);
 uint64_t efd_take(int fd);
 
+/* A socket that listens on the loopback address, and one that waits to be accepted there. */
+void tcp_waiting(int *listener, int *client);
+
 /* Milliseconds of CLOCK_MONOTONIC. */
 int64_t now_ms(void);
 void sleep_ms(int ms);

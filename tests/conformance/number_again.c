@@ -10,14 +10,13 @@
 #include <fts.h>
 #include <mntent.h>
 #include <mqueue.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 
-/* --- what was there --------------------------------------------------------------------------- */
+/* --- what was there ------------------------------------------------------------------- */
 
 static int new_eventfd(void)
 {
@@ -57,8 +56,7 @@ static int new_pipe_end(void)
 	return p[0];
 }
 
-/* --- what is given the number ------------------------------------------------------------------
- */
+/* --- what is given the number --------------------------------------------------------- */
 
 /* Nothing is to be read from any of them. */
 static FILE *stream;
@@ -149,19 +147,6 @@ static int by_pipe(void)
 	return p[0];
 }
 
-static void listen_begin(void)
-{
-	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t n = sizeof(a);
-
-	listener = socket(AF_INET, SOCK_STREAM, 0);
-	assert_ok(bind(listener, (struct sockaddr *)&a, n));
-	assert_ok(listen(listener, 16));
-	assert_ok(getsockname(listener, (struct sockaddr *)&a, &n));
-	client = socket(AF_INET, SOCK_STREAM, 0);
-	assert_ok(connect(client, (struct sockaddr *)&a, n));
-}
-
 static void listen_end(void)
 {
 	close(client);
@@ -242,7 +227,7 @@ static void given_again(int (*before)(void))
 		int fd, number;
 
 		null_device = open("/dev/null", O_RDWR);
-		listen_begin();
+		tcp_waiting(&listener, &client);
 		keep = -1;
 		number = before();
 		assert_true(number >= 0);
