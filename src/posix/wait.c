@@ -1143,6 +1143,7 @@ static long look_quickly(struct waiter *w, bool *ours)
 	if (plx_unlikely(!f || f->kind != PLX_KIND_EPOLL))
 		goto out;
 	w->fr = fr = plx_file_front(f);
+	PLX_DELAY(wait_found);
 	if (plx_unlikely(plx_load(&fr->timer_mark) || plx_load(&fr->lent) ||
 			 plx_load_acq(&fr->renumbered) || plx_table_moving()))
 		goto out;
