@@ -142,6 +142,18 @@ static void yield_begin(struct plx_yields *y, int64_t now)
 }
 
 /*
+ * A window with long yields mostly has too few events to be measured, and only good ones would
+ * count; but that there is a pause shows something, too.
+ */
+static void yields_lost(struct plx_yields *y)
+{
+	uint32_t slept = plx_load(&y->way_ns[WAY_SLEEP]);
+
+	if (plx_load(&y->way_ns[WAY_YIELD]) < 2 * slept)
+		plx_store(&y->way_ns[WAY_YIELD], 2 * slept);
+}
+
+/*
  * A sleeper is woken before those who compute have used up their time; a thread that has
  * yielded runs after them. But if the CPU is taken from all of us now and then, sleeps are
  * late as well. What counts is what an event takes in the end. If with long yields that is
@@ -171,6 +183,7 @@ static void yield_was_long(struct plx_yields *y, int64_t took, int64_t now)
 		plx_store(&y->pauses, 0);
 	} else {
 		plx_store(&y->paused, 1);
+		yields_lost(y);
 		plx_store(&y->pause_end, now + (took << (YIELD_PAUSE_LOG + pauses)));
 		if (pauses < YIELD_PAUSE_LOG_MAX - YIELD_PAUSE_LOG)
 			plx_store(&y->pauses, pauses + 1);
@@ -215,8 +228,11 @@ static uint8_t next_way(const struct plx_yields *y, int64_t window)
 	return window % WINDOW_TURN == 0 ? !best : best;
 }
 
-/* Whether to sleep at once, as it is better, or for the sake of knowing what that is like. */
-static bool sleep_is_better(struct plx_yields *y, int64_t now)
+/*
+ * Whether to sleep at once, as it is better, or for the sake of knowing what that is like. In a
+ * pause, too, it is measured what sleeps take.
+ */
+static bool sleep_is_better(struct plx_yields *y, int64_t now, bool paused)
 {
 	int64_t begin = plx_load(&y->window), took = now - begin;
 	uint32_t way = plx_load(&y->way), events = plx_load(&y->events);
@@ -229,7 +245,7 @@ static bool sleep_is_better(struct plx_yields *y, int64_t now)
 
 		plx_store(&y->way_ns[way], last ? last - last / 4 + ns / 4 : ns);
 	}
-	way = next_way(y, now / WINDOW_NS);
+	way = paused ? WAY_SLEEP : next_way(y, now / WINDOW_NS);
 	plx_store(&y->window, now);
 	plx_store(&y->window_events, events);
 	plx_store(&y->way, way);
@@ -309,12 +325,11 @@ enum plx_spin_how plx_spin_how(struct plx_yields *y, struct plx_spin_state *s)
 	}
 	if (plx_load(&s->waker_cpu) == sched_getcpu() + 1) {
 		int64_t now = plx_now_ns();
+		bool paused = now < plx_load(&y->pause_end) || !yield_suits();
 
-		if (now < plx_load(&y->pause_end) || !yield_suits())
-			return PLX_SPIN_NOT;
-		if (plx_unlikely(plx_load(&y->paused) || !plx_load(&y->since)))
+		if (plx_unlikely(!paused && (plx_load(&y->paused) || !plx_load(&y->since))))
 			yield_resume(y, now);
-		return sleep_is_better(y, now) ? PLX_SPIN_NOT : PLX_SPIN_YIELD;
+		return sleep_is_better(y, now, paused) || paused ? PLX_SPIN_NOT : PLX_SPIN_YIELD;
 	}
 	cpus = plx_spin_cpus();
 	if (cpus < 2)

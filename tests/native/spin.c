@@ -175,7 +175,8 @@ static void *judge(void *arg)
 		return NULL;
 	plx_spin_brought(&y, v->events);
 	took = plx_now_ns() - start;
-	/* So many events say nothing about sleeps yet. */
+	/* Of the pause alone: the windows have measured nothing. */
+	y.way_ns[0] = y.way_ns[1] = 0;
 	y.window = 0;
 	spin_once(&y, look, &next);
 	if (!next.calls)
@@ -308,6 +309,8 @@ static void *be_busy(void *arg)
 	int64_t end = plx_now_ns() + 500 * MS;
 
 	for (int sleeps = 0; plx_now_ns() < end;) {
+		uint32_t yielded = y.way_ns[0];
+
 		if (spin_once(&y, answer_to_yield, b)) {
 			sleeps = 0;
 		} else {
@@ -316,6 +319,8 @@ static void *be_busy(void *arg)
 		}
 		plx_spin_brought(&y, 1);
 		/* One that was preempted is no long one here. */
+		if (y.paused)
+			y.way_ns[0] = yielded;
 		y.pause_end = y.paused = 0;
 	}
 	return NULL;
