@@ -204,6 +204,8 @@ struct pollux_ep {
 	plx_lock_t mtx __attribute__((aligned(64)));
 	int64_t collected_at;
 	uint32_t refs;
+	/* How many events collections have given out. */
+	uint32_t given;
 	struct plx_list ready;
 	struct plx_list items;
 	uint32_t has_ready;

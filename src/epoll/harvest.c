@@ -185,6 +185,7 @@ int plx_ep_harvest(struct pollux_ep *ep, plx_sink_t sink, void *arg, int max)
 	plx_ready_splice(ep);
 	plx_list_splice_tail(&level, &ep->ready);
 	more = !plx_list_empty(&ep->ready);
+	plx_store(&ep->given, ep->given + h.n);
 	plx_store(&ep->ends, ep->ends + 1);
 	plx_store_rel(&ep->has_ready, more);
 	more |= plx_load(&ep->help) != NULL;

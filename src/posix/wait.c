@@ -73,6 +73,8 @@ struct waiter {
 	const sigset_t *sigmask;
 	bool announced;
 	bool asleep;
+	/* ep.given before this looked at the kernel's side. */
+	uint32_t given;
 	struct waiter_sleep *sleep;
 	/* In twaiters of the front: whoever is to have no lazy timers beside it knows. */
 	bool counted;
@@ -321,6 +323,7 @@ static int kernel_look(struct waiter *w, struct epoll_event *ev, int max, bool g
 	plx_rcu_read_lock();
 	if (plx_unlikely(plx_load(&w->fr->timer_mark)))
 		timers_enter(w);
+	w->given = plx_load_acq(&w->fr->ep->given);
 	if (!given || plx_likely(!items_left(w)))
 		r = kernel_now(wait_fd(w), ev, max);
 	plx_rcu_read_unlock();
@@ -576,6 +579,21 @@ static bool sleeps_at_once(struct waiter *w)
 }
 
 /*
+ * Whether something may have been there all the time although this wait, which looks at the two
+ * sides one after the other, has found nothing on either: it was on ours when the kernel's had
+ * nothing.
+ *
+ * Argument. What was on our list then is on it still, or has become unready, which the kernel does
+ * not see either while it goes through its list, or others have collected it.
+ */
+static bool may_have_missed(const struct waiter *w)
+{
+	struct pollux_ep *ep = w->fr->ep;
+
+	return !plx_ready_empty(ep) || w->given != plx_load(&ep->given);
+}
+
+/*
  * What both sides have now; a negative errno only if nothing was stored. The kernel is
  * asked first, unless it filled the whole buffer the last time. sleeps: it is going to be asked by
  * a sleep if our side has nothing, so it is asked here only for what goes with that; if there is
@@ -760,8 +778,11 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 			plx_table_settle();
 			continue;
 		}
-		if (over)
+		if (over) {
+			if (plx_load(&w->fr->nkernel) && plx_unlikely(may_have_missed(w)))
+				continue;
 			return hit ? -EINTR : 0;
+		}
 		if (!at_once && plx_ep_spin(w->fr->ep))
 			continue;
 		w->announced = true;
@@ -1102,12 +1123,14 @@ static long look_beside(struct waiter *w)
 	    plx_probe_write(w->ev, (w->max < PROBED ? w->max : PROBED) * sizeof(*w->ev)))
 		return PLX_SLEEP_ANEW;
 	PLX_DELAY(wait_look);
+	w->given = plx_load_acq(&fr->ep->given);
 	/* By no hidden number: without a reference that may be another epoll's by now. */
 	n = kernel_now(w->epfd, buf, w->max);
 	if (n < 0)
 		return PLX_SLEEP_ANEW;
 	kept = take_events(w, buf, n);
-	if (!kept && (n || !plx_ready_empty(fr->ep) || items_left(w)))
+	PLX_DELAY(wait_in_hand);
+	if (!kept && (n || may_have_missed(w) || items_left(w)))
 		return PLX_SLEEP_ANEW;
 	plx_stat(PLX_STAT_MADE);
 	n = store_events(w->ev, buf, kept);

@@ -92,6 +92,95 @@ static void ours_comes_and_then_the_kernels_with_a_mask(void **state)
 	the_first_of_ours_and_then_the_kernels(&none);
 }
 
+/* One of a set; others are left. */
+static uint64_t collect_one(struct mixed *m)
+{
+	struct epoll_event ev;
+
+	assert_int_equal(pollux_epoll_wait(m->ep, &ev, 1, 0), 1);
+	return ev.data.u64;
+}
+
+static void event_of_ours(struct mixed *m)
+{
+	assert_int_equal(pollux_write(m->efd, &one, sizeof(one)), sizeof(one));
+}
+
+static void event_of_the_kernels(struct mixed *m)
+{
+	assert_int_equal(write(m->p[1], "", 1), 1);
+}
+
+static struct mixed mixed_edges(void)
+{
+	struct mixed m = mixed_begin();
+
+	pollux_epoll_ctl(m.ep, EPOLL_CTL_DEL, m.p[0], NULL);
+	add_as(m.ep, m.p[0], EPOLLIN | EPOLLET, 1);
+	add_as(m.ep, m.efd, EPOLLIN | EPOLLET, 2);
+	return m;
+}
+
+/*
+ * One is always there, on one side or the other. The look has found nothing on the kernel's, and
+ * then others collect what was on ours, but not what has come on the kernel's.
+ */
+static void ours_is_collected_between(void **state)
+{
+	struct mixed m = mixed_edges();
+	struct caller looks = {.point = "wait_in_hand", .ep = m.ep, .max = 1};
+
+	(void)state;
+	event_of_ours(&m);
+	caller_start(&looks);
+	event_of_the_kernels(&m);
+	assert_int_equal(collect_one(&m), 1);
+	event_of_the_kernels(&m);
+	assert_int_equal(collect_one(&m), 2);
+	caller_got(&looks, 1);
+	mixed_end(&m);
+}
+
+/* It looks at ours first, which has nothing then. */
+static void the_kernels_is_collected_between(void **state)
+{
+	struct mixed m = mixed_edges();
+	struct caller looks = {.point = "wait_before_kernel", .ep = m.ep, .max = 1};
+
+	(void)state;
+	event_of_the_kernels(&m);
+	/* The whole of a buffer: the next one asks ours first. */
+	assert_int_equal(collect_one(&m), 1);
+	event_of_the_kernels(&m);
+	caller_start(&looks);
+	event_of_ours(&m);
+	assert_int_equal(collect_one(&m), 1);
+	caller_got(&looks, 2);
+	mixed_end(&m);
+}
+
+/* Ours had nothing when it began, and has nothing when it ends. */
+static void both_are_collected_between(void **state)
+{
+	struct mixed m = mixed_edges();
+	struct caller looks = {.point = "wait_look", .ep = m.ep, .max = 1};
+	struct gate asked = {0};
+
+	(void)state;
+	event_of_the_kernels(&m);
+	caller_start(&looks);
+	event_of_ours(&m);
+	assert_int_equal(collect_one(&m), 1);
+	gate_arm_any(&asked, "wait_in_hand");
+	gate_open(&looks.g);
+	assert_true(gate_reached(&asked));
+	event_of_the_kernels(&m);
+	assert_int_equal(collect_one(&m), 2);
+	gate_open(&asked);
+	caller_got(&looks, 1);
+	mixed_end(&m);
+}
+
 static void sleeper_got_ours(struct caller *sleeps)
 {
 	gate_open(&sleeps->g);
@@ -395,6 +484,9 @@ int main(void)
 		TEST(ours_and_then_the_kernels),
 		TEST(ours_comes_and_then_the_kernels),
 		TEST(ours_comes_and_then_the_kernels_with_a_mask),
+		TEST(ours_is_collected_between),
+		TEST(the_kernels_is_collected_between),
+		TEST(both_are_collected_between),
 		TEST(a_ring_for_one_who_sleeps),
 		TEST(an_epoll_that_ends),
 		TEST(a_number_that_changes),
