@@ -135,6 +135,12 @@ PLX_EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file
 	return r;
 }
 
+/* These two return the number of an error, also where libc does not have them. */
+static int spawned(int r)
+{
+	return r < 0 ? ENOSYS : r;
+}
+
 PLX_EXPORT int pidfd_spawn(int *restrict pidfd, const char *restrict path,
 			   const posix_spawn_file_actions_t *restrict actions,
 			   const posix_spawnattr_t *restrict attr, char *const argv[restrict],
@@ -152,7 +158,7 @@ PLX_EXPORT int pidfd_spawn(int *restrict pidfd, const char *restrict path,
 	held = plx_start_begin();
 	r = plx_real.pidfd_spawn(pidfd, path, actions, attr, argv, light);
 	plx_start_end(held);
-	return r;
+	return spawned(r);
 }
 
 PLX_EXPORT int pidfd_spawnp(int *restrict pidfd, const char *restrict file,
@@ -172,7 +178,7 @@ PLX_EXPORT int pidfd_spawnp(int *restrict pidfd, const char *restrict file,
 	held = plx_start_begin();
 	r = plx_real.pidfd_spawnp(pidfd, file, actions, attr, argv, light);
 	plx_start_end(held);
-	return r;
+	return spawned(r);
 }
 
 /* At the end of the call, or if its thread is cancelled in it. */

@@ -6,6 +6,7 @@
  */
 #include "waiting.h"
 
+#include <dlfcn.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <spawn.h>
@@ -470,6 +471,26 @@ static void EXEC_from_several_threads(void **state)
 	}
 }
 
+/* A libc that does not have them says so by their result, as for all errors. */
+static void EXEC_pidfd_spawn_returns_the_number_of_its_error(void **state)
+{
+	typedef int (*spawn_t)(int *, const char *, const posix_spawn_file_actions_t *,
+			       const posix_spawnattr_t *, char *const[], char *const[]);
+	const char *name[] = {"pidfd_spawn", "pidfd_spawnp"};
+	char *argv[] = {(char *)CHILD, NULL};
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		spawn_t spawn = (spawn_t)dlsym(RTLD_DEFAULT, name[i]);
+		int pidfd = -1, r;
+
+		if (!spawn)
+			SKIP("libc has no %s", name[i]);
+		r = spawn(&pidfd, "/no/such/program", NULL, NULL, argv, environ);
+		assert_true(r == ENOENT || r == ENOSYS);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -481,6 +502,7 @@ int main(void)
 		cmocka_unit_test(EXEC_without_free_descriptors),
 		cmocka_unit_test(EXEC_under_a_filter),
 		cmocka_unit_test(EXEC_from_several_threads),
+		cmocka_unit_test(EXEC_pidfd_spawn_returns_the_number_of_its_error),
 	};
 	ssize_t n = readlink("/proc/self/exe", folder, sizeof(folder) - 1);
 
