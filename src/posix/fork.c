@@ -252,7 +252,7 @@ PLX_CHILD_CODE void plx_px_fork_child_locks(void)
 			fr->ep->sleepers = 0;
 		plx_lock_reset(&f->lock);
 	}
-	plx_hidden_unlock();
+	plx_hidden_after_fork_child();
 	plx_spill_unlock();
 	plx_signals_unblock(&masked);
 	plx_inside_end(&fork_depth);

@@ -17,7 +17,7 @@
 #define HIDDEN_BASE 4000
 #define HIDDEN_ROOM 256
 
-/* All under hidden_lock, and pid and shared also where no other thread is. */
+/* All under hidden_lock, and process and shared also where no other thread is. */
 struct hidden {
 	struct pollux_file file;
 	int *owner;
@@ -26,8 +26,8 @@ struct hidden {
 	/* Where it is now, -1: closed. Numbers that it has left mean it, too, for a while. */
 	int number;
 	uint32_t moves;
-	/* The process that keeps it for itself, or 0. */
-	int pid;
+	/* One more than `forks` of the process that keeps it for itself, or 0. */
+	uint32_t process;
 	/* Both sides of a fork may have it. */
 	bool shared;
 };
@@ -506,6 +506,8 @@ PLX_CHILD_CODE void plx_limit_after_fork_child(void)
  * hidden_lock; its holder never waits for either.
  */
 static PLX_FORK_PAGE plx_lock_t hidden_lock;
+/* How many forks lie between this process and the first; written in the child, under the lock. */
+static PLX_FORK_PAGE uint32_t forks;
 int plx_hidden_from = HIDDEN_BASE;
 
 PLX_CHILD_CODE void plx_hidden_lock(void)
@@ -519,6 +521,12 @@ PLX_CHILD_CODE void plx_hidden_lock(void)
 PLX_CHILD_CODE void plx_hidden_unlock(void)
 {
 	plx_unlock(&hidden_lock, PLX_RANK_HIDDEN);
+}
+
+PLX_CHILD_CODE void plx_hidden_after_fork_child(void)
+{
+	forks++;
+	plx_hidden_unlock();
 }
 
 int plx_fd_high(void)
@@ -608,7 +616,7 @@ static PLX_CHILD_CODE struct hidden *hidden_at(int fd)
 	return h;
 }
 
-static int hide_here(int n, int *owner, int pid)
+static int hide_here(int n, int *owner, uint32_t keeper)
 {
 	struct hidden *h = plx_zalloc(sizeof(*h));
 
@@ -620,7 +628,7 @@ static int hide_here(int n, int *owner, int pid)
 	h->file.kind = PLX_KIND_HIDDEN;
 	h->owner = owner;
 	h->number = n;
-	h->pid = pid;
+	h->process = keeper;
 	plx_store(owner, n);
 	plx_table_set(n, &h->file);
 	return n;
@@ -631,14 +639,14 @@ int plx_fd_hide_here(int n, int *owner)
 	return hide_here(n, owner, 0);
 }
 
-static int hide_dup(int fd, int *owner, int pid)
+static int hide_dup(int fd, int *owner, uint32_t keeper)
 {
 	int n = dup_high(fd);
 
 	if (n < 0)
 		return -EMFILE;
 	PLX_DELAY(hidden_no_entry);
-	if (hide_here(n, owner, pid) < 0) {
+	if (hide_here(n, owner, keeper) < 0) {
 		plx_sys1(SYS_close, n);
 		return -EMFILE;
 	}
@@ -652,7 +660,7 @@ int plx_fd_hide_dup(int fd, int *owner)
 
 int plx_fd_hide_dup_private(int fd, int *owner)
 {
-	return hide_dup(fd, owner, plx_sys0(SYS_getpid));
+	return hide_dup(fd, owner, forks + 1);
 }
 
 int plx_fd_hide(int fd, int *owner)
@@ -792,7 +800,7 @@ PLX_CHILD_CODE void plx_fd_drop_private(int fd)
 		plx_hidden_lock();
 		plx_file_put_locked(left_close(fd));
 		plx_hidden_unlock();
-	} else if (h->pid && h->pid != plx_sys0(SYS_getpid)) {
+	} else if (h->process && h->process != forks + 1) {
 		plx_fd_unhide(h->owner);
 	}
 }

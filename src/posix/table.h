@@ -249,6 +249,8 @@ void plx_spare_after_fork_child_clean(void);
  */
 void plx_hidden_lock(void);
 void plx_hidden_unlock(void);
+/* The end of what its parent has begun with plx_hidden_lock. */
+void plx_hidden_after_fork_child(void);
 /* Before the first object. */
 void plx_hidden_begin(void);
 int plx_fd_high(void);

@@ -27,10 +27,30 @@
 static __thread pid_t vfork_parent;
 /* It has held the limit of descriptors since then. */
 static __thread bool vfork_holds;
+/* What robust_list was then, if it is to be asked again. */
+static __thread void *vfork_robust;
+/* The next child may be in another space of process numbers. */
+static uint32_t pid_spaces;
+
+void plx_pid_space(void)
+{
+	plx_store(&pid_spaces, 1);
+}
+
+/* Where the kernel looks for the robust mutexes of the thread. The child of a vfork has none. */
+static void *robust_list(void)
+{
+	void *list = NULL;
+	size_t size;
+
+	plx_sys3(SYS_get_robust_list, 0, &list, &size);
+	return list;
+}
 
 /*
  * The thread that called vfork runs on once the child is gone, in the same memory,
- * so only the process number tells who is asking.
+ * so only the process number tells who is asking. In another space of such numbers a child may have
+ * that of its parent; then what the kernel does not hand on tells.
  */
 bool plx_vfork_child_check(void)
 {
@@ -41,7 +61,7 @@ bool plx_vfork_child_check(void)
 		vfork_holds = false;
 		plx_start_end(true);
 	}
-	if (plx_sys0(SYS_getpid) != vfork_parent)
+	if (plx_sys0(SYS_getpid) != vfork_parent || (vfork_robust && robust_list() != vfork_robust))
 		return true;
 	vfork_parent = 0;
 	return false;
@@ -239,6 +259,7 @@ void *plx_vfork_enter(void)
 		if (plx_load(&plx_active))
 			plx_px_escape_all(PLX_OUT_VFORK);
 		vfork_holds = plx_start_begin();
+		vfork_robust = plx_load(&pid_spaces) ? robust_list() : NULL;
 		vfork_parent = plx_sys0(SYS_getpid);
 		(void)plx_or(&plx_used, PLX_USED_VFORK);
 	}
@@ -292,6 +313,11 @@ __asm__(".pushsection .text\n"
 __asm__(".globl __vfork\n"
 	".set __vfork, vfork\n");
 
+static bool like_vfork(unsigned long flags)
+{
+	return (flags & (CLONE_VM | CLONE_VFORK | CLONE_SETTLS)) == (CLONE_VM | CLONE_VFORK);
+}
+
 enum plx_clone_kind plx_clone_prepare(unsigned long flags)
 {
 	if (plx_vfork_child())
@@ -300,7 +326,9 @@ enum plx_clone_kind plx_clone_prepare(unsigned long flags)
 		plx_store(&plx_px_raw_threads, 1);
 		return PLX_CLONE_PASS;
 	}
-	if ((flags & (CLONE_VM | CLONE_VFORK | CLONE_SETTLS)) == (CLONE_VM | CLONE_VFORK)) {
+	if (flags & CLONE_NEWPID)
+		plx_pid_space();
+	if (like_vfork(flags)) {
 		plx_vfork_enter();
 		return PLX_CLONE_PASS;
 	}
@@ -352,6 +380,8 @@ PLX_EXPORT int unshare(int flags)
 		plx_watches_learn();
 	if ((flags & CLONE_FILES) && !plx_vfork_child())
 		plx_stop_adopting(PLX_OUT_UNSHARE);
+	if (flags & CLONE_NEWPID)
+		plx_pid_space();
 	return plx_real.unshare(flags);
 }
 

@@ -219,6 +219,8 @@ enum plx_clone_kind {
 };
 /* Before a clone with these flags: PLX_CLONE_FORK if plx_fork_* have to stand around it. */
 enum plx_clone_kind plx_clone_prepare(unsigned long flags);
+/* The process numbers of children may be those of another space from now on. */
+void plx_pid_space(void);
 /* In our constructor: the atfork handlers of ours. */
 void plx_fork_register(void);
 void plx_fork_prepare(void);

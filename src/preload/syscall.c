@@ -401,6 +401,8 @@ static long serve(const struct raw *s)
 			plx_watches_learn();
 		if ((s->a & CLONE_FILES) && !plx_vfork_child())
 			plx_stop_adopting(PLX_OUT_UNSHARE);
+		if (s->a & CLONE_NEWPID)
+			plx_pid_space();
 		return PLX_PASS;
 	case SYS_prctl:
 		if ((int)s->a == PR_SET_SECCOMP)
