@@ -219,6 +219,10 @@ enum plx_clone_kind {
 };
 /* Before a clone with these flags: PLX_CLONE_FORK if plx_fork_* have to stand around it. */
 enum plx_clone_kind plx_clone_prepare(unsigned long flags);
+/* Whether it makes a process in this memory, and not as vfork does. */
+bool plx_clone_shares(unsigned long flags);
+/* Before a raw clone: the limit of descriptors is held until the caller's next call. */
+void plx_clone_holds(void);
 /* The process numbers of children may be those of another space from now on. */
 void plx_pid_space(void);
 /* In our constructor: the atfork handlers of ours. */

@@ -482,6 +482,9 @@ static __attribute__((noinline)) bool clone_forks(long nr, long a, long b)
 		/* The child does not come back to us: it must have nothing of ours. */
 		plx_stop_adopting(PLX_OUT_CLONE);
 		forks = false;
+		plx_clone_holds();
+	} else if (!forks && plx_clone_shares(flags)) {
+		plx_clone_holds();
 	}
 	errno = saved;
 	return forks;
