@@ -69,6 +69,30 @@ static void ESCAPE_child_of_a_vfork_with_the_number_of_its_parent(void **state)
 	in_the_first_process(make_in_the_child_of_a_vfork);
 }
 
+static int unshare_in_the_child_of_a_vfork(void)
+{
+	uint64_t v;
+	pid_t pid;
+	int e;
+
+	CHECK(close(eventfd(0, EFD_NONBLOCK)) == 0);
+	pid = vfork();
+	if (pid == 0)
+		_exit(unshare(CLONE_NEWPID) != 0);
+	CHECK(pid > 0 && child_end(pid) == 0);
+	e = eventfd(5, EFD_NONBLOCK);
+	CHECK(e >= 0 && (!under_pollux() || fd_served(e)));
+	CHECK(read(e, &v, sizeof(v)) == sizeof(v) && v == 5);
+	return 0;
+}
+
+/* Its parent is served as before. */
+static void ESCAPE_child_of_a_vfork_that_goes_to_another_space(void **state)
+{
+	(void)state;
+	in_the_first_process(unshare_in_the_child_of_a_vfork);
+}
+
 static int full[2];
 
 static void *write_more(void *unused)
@@ -130,6 +154,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ESCAPE_child_of_a_vfork_with_the_number_of_its_parent),
+		cmocka_unit_test(ESCAPE_child_of_a_vfork_that_goes_to_another_space),
 		cmocka_unit_test(ESCAPE_child_of_a_fork_with_the_number_of_its_parent),
 	};
 
