@@ -13,11 +13,17 @@
  *   wrong_data       an event carries the data of nobody; a byte that read or AIO yields is
  *                    another one; a write of AIO is reported and not made
  *   wrong_count      an eventfd's counter is one too high
+ *   lost_count       an eventfd that comes back after a fork has a counter of 0
  *   wrong_poll       poll and select say the contrary of what an eventfd is ready for
  *   wrong_flag       a duplicate is close-on-exec
  *   forgotten_del    what epoll_ctl removes stays
  *   forgotten_item   an item is lost when its file becomes a kernel object
+ *   forgotten_slot   a buffer is lost when a pipe becomes the kernel's
+ *   forgotten_number what was closed past us stays when its number is given out again
  *   lost_spill       an object stays behind when all become kernel objects
+ *   lost_limit       the limit of descriptors stays raised
+ *   torn_write       a write to a pipe loses its last byte
+ *   wrong_verdict    a program that needs us is started without us
  */
 #ifndef PLX_BASE_INJECT_H
 #define PLX_BASE_INJECT_H

@@ -302,7 +302,7 @@ void plx_px_given(int fd)
 
 	plx_pipe_forget(fd);
 	/* What runs in a spill, an allocator for one, may open files. */
-	if (!slot || plx_mover)
+	if (!slot || plx_mover || PLX_INJECTED(forgotten_number))
 		return;
 	locked = plx_table_enter();
 	f = mine = plx_table_get(fd);

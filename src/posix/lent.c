@@ -674,8 +674,8 @@ static bool prepare(struct back *b)
 	for (int i = 0; i < b->nefds; i++) {
 		struct back_efd *e = &b->efds[i];
 
-		if (pollux_efd_new(&e->e, e->count, e->lent->semaphore ? POLLUX_EFD_SEMAPHORE : 0) <
-		    0) {
+		if (pollux_efd_new(&e->e, PLX_INJECTED(lost_count) ? 0 : e->count,
+				   e->lent->semaphore ? POLLUX_EFD_SEMAPHORE : 0) < 0) {
 			e->e = NULL;
 			return false;
 		}

@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include "base/clock.h"
+#include "base/inject.h"
 #include "base/inside.h"
 #include "base/key.h"
 #include "base/sys.h"
@@ -465,7 +466,8 @@ void plx_limit_raise(struct rlimit *was)
 
 void plx_limit_restore(const struct rlimit *was)
 {
-	plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, was, NULL);
+	if (!PLX_INJECTED(lost_limit))
+		plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, was, NULL);
 	plx_unlock(&limit_lock, PLX_RANK_LIMIT);
 }
 

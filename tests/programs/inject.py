@@ -50,10 +50,20 @@ RULES = {
     "ep_del": ["forgotten_del:2"],
     "efd": ["wrong_count:5", "wrong_poll:5"],
     "aio_op": ["wrong_data:3", "wrong_errno:3"],
+    "back --adopt=forked": ["lost_count:1"],
+    "escape_state": ["lost_limit:1"],
+    "number_again": ["forgotten_number:1"],
+    "pipe --adopt=pipe": ["torn_write:3", "forgotten_slot:3"],
+    "pipe --adopt=watched-pipe": ["torn_write:3", "forgotten_slot:3"],
+}
+# What is right without us, too, does not see that we are missing.
+COMMANDS = {
+    "load.sh": ["wrong_verdict:1"],
 }
 SECONDS = 110
 FIRST = {"program": re.compile(r"^not ok \d+ - (?!plain: )(.*)$"),
-         "rule": re.compile(r"^\[  FAILED  \] (.*)$")}
+         "rule": re.compile(r"^\[  FAILED  \] (.*)$"),
+         "command": re.compile(r"^not ok \d+ - (.* is loaded with it)$")}
 BEGUN = re.compile(r"^(?:not )?ok \d+ - pollux: ", re.M | re.I)
 
 
@@ -66,7 +76,7 @@ def run(argv, env, kind):
     for line in p.stdout:
         text += line
         found = FIRST[kind].match(line)
-        if found and (kind == "rule" or BEGUN.search(text)):
+        if found and (kind != "program" or BEGUN.search(text)):
             # It clears up what it has started.
             bad = found.group(1)
             p.terminate()
@@ -86,9 +96,15 @@ def program(script, pollux, fault):
 
 
 def rule(binary, pollux, fault):
+    binary, *options = binary.split()
     # What hangs is stopped from outside, and is noticed.
-    return run(["timeout", "-k", "5", str(SECONDS), pollux, "run", "--", binary],
+    return run(["timeout", "-k", "5", str(SECONDS), pollux, "run", *options, "--", binary],
                {"POLLUX_EXPECT": "1", "POLLUX_INJECT": fault}, "rule")
+
+
+def command(script, pollux, fault):
+    return run(["timeout", "-k", "5", str(SECONDS), script, pollux], {"POLLUX_INJECT": fault},
+               "command")
 
 
 def body(test):
@@ -106,6 +122,8 @@ def body(test):
     jobs = [(program, script, script, fault) for script in PROGRAMS for fault in PROGRAMS[script]]
     jobs += [(rule, name, os.path.join(build, "tests", "conformance", name), fault)
              for name in RULES for fault in RULES[name]]
+    jobs += [(command, name, os.path.join(harness.TOP, "tests", "cli", name), fault)
+             for name in COMMANDS for fault in COMMANDS[name]]
     pool = concurrent.futures.ThreadPoolExecutor(2)
     try:
         done = {pool.submit(how, what, pollux, fault): (name, fault)
