@@ -2,7 +2,8 @@
 /*
  * Children: a program that has an epoll with an eventfd makes one child after the other
  * and waits for its end. Under the drop-in /bin/true starts without it, as it has no use for it;
- * exec-loaded asks for it all the same, as if it had.
+ * exec-loaded asks for it all the same, as if it had. env, which only starts others, gets the small
+ * library; here it starts nothing, and has nothing to say.
  */
 #include "bench.h"
 
@@ -10,6 +11,7 @@
 #include <sys/wait.h>
 
 static const char child[] = "/bin/true";
+static const char starter[] = "/usr/bin/env";
 
 enum how {
 	/* fork and _exit */
@@ -20,11 +22,14 @@ enum how {
 	EXEC_BARE,
 	/* The same with the drop-in, if this program has it. */
 	EXEC_LOADED,
+	/* Of a program that only starts others. */
+	EXEC_STARTER,
 	SPAWN,
 	HOWS,
 };
 
-static const char *const how_names[HOWS] = {"fork", "exec", "exec-bare", "exec-loaded", "spawn"};
+static const char *const how_names[HOWS] = {"fork",	   "exec",	   "exec-bare",
+					    "exec-loaded", "exec-starter", "spawn"};
 
 static struct {
 	/* An enum how. */
@@ -53,6 +58,7 @@ static void make_loaded(void)
 static pid_t make_child(void)
 {
 	static char *const argv[] = {(char *)child, NULL};
+	static char *const starter_argv[] = {(char *)starter, (char *)"-i", NULL};
 	static char *const empty[] = {NULL};
 	char *const *env = opt.how == EXEC_BARE ? empty : opt.how == EXEC_LOADED ? loaded : environ;
 	pid_t pid;
@@ -67,7 +73,9 @@ static pid_t make_child(void)
 		bench_die("fork: %s", strerror(errno));
 	if (pid > 0)
 		return pid;
-	if (opt.how != FORK)
+	if (opt.how == EXEC_STARTER)
+		execve(starter, starter_argv, env);
+	else if (opt.how != FORK)
 		execve(child, argv, env);
 	_exit(opt.how == FORK ? 0 : 127);
 }
@@ -98,8 +106,9 @@ static const char about[] = "Makes children, one after the other, and waits for 
 static const struct bench_option options[] = {
 	{"how",
 	 "fork alone; fork and execve of /bin/true; the same with an\n"
-	 "empty environment, or with POLLUX_LOAD=all; posix_spawn",
-	 .choice = &opt.how, .value = "fork|exec|exec-bare|exec-loaded|spawn"},
+	 "empty environment, or with POLLUX_LOAD=all; of /usr/bin/env;\n"
+	 "posix_spawn",
+	 .choice = &opt.how, .value = "fork|exec|exec-bare|exec-loaded|exec-starter|spawn"},
 	{"events", "children", .number = &opt.events, .min = 1, .max = UINT32_MAX},
 	{.name = NULL},
 };

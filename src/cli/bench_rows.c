@@ -510,6 +510,7 @@ static void add_startup(void)
 		{"exec-bare", "fork and exec, empty environment", 500},
 		{"exec", "fork and exec", 500},
 		{"exec-loaded", "fork and exec, with the drop-in", 500},
+		{"exec-starter", "fork and exec of what only starts others", 500},
 		{"spawn", "posix_spawn", 500},
 	};
 	static const struct metric metrics[] = {

@@ -120,8 +120,8 @@ report $? "it has the time of each of three ways"
 
 call "$pollux" bench startup --quick --pairs 1 --warm-up 0 --events 5 --json "$json"
 expect "a quick bench of children ends well" 0
-[ "$(grep -c '"ratio_median"' "$json")" -eq 10 ]
-report $? "it has the time and the CPU time of each of five ways"
+[ "$(grep -c '"ratio_median"' "$json")" -eq 12 ]
+report $? "it has the time and the CPU time of each of six ways"
 
 call "$pollux" bench removal --quick --pairs 1 --warm-up 0 --events 50 --json "$json"
 expect "a bench of removal from the list ends well" 0
