@@ -2,10 +2,13 @@
 #include "cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "preload/preload.h"
 
 static const char help_text[] =
 	"Usage: pollux run [OPTION]... [--] PROGRAM [ARGUMENT]...\n"
@@ -127,11 +130,19 @@ static bool set_preload(const char *path)
 	return true;
 }
 
-static int execute(const struct program *p, const char *name, char **argv)
+/* With the drop-in, or what the program has use for in its place: preload is its path, or NULL. */
+static int execute(const struct program *p, const char *name, char **argv, const char *preload)
 {
+	const struct plx_execution x = {.dir = AT_FDCWD, .path = name, .search = true};
+	struct plx_needless n;
 	int err;
 
-	execvp(name, argv);
+	plx_needless_begin(preload);
+
+	char *room[plx_needless(&n, &x, environ)];
+
+	/* The program itself always gets a library. */
+	execvpe(name, argv, n.load == PLX_LOAD_STARTER ? plx_needless_env(&n, room) : environ);
 	err = errno;
 	cli_error("%s: %s", name, strerror(err));
 	if (err == ENOENT && !access(p->path, F_OK))
@@ -236,7 +247,7 @@ int cmd_run(int argc, char **argv)
 		return RUN_NOT_EXECUTABLE;
 	case PROGRAM_UNREACHABLE:
 		if (force)
-			return execute(&program, name, argv + optind);
+			return execute(&program, name, argv + optind, NULL);
 		cli_error("%s: %s", name, program.why);
 		fprintf(stderr, "'pollux run --force' runs it without Pollux.\n");
 		return RUN_REFUSED;
@@ -250,5 +261,5 @@ int cmd_run(int argc, char **argv)
 	}
 	if (!set_preload(preload))
 		return RUN_REFUSED;
-	return execute(&program, name, argv + optind);
+	return execute(&program, name, argv + optind, preload);
 }

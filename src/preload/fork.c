@@ -9,15 +9,11 @@
  * unshare                        with CLONE_FILES: everything escapes and adoption ends
  * __register_atfork              (pthread_atfork is in the program) ours before any other
  * login_tty                      replaces 0, 1 and 2 inside libc: they escape
- * prctl                          PR_SET_SECCOMP: everything escapes and adoption ends, as the
- *                                filter knows nothing of the calls that we would make; not if
- *                                there is none: so programs ask
  */
 #include "preload/preload.h"
 
 #include <sched.h>
 #include <stdarg.h>
-#include <sys/prctl.h>
 #include <utmp.h>
 
 #include "base/sys.h"
@@ -399,20 +395,4 @@ PLX_EXPORT int unshare(int flags)
 	if (flags & CLONE_NEWPID)
 		plx_pid_space();
 	return plx_real.unshare(flags);
-}
-
-PLX_EXPORT int prctl(int op, ...)
-{
-	long a, b, c, d;
-	va_list ap;
-
-	va_start(ap, op);
-	a = va_arg(ap, long);
-	b = va_arg(ap, long);
-	c = va_arg(ap, long);
-	d = va_arg(ap, long);
-	va_end(ap);
-	if (op == PR_SET_SECCOMP)
-		plx_sandbox_prctl((unsigned long)a, (const void *)b);
-	return plx_real.prctl(op, a, b, c, d);
 }

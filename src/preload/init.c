@@ -19,7 +19,6 @@
  */
 #include "preload/preload.h"
 
-#include <linux/seccomp.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -130,13 +129,9 @@ static void sandbox(void)
 	plx_guard_keep_none();
 }
 
-/*
- * A filter at NULL is how programs ask what the kernel takes: it is refused by EINVAL, or else by
- * EFAULT, since nobody has the first page.
- */
 void plx_sandbox_prctl(unsigned long mode, const void *filter)
 {
-	if (mode != SECCOMP_MODE_FILTER || filter)
+	if (!plx_only_asks(mode, filter))
 		sandbox();
 }
 
@@ -162,7 +157,7 @@ __attribute__((constructor(101))) static PLX_START_CODE void preload_start(void)
 	/* Asked at the start: programs replace their environment (nginx does). */
 	if (stats && strcmp(stats, "1") == 0)
 		plx_stats_wanted = 1;
-	plx_real_learn();
+	plx_needless_begin(plx_real_learn());
 	plx_fork_register();
 	plx_start();
 	if (plx_stats_wanted) {

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Programs that have no use for us, and are started without us.
+ * Programs that have no use for the drop-in, and are started without it.
  *
- * Loading this library is a sixth of the life of a small program like true or cat. So whatever
- * executes a program here (exec.c, syscall.c) looks at the file first, and when nothing in it can
- * make an object that we serve, or start another program, our entry of LD_PRELOAD is left out of
- * the environment that it gets. Other entries stay, in their order.
+ * Loading it is a sixth of the life of a small program like true or cat. So whatever executes a
+ * program here (exec.c, syscall.c) looks at the file first, and when nothing in it can make an
+ * object that we serve, or start another program, our entry of LD_PRELOAD is left out of the
+ * environment that it gets. Other entries stay, in their order.
+ *
+ * A program that makes nothing, but starts others, as shells do, needs somebody who does the same
+ * for those. That is a small library beside the drop-in, libpollux-starter.so (src/starter), whose
+ * name then stands in our entry. It judges by the same code. The two names are equally long, so
+ * that it can put the drop-in's back, in the place, before the program sees its environment: every
+ * environment that a program has, or hands on past us, names the drop-in.
  *
  * Argument. What is decided here is about speed alone. A program without us runs on the kernel:
  * what it inherits has become the kernel's before (plx_before_exec), and what it makes is the
@@ -13,7 +19,7 @@
  * it a library that it does not need. It still should be right, so what is judged is narrow:
  *
  *   - a dynamically linked ELF file for this machine and this C library, without privileges, which
- *     everybody may execute: not a script, whose interpreter starts programs anyway;
+ *     everybody may execute, or a script that names such a file;
  *   - a function of libc can only be called by its name, which stands at the end of a string
  *     in the table of dynamic strings (linkers let a string be the end of another). If no string
  *     of the program ends with a name of `names`, nor one of the libraries that it needs, nor of
@@ -71,9 +77,21 @@
 /* Read at a time: the headers of a program, its dynamic section, a piece of its strings. */
 #define CHUNK 1024
 
+/* What is known of a file, all in one word of a cache; 0 there: nothing. */
+#define JUDGED 1u
+/* It may have use for the drop-in, or cannot be judged. */
+#define USE_WHOLE 2u
+/* It has if pipes are adopted. */
+#define USE_PIPES 4u
+/* It starts programs. */
+#define USE_STARTS 8u
+/* The libraries that were looked at have to be those that it gets. */
+#define AS_FOUND 16u
+#define FLAGS 31u
+
 /*
  * With one of these a program has, or may have, use for us:
- *   it makes what we serve       epoll_create... eventfd pipe... io_setup io_queue_init
+ *   it makes what we serve       epoll_create... eventfd io_setup io_queue_init, pipe... if adopted
  *   it makes any system call     syscall
  *   it starts programs, which would start without us then
  *                                exec... ..._spawn... popen system wordexp
@@ -83,25 +101,38 @@
  *                                crosscall2 (each dynamic Go program has it)
  * Sorted by the spelling from the end. None is the end of another: fexecve is an execve here.
  */
-static const char names[][16] = {
-	"epoll_create1", "pipe2",	 "crosscall2",	  "eventfd",	  "execle",   "pipe",
-	"execvpe",	 "epoll_create", "execve",	  "execl",	  "syscall",  "system",
-	"dlsym",	 "dlvsym",	 "dlopen",	  "dlmopen",	  "popen",    "pidfd_spawn",
-	"posix_spawn",	 "execlp",	 "pidfd_spawnp",  "posix_spawnp", "io_setup", "execvp",
-	"wordexp",	 "execveat",	 "io_queue_init", "execv",
+static const struct {
+	char name[15];
+	uint8_t use;
+} names[] = {
+	{"epoll_create1", USE_WHOLE}, {"pipe2", USE_PIPES},	   {"crosscall2", USE_WHOLE},
+	{"eventfd", USE_WHOLE},	      {"execle", USE_STARTS},	   {"pipe", USE_PIPES},
+	{"execvpe", USE_STARTS},      {"epoll_create", USE_WHOLE}, {"execve", USE_STARTS},
+	{"execl", USE_STARTS},	      {"syscall", USE_WHOLE},	   {"system", USE_STARTS},
+	{"dlsym", USE_WHOLE},	      {"dlvsym", USE_WHOLE},	   {"dlopen", USE_WHOLE},
+	{"dlmopen", USE_WHOLE},	      {"popen", USE_STARTS},	   {"pidfd_spawn", USE_STARTS},
+	{"posix_spawn", USE_STARTS},  {"execlp", USE_STARTS},	   {"pidfd_spawnp", USE_STARTS},
+	{"posix_spawnp", USE_STARTS}, {"io_setup", USE_WHOLE},	   {"execvp", USE_STARTS},
+	{"wordexp", USE_STARTS},      {"execveat", USE_STARTS},	   {"io_queue_init", USE_WHOLE},
+	{"execv", USE_STARTS},
 };
 /* The longest of them. */
 #define NAMES_LONGEST 13
 
-/* What is known of a file; 0 in a cache: nothing. */
-enum verdict {
-	/* It may have use for us, or cannot be judged. */
-	NEEDED = 1,
-	/* It has none, and needs no library but libc's. */
-	NEEDLESS = 2,
-	/* It has none if the libraries are those that were looked at. */
-	NEEDLESS_AS_FOUND = 3,
-};
+/* How the names of the two libraries end, where they differ. */
+static const char dropin_is[] PLX_CHILD_CONST = "preload.so";
+static const char starter_is[] PLX_CHILD_CONST = "starter.so";
+#define KIND_LEN (sizeof(dropin_is) - 1)
+
+/* The drop-in's path and its length; NULL before it is known. */
+static PLX_START_PAGE const char *own_name;
+static PLX_START_PAGE size_t own_length;
+
+PLX_START_CODE void plx_needless_begin(const char *dropin)
+{
+	own_length = dropin ? strlen(dropin) : 0;
+	own_name = own_length ? dropin : NULL;
+}
 
 /* Set by a seccomp filter. */
 static uint32_t never;
@@ -169,6 +200,7 @@ static const char bind_now_is[] PLX_CHILD_CONST = "LD_BIND_NOW=";
 static const char of_loader[] PLX_CHILD_CONST = "LD_";
 static const char load_all[] PLX_CHILD_CONST = "POLLUX_LOAD=all";
 static const char with_stats[] PLX_CHILD_CONST = "POLLUX_STATS=1";
+static const char adopts[] PLX_CHILD_CONST = "POLLUX_ADOPT=";
 
 static PLX_CHILD_CODE bool separates(char c)
 {
@@ -186,35 +218,50 @@ static PLX_CHILD_CODE bool same(const char *a, const char *b, size_t len)
 	return !len;
 }
 
-/* Writes what is left of the list without our entry; false: it is not in it, or too long. */
-static PLX_CHILD_CODE bool leave_out(struct plx_needless *n, const char *list)
+/* Adds an entry to the list; false: it is too long. */
+static PLX_CHILD_CODE bool add_entry(struct plx_needless *n, size_t *used, const char *entry,
+				     size_t len)
 {
-	size_t len, used = strlen(PRELOAD);
-	const char *own = plx_real_own_name(&len);
+	bool first = *used == strlen(PRELOAD);
+
+	if (*used + !first + len >= sizeof(n->preload))
+		return false;
+	if (!first)
+		n->preload[(*used)++] = ':';
+	memcpy(n->preload + *used, entry, len);
+	*used += len;
+	return true;
+}
+
+/*
+ * Writes what is left of the list without our entry, or with the starter in its place; false: it is
+ * not in it, or too long.
+ */
+static PLX_CHILD_CODE bool rewrite(struct plx_needless *n, const char *list, bool starter)
+{
+	size_t used = strlen(PRELOAD);
 	bool found = false;
 
-	memcpy(n->preload, PRELOAD, used + 1);
+	memcpy(n->preload, PRELOAD, used);
 	while (*list) {
-		size_t entry = 0;
+		size_t len = 0;
 
-		while (list[entry] && !separates(list[entry]))
-			entry++;
-		if (entry == len && same(list, own, len)) {
+		while (list[len] && !separates(list[len]))
+			len++;
+		if (len == own_length && same(list, own_name, len)) {
+			if (starter && !found) {
+				if (!add_entry(n, &used, own_name, len))
+					return false;
+				memcpy(n->preload + used - KIND_LEN, starter_is, KIND_LEN);
+			}
 			found = true;
-		} else if (entry) {
-			bool first = used == strlen(PRELOAD);
-
-			if (used + !first + entry >= sizeof(n->preload))
-				return false;
-			if (!first)
-				n->preload[used++] = ':';
-			memcpy(n->preload + used, list, entry);
-			used += entry;
+		} else if (len && !add_entry(n, &used, list, len)) {
+			return false;
 		}
-		n->preload[used] = 0;
-		list += entry;
+		list += len;
 		list += *list != 0;
 	}
+	n->preload[used] = 0;
 	n->others = used > strlen(PRELOAD);
 	return found;
 }
@@ -246,11 +293,13 @@ static PLX_CHILD_CODE bool environment(struct plx_needless *n, char *const *envp
 			continue;
 		if (begins(&strings, s, preload_is)) {
 			if (n->at != ENV_MAX || length_of(&strings, s, LIST_MAX) < 0 ||
-			    !leave_out(n, s + strlen(PRELOAD)))
+			    !rewrite(n, s + strlen(PRELOAD), false))
 				return false;
 			n->at = count;
 		} else if (begins(&strings, s, library_path_is)) {
 			n->library_path = true;
+		} else if (begins(&strings, s, adopts)) {
+			n->pipes = true;
 		} else if (begins(&strings, s, bind_now_is)) {
 			continue;
 		} else if (begins(&strings, s, of_loader) || begins(&strings, s, load_all) ||
@@ -267,6 +316,8 @@ static PLX_CHILD_CODE bool environment(struct plx_needless *n, char *const *envp
 
 struct libraries {
 	uint32_t count, bytes;
+	/* USE_..., of all files looked at. */
+	uint32_t uses;
 	char name[LIBRARIES_MAX][NAME_LEN];
 };
 
@@ -306,25 +357,26 @@ static int against(const char *start, const char *end, const char *name)
 	return 0;
 }
 
-static bool ends_with_name(const char *start, const char *end)
+/* What the name says with which the string ends. */
+static uint32_t use_of(const char *start, const char *end)
 {
 	size_t low = 0, high = sizeof(names) / sizeof(names[0]);
 
 	while (low < high) {
 		size_t middle = (low + high) / 2;
-		int order = against(start, end, names[middle]);
+		int order = against(start, end, names[middle].name);
 
 		if (!order)
-			return true;
+			return names[middle].use;
 		if (order < 0)
 			high = middle;
 		else
 			low = middle + 1;
 	}
-	return false;
+	return 0;
 }
 
-/* Whether no string of the table ends with a name. */
+/* Whether no string of the table ends with a name that settles it. */
 static bool strings_clean(struct image *im, struct libraries *libs)
 {
 	uint64_t at = im->strings, left = im->strings_size;
@@ -340,8 +392,9 @@ static bool strings_clean(struct image *im, struct libraries *libs)
 		if (n <= 0)
 			return false;
 		for (; (end = memchr(p, 0, im->buf + n - p)); p = end + 1)
-			if (ends_with_name(p, end))
-				return false;
+			libs->uses |= use_of(p, end);
+		if (libs->uses & USE_WHOLE)
+			return false;
 		used = p - im->buf;
 		/* A long one: its end is what counts. */
 		if (!used && n == CHUNK)
@@ -551,26 +604,80 @@ static bool preloaded(struct plx_needless *n, struct libraries *libs)
 	return clean;
 }
 
-/* fd is the program's file. */
-static enum verdict judge(struct plx_needless *n, int fd)
+/* It is looked for once for each program: like the drop-in it stays. */
+static __attribute__((noinline)) bool starter_there(void)
+{
+	char path[PLX_PRELOAD_MAX];
+	struct stat st;
+
+	if (own_length < KIND_LEN || own_length >= sizeof(path) ||
+	    memcmp(own_name + own_length - KIND_LEN, dropin_is, KIND_LEN) != 0)
+		return false;
+	memcpy(path, own_name, own_length + 1);
+	memcpy(path + own_length - KIND_LEN, starter_is, KIND_LEN);
+	return plx_sys4(SYS_newfstatat, AT_FDCWD, path, &st, 0) == 0;
+}
+
+/* Whether a program may be judged: everybody may execute it, with his own privileges. */
+static PLX_CHILD_CODE bool is_common(const struct stat *st)
+{
+	return S_ISREG(st->st_mode) && (st->st_mode & 06111) == 0111;
+}
+
+/* The program that the kernel executes for a script; negative: it is none, or is not judged. */
+static __attribute__((noinline)) long open_interpreter(int fd)
+{
+	char line[PATH_LEN];
+	struct stat st;
+	long n = read_at(fd, line, sizeof(line), 0), start = 2, end;
+
+	if (n < 2 || line[0] != '#' || line[1] != '!')
+		return -1;
+	while (start < n && (line[start] == ' ' || line[start] == '\t'))
+		start++;
+	for (end = start; end < n && line[end] && !strchr(" \t\n", line[end]); end++)
+		;
+	if (end == n || line[start] != '/')
+		return -1;
+	line[end] = 0;
+	if (plx_sys4(SYS_newfstatat, AT_FDCWD, line + start, &st, 0) || !is_common(&st))
+		return -1;
+	return plx_sys4(SYS_openat, AT_FDCWD, line + start, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
+}
+
+static uint32_t judge_program(struct plx_needless *n, int fd)
 {
 	struct libraries libs;
 
-	libs.count = libs.bytes = 0;
+	libs.count = libs.bytes = libs.uses = 0;
 	if (!examine(fd, true, &libs) || !preloaded(n, &libs))
-		return NEEDED;
+		return JUDGED | USE_WHOLE;
 	for (uint32_t i = 0; i < libs.count; i++)
 		if (!library(libs.name[i], &libs))
-			return NEEDED;
-	return libs.count || n->others ? NEEDLESS_AS_FOUND : NEEDLESS;
+			return JUDGED | USE_WHOLE;
+	if ((libs.uses & USE_STARTS) && !starter_there())
+		return JUDGED | USE_WHOLE;
+	return JUDGED | libs.uses | (libs.count || n->others ? AS_FOUND : 0);
+}
+
+/* What the file fd has use for. */
+static uint32_t judge(struct plx_needless *n, int fd)
+{
+	long interpreter = open_interpreter(fd);
+	uint32_t v = judge_program(n, interpreter >= 0 ? (int)interpreter : fd);
+
+	if (interpreter >= 0)
+		plx_sys1(SYS_close, interpreter);
+	return v;
 }
 
 /* --- verdicts that are remembered ---------------------------------------------------------- */
 
 /*
- * One word each: the hash of what tells a file and its state, without its last two bits, and the
+ * One word each: the hash of what tells a file and its state, without its last bits, and the
  * verdict there. Words are read and written whole; which of two writers wins does not matter. A
- * program that has changed has another hash. (One whose library has changed has not: see above.)
+ * program that has changed has another hash. (One whose library has changed has not, nor a script
+ * whose interpreter has: see above.)
  *
  * What the child of a fork finds out would be lost with it, and a loop of forks would judge the
  * same program again and again. So the first fork makes a table that all share.
@@ -609,28 +716,28 @@ static PLX_CHILD_CODE uint64_t key_of(const struct plx_needless *n, const struct
 	h = mix(mix(h, st->st_ctim.tv_sec), st->st_ctim.tv_nsec);
 	for (const char *p = n->preload; n->others && *p; p++)
 		h = mix(h, (unsigned char)*p);
-	return h & ~3ull;
+	return h & ~(uint64_t)FLAGS;
 }
 
 /* --- what is executed ---------------------------------------------------------------------- */
 
-static PLX_CHILD_CODE enum verdict verdict_of(struct plx_needless *n, int dir, const char *path,
-					      const struct stat *st)
+static PLX_CHILD_CODE uint32_t verdict_of(struct plx_needless *n, int dir, const char *path,
+					  const struct stat *st)
 {
 	uint64_t key = key_of(n, st), *word = &plx_load(&cache)[(key >> 32) % CACHE],
 		 seen = plx_load(word);
-	enum verdict v;
+	uint32_t v;
 	long fd;
 
-	if ((seen & ~3ull) == key && seen & 3)
-		return seen & 3;
+	if ((seen & ~(uint64_t)FLAGS) == key && seen & JUDGED)
+		return seen & FLAGS;
 	if (!*path)
 		return judge(n, dir);
 	/* What has been a regular file a moment ago may be a pipe now. */
 	fd = plx_sys4(SYS_openat, dir, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
 	if (fd < 0)
-		return NEEDED;
-	v = PLX_INJECTED(wrong_verdict) ? NEEDLESS : judge(n, fd);
+		return USE_WHOLE;
+	v = PLX_INJECTED(wrong_verdict) ? JUDGED : judge(n, fd);
 	plx_sys1(SYS_close, fd);
 	plx_store(word, key | v);
 	return v;
@@ -642,22 +749,25 @@ static PLX_CHILD_CODE long file_at(int dir, const char *path, int flags, struct 
 	return plx_sys4(SYS_newfstatat, dir, path, st, flags);
 }
 
-static PLX_CHILD_CODE bool needless_file(struct plx_needless *n, int dir, const char *path,
-					 const struct stat *st)
+static PLX_CHILD_CODE enum plx_load load_of(struct plx_needless *n, int dir, const char *path,
+					    const struct stat *st)
 {
-	enum verdict v;
+	uint32_t v;
 
-	if (!S_ISREG(st->st_mode) || (st->st_mode & 06111) != 0111)
-		return false;
+	if (!is_common(st))
+		return PLX_LOAD_WHOLE;
 	v = verdict_of(n, dir, path, st);
-	return v == NEEDLESS || (v == NEEDLESS_AS_FOUND && !n->library_path);
+	if ((v & USE_WHOLE) || ((v & USE_PIPES) && n->pipes) || ((v & AS_FOUND) && n->library_path))
+		return PLX_LOAD_WHOLE;
+	return v & USE_STARTS ? PLX_LOAD_STARTER : PLX_LOAD_NOTHING;
 }
 
 /*
- * As execvp searches: the first file that is there, if it may be executed, as needless_file asks.
+ * As execvp searches: the first file that is there, if it may be executed, as load_of asks.
  * What execvp goes past for other reasons ends the search here.
  */
-static PLX_CHILD_CODE bool searched(struct plx_needless *n, const char *file, bool from_here)
+static PLX_CHILD_CODE enum plx_load searched(struct plx_needless *n, const char *file,
+					     bool from_here)
 {
 	const char *dirs = getenv("PATH");
 	struct pages pages = {{0}};
@@ -666,10 +776,11 @@ static PLX_CHILD_CODE bool searched(struct plx_needless *n, const char *file, bo
 	struct stat st;
 
 	if (len <= 0)
-		return false;
+		return PLX_LOAD_WHOLE;
 	if (strchr(file, '/'))
-		return (from_here || *file == '/') && file_at(AT_FDCWD, file, 0, &st) == 0 &&
-		       needless_file(n, AT_FDCWD, file, &st);
+		return (from_here || *file == '/') && file_at(AT_FDCWD, file, 0, &st) == 0
+			       ? load_of(n, AT_FDCWD, file, &st)
+			       : PLX_LOAD_WHOLE;
 	if (!dirs)
 		dirs = "/bin:/usr/bin";
 	for (;; dirs++) {
@@ -679,48 +790,50 @@ static PLX_CHILD_CODE bool searched(struct plx_needless *n, const char *file, bo
 		while (dirs[dir] && dirs[dir] != ':')
 			dir++;
 		if (dir + len + 2 > sizeof(path) || (!from_here && *dirs != '/'))
-			return false;
+			return PLX_LOAD_WHOLE;
 		memcpy(path, dirs, dir);
 		path[dir] = '/';
 		memcpy(path + dir + (dir > 0), file, len + 1);
 		r = file_at(AT_FDCWD, path, 0, &st);
 		if (r == 0)
-			return needless_file(n, AT_FDCWD, path, &st);
+			return load_of(n, AT_FDCWD, path, &st);
 		dirs += dir;
 		if ((r != -ENOENT && r != -ENOTDIR) || !*dirs)
-			return false;
+			return PLX_LOAD_WHOLE;
 	}
 }
 
-static PLX_CHILD_CODE bool is_needless(struct plx_needless *n, const struct plx_execution *x,
-				       char *const *envp)
+static PLX_CHILD_CODE enum plx_load judged(struct plx_needless *n, const struct plx_execution *x,
+					   char *const *envp)
 {
 	struct stat st;
 
-	if (plx_load(&never) || !plx_real_own_name(NULL) || !envp || !x->path ||
-	    !environment(n, envp))
-		return false;
+	if (plx_load(&never) || !own_name || !envp || !x->path || !environment(n, envp))
+		return PLX_LOAD_WHOLE;
 	if (x->search)
 		return searched(n, x->path, !x->elsewhere);
-	if ((x->flags & ~AT_EMPTY_PATH) || file_at(x->dir, x->path, x->flags, &st))
-		return false;
-	return (*x->path == '/' || !x->elsewhere) && needless_file(n, x->dir, x->path, &st);
+	if ((x->flags & ~AT_EMPTY_PATH) || file_at(x->dir, x->path, x->flags, &st) ||
+	    (*x->path != '/' && x->elsewhere))
+		return PLX_LOAD_WHOLE;
+	return load_of(n, x->dir, x->path, &st);
 }
 
 PLX_CHILD_CODE uint32_t plx_needless(struct plx_needless *n, const struct plx_execution *x,
 				     char *const *envp)
 {
-	n->library_path = false;
-	n->changed = is_needless(n, x, envp);
+	n->library_path = n->pipes = false;
+	n->load = judged(n, x, envp);
+	if (n->load == PLX_LOAD_STARTER && !rewrite(n, envp[n->at] + strlen(PRELOAD), true))
+		n->load = PLX_LOAD_WHOLE;
 	n->envp = envp;
-	return n->changed ? n->count + 1 : 1;
+	return n->load != PLX_LOAD_WHOLE ? n->count + 1 : 1;
 }
 
 PLX_CHILD_CODE char *const *plx_needless_env(struct plx_needless *n, char **room)
 {
 	uint32_t used = 0;
 
-	if (!n->changed)
+	if (n->load == PLX_LOAD_WHOLE)
 		return n->envp;
 	for (uint32_t i = 0; i < n->count; i++) {
 		if (i != n->at)

@@ -21,6 +21,7 @@
 #include <errno.h>
 #include <linux/aio_abi.h>
 #include <linux/close_range.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <sys/single_threaded.h>
@@ -88,6 +89,18 @@ static inline bool plx_may_adopt(void)
 	return plx_likely(plx_load_acq(&plx_active)) || plx_activate();
 }
 
+#ifdef PLX_STARTER
+/* The library for programs that only start others has nothing of ours to look after. */
+static inline bool plx_start_begin(void)
+{
+	return false;
+}
+
+static inline void plx_start_end(bool held)
+{
+	(void)held;
+}
+#else
 /* Around what starts a process or a program; for plx_start_end. */
 static inline bool plx_start_begin(void)
 {
@@ -104,6 +117,7 @@ static inline void plx_start_end(bool held)
 	if (held)
 		plx_px_limit_let_go();
 }
+#endif
 
 /* The process is about to end, or to become another program. */
 void plx_before_exit(void);
@@ -117,6 +131,15 @@ void plx_stop_adopting_descriptors(enum plx_way_out why);
  */
 void plx_sandbox_prctl(unsigned long mode, const void *filter);
 void plx_sandbox_seccomp(unsigned int op, const void *filter);
+
+/*
+ * A filter at NULL is how programs ask what the kernel takes: it is refused by EINVAL, or else by
+ * EFAULT, since nobody has the first page.
+ */
+static inline bool plx_only_asks(unsigned long mode, const void *filter)
+{
+	return mode == SECCOMP_MODE_FILTER && !filter;
+}
 
 /* A close_range that the kernel accepts, and that gives the caller a table of its own. */
 static inline bool plx_unshares(unsigned int first, unsigned int last, unsigned int flags)
@@ -243,10 +266,26 @@ long plx_aio_call_getevents(aio_context_t ctx, long min_nr, long nr, struct io_e
 /* stdio.c: what has made a stream, or NULL, returns through this. */
 FILE *plx_stream_begins(FILE *f);
 
-/* exec.c */
-void plx_before_exec(enum plx_way_out why);
+/* inherit.c: before another program takes the place of this one, or is started beside it. */
+#ifdef PLX_STARTER
+static inline void plx_before_exec(enum plx_way_out why)
+{
+	(void)why;
+}
 
-/* needless.c: programs that are started without us, as they have no use for us. */
+static inline void plx_before_spawn(bool actions)
+{
+	(void)actions;
+}
+#else
+void plx_before_exec(enum plx_way_out why);
+void plx_before_spawn(bool actions);
+#endif
+
+/*
+ * needless.c: programs that are started without us, as they have no use for us, or with the library
+ * for those that only start others. Both libraries, and `pollux run`, judge so.
+ */
 struct plx_execution {
 	/* As for execveat; or a file that is searched as by execvp. */
 	int dir;
@@ -257,16 +296,28 @@ struct plx_execution {
 	bool elsewhere;
 };
 
+/* What a program is to be loaded with. */
+enum plx_load {
+	PLX_LOAD_WHOLE,
+	PLX_LOAD_STARTER,
+	PLX_LOAD_NOTHING,
+};
+
+#define PLX_PRELOAD_MAX 256
+
 /* What plx_needless has found, until the call is made. */
 struct plx_needless {
 	char *const *envp;
-	bool changed, library_path, others;
+	enum plx_load load;
+	bool library_path, pipes, others;
 	/* Of LD_PRELOAD in envp, and the number of variables. */
 	uint32_t at, count;
-	/* The variable without our entry. */
-	char preload[256];
+	/* The variable as the program gets it; at first without our entry. */
+	char preload[PLX_PRELOAD_MAX];
 };
 
+/* Before all others: the path by which the loader has loaded the drop-in, or would; it stays. */
+void plx_needless_begin(const char *dropin);
 /* Looks at what is to be executed; says how many pointers plx_needless_env needs room for. */
 uint32_t plx_needless(struct plx_needless *n, const struct plx_execution *x, char *const *envp);
 /* The environment for it: the program's array, which is never changed, or `room`. */

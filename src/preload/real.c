@@ -29,8 +29,6 @@
  */
 static PLX_START_PAGE struct link_map *first_next;
 static PLX_START_PAGE struct link_map *last_next;
-static PLX_START_PAGE const char *own_name;
-static PLX_START_PAGE size_t own_length;
 
 static long absent(void)
 {
@@ -40,27 +38,21 @@ static long absent(void)
 
 extern ElfW(Dyn) _DYNAMIC[] __attribute__((visibility("hidden")));
 
-PLX_START_CODE void plx_real_learn(void)
+PLX_START_CODE const char *plx_real_learn(void)
 {
 	struct link_map *m = _r_debug.r_map;
+	const char *own;
 
 	while (m && m->l_ld != _DYNAMIC)
 		m = m->l_next;
 	if (!m || !m->l_next)
-		return;
-	own_name = m->l_name;
-	own_length = strlen(own_name);
+		return NULL;
+	own = m->l_name;
 	first_next = m->l_next;
 	while (m->l_next)
 		m = m->l_next;
 	plx_store_rel(&last_next, m);
-}
-
-PLX_CHILD_CODE const char *plx_real_own_name(size_t *length)
-{
-	if (length)
-		*length = own_length;
-	return own_length ? own_name : NULL;
+	return own;
 }
 
 typedef ElfW(Sym) symbol;
@@ -208,6 +200,7 @@ static int look_in(struct dl_phdr_info *info, size_t size, void *arg)
 	return s != NULL;
 }
 
+#ifndef PLX_STARTER
 /* Objects that were loaded later are not changed while the loader lists them. */
 void *plx_real_anywhere(const char *name)
 {
@@ -219,6 +212,7 @@ void *plx_real_anywhere(const char *name)
 	}
 	return a.found;
 }
+#endif
 
 /*
  * For a call that is being made. It may come from a library that was loaded later, with the one
@@ -250,6 +244,8 @@ static PLX_START_CODE __attribute__((noinline)) void *look_up_late(const char *n
 		return real args;                                                                  \
 	}
 #define STUB(ret, name, params, args) STUB_AS(, #name, ret, name, params, args)
+PLX_REAL_EXEC(STUB)
+#ifndef PLX_STARTER
 PLX_REAL_IO(STUB)
 PLX_REAL_WAIT(STUB)
 PLX_REAL_FD(STUB)
@@ -259,12 +255,14 @@ PLX_REAL_PROCESS(STUB)
 	static const char name##_is[] PLX_START_CONST = #name;                                     \
 	STUB_AS(PLX_START_CODE, name##_is, ret, name, params, args)
 PLX_REAL_START(STUB)
+#endif
 #undef STUB
 
 #define START(ret, name, params, args) .name = first_##name,
 PLX_START_PAGE struct plx_real plx_real = {PLX_REALS(START)};
 #undef START
 
+#ifndef PLX_STARTER
 void plx_real_init(void)
 {
 	void *p;
@@ -282,3 +280,4 @@ void *plx_real_vfork(void)
 		plx_store(&plx_real.vfork, (pid_t(*)(void))look_up("vfork"));
 	return (void *)plx_real.vfork;
 }
+#endif

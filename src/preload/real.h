@@ -127,18 +127,9 @@
 	X(int, __register_atfork, (void (*a)(void), void (*b)(void), void (*c)(void), void *dso),  \
 	  (a, b, c, dso))
 
-#define PLX_REAL_PROCESS(X)                                                                        \
+/* What the library for programs that only start others needs as well. */
+#define PLX_REAL_EXEC(X)                                                                           \
 	X(pid_t, fork, (void), ())                                                                 \
-	X(pid_t, _Fork, (void), ())                                                                \
-	X(pid_t, vfork, (void), ())                                                                \
-	X(int, clone, (int (*fn)(void *), void *st, int f, void *arg, void *a, void *b, void *c),  \
-	  (fn, st, f, arg, a, b, c))                                                               \
-	X(int, unshare, (int f), (f))                                                              \
-	X(int, chroot, (const char *path), (path))                                                 \
-	X(int, daemon, (int nochdir, int noclose), (nochdir, noclose))                             \
-	X(int, forkpty, (int *fd, char *name, const struct termios *t, const struct winsize *w),   \
-	  (fd, name, t, w))                                                                        \
-	X(int, login_tty, (int fd), (fd))                                                          \
 	X(int, execve, (const char *p, char *const *v, char *const *e), (p, v, e))                 \
 	X(int, execvpe, (const char *p, char *const *v, char *const *e), (p, v, e))                \
 	X(int, fexecve, (int fd, char *const *v, char *const *e), (fd, v, e))                      \
@@ -160,6 +151,19 @@
 	  (int *pid, const char *p, const posix_spawn_file_actions_t *a,                           \
 	   const posix_spawnattr_t *t, char *const *v, char *const *e),                            \
 	  (pid, p, a, t, v, e))                                                                    \
+	X(int, prctl, (int op, long a, long b, long c, long d), (op, a, b, c, d))
+
+#define PLX_REAL_PROCESS(X)                                                                        \
+	X(pid_t, _Fork, (void), ())                                                                \
+	X(pid_t, vfork, (void), ())                                                                \
+	X(int, clone, (int (*fn)(void *), void *st, int f, void *arg, void *a, void *b, void *c),  \
+	  (fn, st, f, arg, a, b, c))                                                               \
+	X(int, unshare, (int f), (f))                                                              \
+	X(int, chroot, (const char *path), (path))                                                 \
+	X(int, daemon, (int nochdir, int noclose), (nochdir, noclose))                             \
+	X(int, forkpty, (int *fd, char *name, const struct termios *t, const struct winsize *w),   \
+	  (fd, name, t, w))                                                                        \
+	X(int, login_tty, (int fd), (fd))                                                          \
 	X(int, posix_spawn_file_actions_addopen,                                                   \
 	  (posix_spawn_file_actions_t * a, int fd, const char *p, int f, mode_t m),                \
 	  (a, fd, p, f, m))                                                                        \
@@ -188,16 +192,20 @@
 	  (pthread_t * t, const pthread_attr_t *a, void *(*fn)(void *), void *arg),                \
 	  (t, a, fn, arg))                                                                         \
 	X(int, pthread_cancel, (pthread_t t), (t))                                                 \
-	X(int, prctl, (int op, long a, long b, long c, long d), (op, a, b, c, d))                  \
 	X(long, syscall, (long nr, long a, long b, long c, long d, long e, long f),                \
 	  (nr, a, b, c, d, e, f))
 
+#ifdef PLX_STARTER
+#define PLX_REALS(X) PLX_REAL_EXEC(X)
+#else
 #define PLX_REALS(X)                                                                               \
 	PLX_REAL_IO(X)                                                                             \
 	PLX_REAL_WAIT(X)                                                                           \
 	PLX_REAL_FD(X)                                                                             \
+	PLX_REAL_EXEC(X)                                                                           \
 	PLX_REAL_PROCESS(X)                                                                        \
 	PLX_REAL_START(X)
+#endif
 
 struct plx_real {
 #define PLX_REAL_FIELD(ret, name, params, args) ret(*name) params;
@@ -207,10 +215,8 @@ struct plx_real {
 
 extern __attribute__((visibility("hidden"))) struct plx_real plx_real;
 
-/* In our constructor: where they are to be found. */
-void plx_real_learn(void);
-/* The path by which the loader has loaded us, and its length; NULL before our constructor. */
-const char *plx_real_own_name(size_t *length);
+/* In our constructor: where they are to be found. The path by which the loader has loaded us. */
+const char *plx_real_learn(void);
 /* Looks up what has not been; harmless when two threads do it at the same time. */
 void plx_real_init(void);
 /* The real vfork, which no stub can call for somebody: it returns twice into its caller. */

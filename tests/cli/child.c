@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Says how it was started: LD_PRELOAD in its environment, whether the drop-in is mapped, and a
- * variable of the caller's. It has no use for Pollux, unless it is built to name something (USES,
- * or DEFINES for what libc lacks).
+ * Says how it was started: LD_PRELOAD in its environment, whether the drop-in is mapped, or the
+ * small library for programs that only start others, and a variable of the caller's. It has no use
+ * for Pollux, unless it is built to name something (USES, or DEFINES for what libc lacks).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,13 +33,17 @@ int main(void)
 {
 	char line[4096];
 	FILE *f = fopen("/proc/self/maps", "r");
-	int mapped = 0;
+	const char *mapped = "plain";
 
 	if (!f)
 		return 2;
-	while (fgets(line, sizeof(line), f))
-		mapped |= strstr(line, "libpollux-preload.so") != NULL;
+	while (fgets(line, sizeof(line), f)) {
+		if (strstr(line, "libpollux-preload.so"))
+			mapped = "mapped";
+		else if (strstr(line, "libpollux-starter.so"))
+			mapped = "starter";
+	}
 	fclose(f);
-	printf("%s %s %s\n", mapped ? "mapped" : "plain", value("LD_PRELOAD"), value("CHILD"));
+	printf("%s %s %s\n", mapped, value("LD_PRELOAD"), value("CHILD"));
 	return 0;
 }

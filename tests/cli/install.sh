@@ -25,6 +25,8 @@ dropin=$(found libpollux-preload.so)
 report $? "the command is installed in bin"
 [ -f "$dropin" ]
 report $? "the drop-in is installed"
+[ "$(found libpollux-starter.so)" = "${dropin%/*}/libpollux-starter.so" ]
+report $? "the library for programs that only start others is installed beside it"
 library=$(found libpollux.so.0)
 [ -e "$library" ] && [ -e "$(found libpollux.so)" ] && [ -e "$(found libpollux.a)" ]
 report $? "the library is installed"

@@ -34,6 +34,11 @@ is_plain()
 	[ "$status" -eq 0 ] && [ "$(cat "$out")" = "plain - -" ]
 }
 
+is_starter() # with the small library alone; what it shows of itself is the drop-in
+{
+	[ "$status" -eq 0 ] && [ "$(cat "$out")" = "starter $dropin -" ]
+}
+
 is_mapped()
 {
 	[ "$status" -eq 0 ] && [ "$(cat "$out")" = "mapped $dropin -" ]
@@ -61,23 +66,42 @@ run -- "sh -c '$scratch/plain; exit \$?'"
 is_plain
 report $? "the same one deeper"
 
-# Each name for which a program is loaded with it: all that the code has, and none by the name alone.
-names=$(sed -n '/^static const char names\[\]/,/^};/p' "$here/../../src/preload/needless.c" |
-	tr ',' '\n' | sed -n 's/.*"\(.*\)".*/\1/p')
+# Each name for which a program is loaded with a library: all that the code has, and none by the name
+# alone. What starts others gets the small one; pipes count where they are adopted.
+uses=$(sed -n '/^} names\[\]/,/^};/p' "$here/../../src/preload/needless.c" |
+	tr '{' '\n' | sed -n 's/.*"\(.*\)", USE_\([A-Z]*\)}.*/\1:\2/p')
+names=$(echo "$uses" | cut -d: -f1)
 [ "$(echo "$names" | wc -l)" -ge 28 ]
 report $? "the names are found in the code"
 [ "$(echo "$names" | rev)" = "$(echo "$names" | rev | sort)" ]
 report $? "they are sorted from the end"
 # fexecve is an execve by its end.
-for name in $names fexecve; do
+for name in $uses fexecve:STARTS; do
+	use=${name#*:}
+	name=${name%:*}
 	if ! $CC -DUSES="$name" -o "$scratch/uses" "$here/child.c" 2>"$err"; then
 		# Not in this C library: one of the program's own, which others could call, does as well.
 		$CC -rdynamic -DUSES="$name" -DDEFINES="$name" -o "$scratch/uses" "$here/child.c" ||
 			exit 1
 	fi
 	run -- "$scratch/uses"
-	is_mapped
-	report $? "a program with $name is loaded with it"
+	case $use in
+	WHOLE)
+		is_mapped
+		report $? "a program with $name is loaded with it"
+		;;
+	STARTS)
+		is_starter
+		report $? "a program with $name is loaded with the small library"
+		;;
+	PIPES)
+		is_plain
+		report $? "a program with $name is not loaded with it"
+		run --adopt=pipe -- "$scratch/uses"
+		is_mapped
+		report $? "with pipes adopted a program with $name is"
+		;;
+	esac
 done
 for name in fork epoll_wait read pthread_create getpwnam; do
 	$CC -DUSES="$name" -o "$scratch/uses" "$here/child.c" 2>"$err" || exit 1
@@ -149,7 +173,7 @@ printf '%s\n' '#!/bin/sh' 'echo "script $LD_PRELOAD"' >"$scratch/script"
 chmod 755 "$scratch/script"
 run -- "$scratch/script"
 [ "$(cat "$out")" = "script $dropin" ]
-report $? "a script keeps it"
+report $? "a script keeps it in its environment"
 if $CC -static -o "$scratch/static" "$here/child.c" 2>"$err"; then
 	run -- "$scratch/static"
 	[ "$(cat "$out")" = "plain $dropin -" ]
@@ -196,5 +220,6 @@ few() # few HOW MORE NAME: the drop-in makes no more of them than that
 
 few fork 4 "a fork touches few pages"
 few exec 5 "a fork and an exec of what is not loaded touch few pages"
+few exec-starter 8 "a fork and an exec of what only starts others touch few pages"
 
 finish

@@ -465,11 +465,11 @@ script() # script FILE FIRST-LINE
 }
 
 script "$scratch/script" '#!/bin/sh'
-call "$pollux" run -- "$scratch/script" "$dropin"
-expect "a script with #! runs with the drop-in" 17
+call "$pollux" run -- "$scratch/script" "${dropin%preload.so}"
+expect "a script with #! runs with the drop-in, or the starter" 17
 script "$scratch/script" '#!/usr/bin/env sh'
-call "$pollux" run -- "$scratch/script" "$dropin"
-expect "a script with #!/usr/bin/env runs with the drop-in" 17
+call "$pollux" run -- "$scratch/script" "${dropin%preload.so}"
+expect "a script with #!/usr/bin/env does, too" 17
 script "$scratch/script" '# no interpreter named'
 call "$pollux" run -- "$scratch/script" "$dropin"
 expect "a script without #! runs with the drop-in" 17
