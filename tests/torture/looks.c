@@ -359,8 +359,8 @@ static void a_number_that_changes_meanwhile_from(struct mixed a)
 	struct mixed b = mixed_new(EPOLLIN);
 	struct changer c = {.point = "dup_before_entry", .from = {b.ep}};
 	struct caller looks = {.point = "wait_found", .max = 4}, sleeps;
-	/* Perhaps nobody comes to it in this test. */
-	static struct gate looked;
+	/* Perhaps nobody comes to it. */
+	struct gate looked = {0};
 
 	torture_begin();
 	points_delay(false);
@@ -382,6 +382,7 @@ static void a_number_that_changes_meanwhile_from(struct mixed a)
 	if (looks.n > 0)
 		assert_int_equal(looks.ev[0].data.u64, 2);
 	sleeper_got_ours(&sleeps);
+	gate_disarm_any();
 	mixed_end(&a);
 	mixed_end(&b);
 }

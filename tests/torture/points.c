@@ -71,6 +71,11 @@ void gate_arm_any(struct gate *g, const char *point)
 	__atomic_store_n(&any_gate, g, __ATOMIC_RELEASE);
 }
 
+void gate_disarm_any(void)
+{
+	__atomic_store_n(&any_gate, NULL, __ATOMIC_RELEASE);
+}
+
 bool gate_reached(struct gate *g)
 {
 	for (int i = 0; i < 200000; i++) {

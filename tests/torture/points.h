@@ -22,6 +22,8 @@ struct gate {
 void gate_arm(struct gate *g, const char *point);
 /* The same for whichever thread comes to the point first; one at a time, too. */
 void gate_arm_any(struct gate *g, const char *point);
+/* Nobody has come to it, and nobody is to. */
+void gate_disarm_any(void);
 bool gate_reached(struct gate *g);
 void gate_open(struct gate *g);
 
