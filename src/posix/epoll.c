@@ -23,6 +23,8 @@ static void front_unpark(void *host, uint32_t *bell)
 	int fd;
 
 	(void)bell;
+	/* The ring has been counted: who makes a doorbell that is not seen here sees that. */
+	plx_mb_after_rmw();
 	/* Where the number moves or is closed, a grace period comes before its next use. */
 	plx_rcu_read_lock();
 	fd = plx_load(&fr->doorbell);
@@ -154,7 +156,7 @@ static void doorbell_moved(int *owner, int from, int to)
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
 
 	/* Before it stands, and when the kernel has the set alone, there is no registration. */
-	if (!plx_load(&fr->marker) || plx_load_acq(&fr->spilled)) {
+	if (!plx_load(&fr->stands) || plx_load_acq(&fr->spilled)) {
 		plx_store(owner, to);
 		return;
 	}
@@ -185,61 +187,109 @@ static int front_keep(struct plx_front *fr, int epfd)
 	return r;
 }
 
-/* plx_hidden_lock held: the doorbell does not move before the kernel knows it by its number. */
-static int doorbell_make(struct plx_front *fr, int epfd)
+/*
+ * The doorbell: made for the first who is about to sleep, since many epolls come and go without
+ * one.
+ *
+ * Argument. (1) Nobody sleeps where an item may be without a doorbell that stands. Who sleeps in an
+ * epoll that has none has announced himself and then found inproc clear (wait_kernel); the first
+ * ADD sets inproc and then looks for sleepers. One of them sees the other: so the wait goes for
+ * items, or the doorbell is made before any ADD goes on, which READY stands for. A wait that goes
+ * for items makes sure of it before it announces itself, by `stands`, as the number alone may be of
+ * one that the kernel has refused. (2) No ring is lost that finds no number. Its producer has
+ * pushed before, and the look of whoever sleeps later comes after the making, so it finds what was
+ * pushed, unless another has collected that. What is left then is the count of a ring, which would
+ * keep others from ringing. So who makes the doorbell ends all counts once there is a number: a
+ * producer that has found none has counted before, and what it counts as complete later counts for
+ * nothing. (3) The number of a doorbell that the kernel refuses stays, as a producer may be about
+ * to write to it. The model is tests/model/doorbell.pml.
+ *
+ * plx_hidden_lock held: it does not move before the kernel knows it by its number.
+ */
+static int doorbell_make(struct plx_front *fr)
 {
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
-	int r = front_keep(fr, epfd);
 
-	if (r < 0)
-		return r;
-	r = plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC);
-	if (r >= 0)
-		r = plx_fd_hide(r, &fr->doorbell);
-	if (r < 0)
-		return r;
-	plx_fd_on_move(&fr->doorbell, doorbell_moved);
+	if (fr->doorbell < 0) {
+		int r = plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC);
+		if (r >= 0)
+			r = plx_fd_hide(r, &fr->doorbell);
+		if (r < 0)
+			return r;
+		plx_fd_on_move(&fr->doorbell, doorbell_moved);
+	}
 	/* One that has been away has a waiter who knows the old one, perhaps. */
 	if (!fr->marker)
 		plx_store(&fr->marker, marker_new());
 	ev.data.u64 = fr->marker;
-	return plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_ADD, fr->doorbell, &ev);
+	PLX_DELAY(doorbell_made);
+	if (plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_ADD, fr->doorbell, &ev) < 0)
+		return -ENOSPC;
+	plx_mb();
+	plx_bell_collect(fr->ep, 0);
+	plx_store_rel(&fr->stands, 1);
+	return 0;
+}
+
+/* front.lock held. A spill, which has the mutex, finds no more registrations than it has counted.
+ */
+static int doorbell_setup(struct plx_front *fr)
+{
+	int r;
+
+	if (fr->stands)
+		return 0;
+	plx_lock(&fr->ep->mtx, PLX_RANK_EP);
+	plx_hidden_lock();
+	r = doorbell_make(fr);
+	plx_hidden_unlock();
+	plx_unlock(&fr->ep->mtx, PLX_RANK_EP);
+	return r;
+}
+
+int plx_front_ring(struct plx_front *fr)
+{
+	int r = -EAGAIN;
+
+	plx_lock(&fr->lock, PLX_RANK_FRONT);
+	if (fr->inproc && !fr->spilled)
+		r = doorbell_setup(fr);
+	plx_unlock(&fr->lock, PLX_RANK_FRONT);
+	return r;
 }
 
 /*
- * Registers the doorbell, once. 0, or a negative errno: the set stays with the kernel, unless it is
+ * Items of ours may be added. 0, or a negative errno: the set stays with the kernel, unless it is
  * -EAGAIN (front_keep).
  */
 static int front_setup(struct plx_front *fr, int epfd)
 {
-	bool kept;
-	long r;
+	int r = 0;
 
-	if (plx_load_acq(&fr->inproc))
+	if (plx_load_acq(&fr->inproc) == PLX_INPROC_READY)
 		return 0;
 	PLX_DELAY(front_setup);
 	plx_lock(&fr->lock, PLX_RANK_FRONT);
-	r = 0;
-	if (fr->inproc)
+	if (fr->inproc == PLX_INPROC_READY)
 		goto out;
 	if (fr->spilled) {
 		r = -ESTALE;
 		goto out;
 	}
-	kept = fr->kfd >= 0;
 	plx_hidden_lock();
-	r = doorbell_make(fr, epfd);
+	r = front_keep(fr, epfd);
 	plx_hidden_unlock();
-	if (r < 0) {
-		plx_fd_unhide_locked(&fr->doorbell);
-		if (!kept)
-			plx_fd_unhide_locked(&fr->kfd);
+	if (r < 0)
 		goto out;
-	}
-	plx_store_rel(&fr->inproc, 1);
+	plx_xchg(&fr->inproc, PLX_INPROC_BEGUN);
+	plx_mb_after_rmw();
+	PLX_DELAY(front_begun);
+	if (plx_load(&fr->ep->sleepers))
+		r = doorbell_setup(fr);
+	plx_store_rel(&fr->inproc, r < 0 ? PLX_INPROC_NONE : PLX_INPROC_READY);
 out:
 	plx_unlock(&fr->lock, PLX_RANK_FRONT);
-	return r < 0 ? (int)r : 0;
+	return r;
 }
 
 /* What has been rung and not been read so far. */
@@ -262,13 +312,17 @@ int plx_front_bell(struct plx_front *fr, int epfd)
 	plx_hidden_lock();
 	if (fr->doorbell < 0) {
 		plx_bell_forget(fr->ep);
-		r = doorbell_make(fr, epfd);
+		r = front_keep(fr, epfd);
+		if (r == 0)
+			r = doorbell_make(fr);
 	} else if (fr->kfd >= 0) {
 		/* Those of old have been heard, or their sleepers are rung for again. */
 		doorbell_read(fr, fr->doorbell);
 		plx_bell_collect(fr->ep, 0);
 		ev.data.u64 = fr->marker;
 		r = plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_ADD, fr->doorbell, &ev);
+		if (r == 0)
+			plx_store_rel(&fr->stands, 1);
 	}
 	plx_hidden_unlock();
 	plx_unlock(&fr->lock, PLX_RANK_FRONT);
@@ -279,6 +333,7 @@ void plx_front_no_bell(struct plx_front *fr, int epfd)
 {
 	plx_lock(&fr->lock, PLX_RANK_FRONT);
 	plx_sys4(SYS_epoll_ctl, epfd, EPOLL_CTL_DEL, fr->doorbell, NULL);
+	plx_store(&fr->stands, 0);
 	plx_unlock(&fr->lock, PLX_RANK_FRONT);
 }
 
@@ -300,7 +355,7 @@ bool plx_front_hush(struct plx_front *fr)
 {
 	bool rung;
 
-	if (!plx_load_acq(&fr->inproc))
+	if (!plx_load_acq(&fr->stands))
 		return false;
 	/* Until the end of the section the number means what is meant. */
 	plx_rcu_read_lock();
@@ -339,7 +394,7 @@ static long ctl_kernel(struct plx_front *fr, int op, struct epoll_event *ev)
 
 	if (op == EPOLL_CTL_ADD && !plx_load(&fr->nkernel))
 		plx_xchg(&fr->nkernel, 1);
-	if (plx_unlikely(plx_load(&fr->inproc)) && op != EPOLL_CTL_DEL &&
+	if (plx_unlikely(plx_load(&fr->marker)) && op != EPOLL_CTL_DEL &&
 	    plx_copy_in(&copy, ev, sizeof(copy)) == 0 && copy.data.u64 == plx_load(&fr->marker))
 		marker_change(fr);
 	if (plx_unlikely(plx_load(&fr->timer_mark)) && op != EPOLL_CTL_DEL &&

@@ -4,12 +4,13 @@
  *
  * The descriptor is a real kernel epoll. Kernel files are registered there, with
  * the program's own data; in-process objects are items of the front's pollux_ep.
- * Once there is such an item, `doorbell`, an eventfd, is registered in the kernel
- * epoll too, edge-triggered. Waiters sleep in the kernel's epoll_wait, in the
- * kernel's order and with the kernel's signals and time-outs; a producer rings when
- * one is announced, which wakes exactly one.
+ * Before somebody sleeps while there may be such items, `doorbell`, an eventfd, is
+ * registered in the kernel epoll too, edge-triggered (epoll.c has the argument). Waiters
+ * sleep in the kernel's epoll_wait, in the kernel's order and with the kernel's signals and
+ * time-outs; a producer rings when one is announced, which wakes exactly one.
  *
- *   inproc    set once, under lock, after the doorbell stands
+ *   inproc    set under lock: waits look for in-process items; READY, they may be added
+ *   stands    set under lock: the doorbell is registered; cleared with `spilled`
  *   spilled   set under plx_table_lock: kernel only from now on; cleared if the front has been
  *             lent, and comes back (lent.c)
  *   lent      set for good, before spilled
@@ -41,10 +42,14 @@
 #include "source/eventfd.h"
 #include "source/pipe.h"
 
+/* front.inproc */
+enum { PLX_INPROC_NONE, PLX_INPROC_BEGUN, PLX_INPROC_READY };
+
 struct plx_front {
 	struct pollux_ep *ep;
 	plx_lock_t lock;
 	uint32_t inproc;
+	uint32_t stands;
 	uint32_t spilled;
 	uint32_t lent;
 	uint32_t renumbered;
@@ -312,7 +317,12 @@ bool plx_sort(void *array, int n, size_t size, int (*compare)(const void *, cons
 int plx_eventfd_stands_in(void);
 /* A duplicate of it in the place of fd. */
 long plx_eventfd_stand_in(int fd, int flags);
-/* epoll.c: the doorbell stands, again; no longer. */
+/*
+ * epoll.c: the doorbell stands: 0, so a thread may sleep. -EAGAIN: the epoll has no items of ours
+ * by now; -ENOSPC: the kernel does not register it; else there is no descriptor.
+ */
+int plx_front_ring(struct plx_front *fr);
+/* For fronts that come back: the same, again; no longer. */
 int plx_front_bell(struct plx_front *fr, int epfd);
 void plx_front_no_bell(struct plx_front *fr, int epfd);
 

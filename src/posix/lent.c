@@ -735,7 +735,7 @@ static void commit(struct back *b)
 		struct back_front *front = &b->fronts[i];
 
 		if (front->bell)
-			plx_store(&front->fr->inproc, 1);
+			plx_store(&front->fr->inproc, PLX_INPROC_READY);
 		plx_xadd(&front->fr->gen, 1);
 		plx_store_rel(&front->fr->spilled, 0);
 		plx_mb();

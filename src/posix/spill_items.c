@@ -328,7 +328,10 @@ static void collect_all(struct seance *c, int most)
 
 	got = plx_sys6(SYS_epoll_pwait, fr->kfd, (long)ev, most, 0, 0, 8);
 	for (int i = 0; i < got; i++) {
-		if (ev[i].data.u64 == fr->marker && ev[i].events == EPOLLIN) {
+		uint64_t marker = plx_load(&fr->marker);
+
+		/* 0: there has been no doorbell. */
+		if (marker && ev[i].data.u64 == marker && ev[i].events == EPOLLIN) {
 			c->rung = true;
 		} else if (!plx_ghost_take(fr, ev[i].data.u64)) {
 			c->data = plx_spill_grow(c->data, c->ndata, &c->room, sizeof(*c->data));

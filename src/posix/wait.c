@@ -5,9 +5,9 @@
  * While a front has no in-process items a wait is the kernel's own, except that
  * the waiter is announced, so that the first in-process item finds it. Afterwards a
  * wait collects from both sides: the side that goes first alternates, so that
- * neither starves the other when both are always ready. To sleep it announces
- * itself, looks once more, and enters the kernel's epoll_wait, where the doorbell
- * is registered.
+ * neither starves the other when both are always ready. To sleep it makes sure that
+ * the doorbell is registered in the kernel's epoll, announces itself, looks once more,
+ * and enters the kernel's epoll_wait.
  *
  * Events of the kernel pass through a buffer of our own, because the doorbell's
  * must be taken out and nothing beyond the result may be written (EP-ARG-05). The
@@ -35,6 +35,8 @@
 #define PROBED 1024
 /* Waits between two looks that may show that looks pay again. */
 #define DIRECT_SLEEPS 8
+/* So long are sleeps where the kernel registers no doorbell: nobody can ring for them. */
+#define BRIEF_NS 1000000
 /* front.turn */
 enum { TURN_ANY, TURN_OURS, TURN_KERNEL };
 #define MAX_EVENTS (INT_MAX / (int)sizeof(struct epoll_event))
@@ -80,6 +82,8 @@ struct waiter {
 	bool counted;
 	/* An event of a lazy timer has been taken out. */
 	bool swallowed;
+	/* There is no doorbell. */
+	bool brief;
 	/* front.gen before this looked at either side. */
 	uint32_t gen;
 	/* For the first sleep of a wait that is the kernel's but for timers; else NULL. */
@@ -331,16 +335,19 @@ static int kernel_look(struct waiter *w, struct epoll_event *ev, int max, bool g
 	return r;
 }
 
-/* The time to the deadline in *ts; NULL if there is none. */
+/* The time to sleep in *ts, to the deadline; NULL if there is none. */
 static const struct timespec *time_left(const struct waiter *w, struct timespec *ts)
 {
-	int64_t left;
+	int64_t left = BRIEF_NS;
 
-	if (w->deadline < 0)
+	if (w->deadline < 0 && plx_likely(!w->brief))
 		return NULL;
-	left = w->deadline - plx_now_ns();
+	if (w->deadline >= 0)
+		left = w->deadline - plx_now_ns();
 	if (left < 0)
 		left = 0;
+	if (plx_unlikely(w->brief) && left > BRIEF_NS)
+		left = BRIEF_NS;
 	ts->tv_sec = left / PLX_NSEC;
 	ts->tv_nsec = left % PLX_NSEC;
 	return ts;
@@ -355,8 +362,9 @@ static const struct timespec *time_left(const struct waiter *w, struct timespec 
 static int filter_events(struct waiter *w, struct epoll_event *ev, int n, bool whole)
 {
 	struct plx_front *fr = w->fr;
+	/* Who has the doorbell's event finds that there is one. */
 	uint64_t marker = plx_load(&fr->marker);
-	bool bell = plx_load_acq(&fr->inproc), timers = plx_load(&fr->timer_mark);
+	bool bell = marker, timers = plx_load(&fr->timer_mark);
 	struct epoll_event expired[BOUNCE_STACK];
 	int kept = 0, nexpired = 0;
 
@@ -745,6 +753,22 @@ static void waiter_done(void *p)
 	pollux_file_put(w->file);
 }
 
+/*
+ * The wait is going to sleep, and is to be rung for: 0, unless it has to begin anew, as its epoll
+ * is the kernel's alone by now. That it becomes if no doorbell is to be had.
+ */
+static __attribute__((noinline)) long wait_ring(struct waiter *w)
+{
+	int r = plx_front_ring(w->fr);
+
+	w->brief = r == -ENOSPC;
+	if (r == 0 || r == -ENOSPC)
+		return 0;
+	if (r != -EAGAIN)
+		plx_px_escape(w->epfd, PLX_OUT_NO_FD);
+	return PLX_SLEEP_ANEW;
+}
+
 static long wait_mixed(struct waiter *w, bool poll_only)
 {
 	bool over = poll_only, slept = false, hit = false;
@@ -783,6 +807,8 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 				continue;
 			return hit ? -EINTR : 0;
 		}
+		if (plx_unlikely(!plx_load_acq(&w->fr->stands)) && wait_ring(w))
+			return PLX_SLEEP_ANEW;
 		if (!at_once && plx_ep_spin(w->fr->ep))
 			continue;
 		w->announced = true;

@@ -121,6 +121,16 @@ sent_no_look broken sent -DBROKEN_NO_LOOK
 sent_ended_early broken sent -DBROKEN_ENDED_EARLY
 sent_one_look broken sent -DBROKEN_ONE_LOOK
 sent_no_await broken sent -DBROKEN_NO_AWAIT
+doorbell ok doorbell
+doorbell_leaver long doorbell -DLEAVER
+doorbell_fails ok doorbell -DFAILS=1
+doorbell_no_look broken doorbell -DBROKEN_NO_LOOK
+doorbell_look_first broken doorbell -DBROKEN_LOOK_FIRST
+doorbell_no_ready broken doorbell -DBROKEN_NO_READY
+doorbell_make_late broken doorbell -DBROKEN_MAKE_LATE
+doorbell_number broken doorbell -DFAILS=1 -DBROKEN_NUMBER
+doorbell_no_end broken doorbell -DLEAVER -DBROKEN_NO_END
+doorbell_end_first broken doorbell -DLEAVER -DBROKEN_END_FIRST
 bell ok bell
 bell_no_await broken bell -DBROKEN_NO_AWAIT
 bell_no_ring broken bell -DBROKEN_NO_RING

@@ -6,6 +6,8 @@
  */
 #include "caller.h"
 
+#include "posix/front.h"
+
 /* One that only looks stands before the kernel; another is about to sleep, and is rung for. */
 static void a_look_that_finds_the_bell(void **state)
 {
@@ -66,9 +68,158 @@ static void a_last_place_for_the_bell(void **state)
 	close(p[1]);
 }
 
+struct writer {
+	struct thread t;
+	struct gate g;
+	int fd;
+	ssize_t r;
+};
+
+static void writer_main(struct thread *t)
+{
+	struct writer *w = t->arg;
+	const uint64_t one = 1;
+
+	gate_arm(&w->g, "bell_before_unpark");
+	w->r = pollux_write(w->fd, &one, sizeof(one));
+}
+
+/*
+ * Somebody has announced a sleep that he will not have, so a ring is counted before there is a
+ * doorbell. Its event is collected, and another sleeps: for him is rung again, even if the
+ * first ring is complete only then.
+ */
+static void a_ring_without_a_doorbell(bool before)
+{
+	int ep = pollux_epoll_create1(EPOLL_CLOEXEC);
+	int first = pollux_eventfd(0, EFD_NONBLOCK), second = pollux_eventfd(0, EFD_NONBLOCK);
+	struct plx_front *fr = plx_file_front(plx_table_peek(ep));
+	struct writer writes = {.fd = first};
+	struct caller sleeps = {.point = "wait_before_sleep", .ep = ep, .max = 4, .timeout = -1};
+	const uint64_t one = 1;
+	struct epoll_event ev;
+
+	points_delay(false);
+	add_as(ep, first, EPOLLIN | EPOLLET, 1);
+	add_as(ep, second, EPOLLIN | EPOLLET, 2);
+	assert_int_equal(fr->doorbell, -1);
+	atomic_add(&fr->ep->sleepers, 1);
+	thread_start(&writes.t, writer_main, &writes);
+	assert_true(gate_reached(&writes.g));
+	if (before) {
+		gate_open(&writes.g);
+		thread_join(&writes.t);
+	}
+	atomic_add(&fr->ep->sleepers, (uint32_t)-1);
+	assert_int_equal(pollux_epoll_wait(ep, &ev, 1, 0), 1);
+	assert_int_equal(ev.data.u64, 1);
+	caller_start(&sleeps);
+	assert_int_equal(fr->stands, 1);
+	if (!before) {
+		/* By now it is written. */
+		gate_open(&writes.g);
+		thread_join(&writes.t);
+	}
+	assert_int_equal(writes.r, sizeof(one));
+	assert_int_equal(pollux_write(second, &one, sizeof(one)), sizeof(one));
+	gate_open(&sleeps.g);
+	assert_true(await(thread_done(&sleeps.t)));
+	caller_got(&sleeps, 2);
+	pollux_close(ep);
+	pollux_close(first);
+	pollux_close(second);
+}
+
+static void a_ring_that_finds_no_doorbell(void **state)
+{
+	(void)state;
+	a_ring_without_a_doorbell(true);
+	a_ring_without_a_doorbell(false);
+}
+
+/* It sleeps since before there was an item of ours: the doorbell is made before there is one. */
+static void a_sleeper_from_before(void **state)
+{
+	int ep = pollux_epoll_create1(EPOLL_CLOEXEC), efd = pollux_eventfd(0, EFD_NONBLOCK);
+	struct plx_front *fr = plx_file_front(plx_table_peek(ep));
+	struct caller sleeps = {.point = "wait_before_sleep", .ep = ep, .max = 4, .timeout = -1};
+	const uint64_t one = 1;
+
+	(void)state;
+	points_delay(false);
+	caller_start(&sleeps);
+	add(ep, efd, 7);
+	assert_int_equal(fr->stands, 1);
+	assert_int_equal(pollux_write(efd, &one, sizeof(one)), sizeof(one));
+	gate_open(&sleeps.g);
+	assert_true(await(thread_done(&sleeps.t)));
+	caller_got(&sleeps, 7);
+	pollux_close(ep);
+	pollux_close(efd);
+}
+
+/* One adds, and another waits, at the same time, in many epolls. */
+struct meeting {
+	int ep, efd, begun, ready;
+};
+
+static void meeting_waits(struct thread *t)
+{
+	struct meeting *m = t->arg;
+	struct epoll_event ev;
+
+	atomic_add(&m->ready, 1);
+	while (!atomic_get(&m->begun))
+		;
+	if (pollux_epoll_wait(m->ep, &ev, 1, SOON_MS) != 1)
+		broken("nobody was told");
+}
+
+static void adds_meet_sleepers(void **state)
+{
+	const uint64_t one = 1;
+	unsigned long made = 0, met = 0;
+	int64_t start = now_ns();
+	uint32_t r = 3;
+
+	(void)state;
+	torture_begin();
+	while (torture_until(start, made > 20)) {
+		struct meeting m = {.ep = pollux_epoll_create1(EPOLL_CLOEXEC),
+				    .efd = pollux_eventfd(0, EFD_NONBLOCK)};
+		unsigned long begun = points_passed("doorbell_made");
+		struct thread t[2];
+
+		for (int i = 0; i < 2; i++)
+			thread_start(&t[i], meeting_waits, &m);
+		while (atomic_get(&m.ready) < 2)
+			sched_yield();
+		atomic_set(&m.begun, 1);
+		for (uint32_t i = rnd(&r) % 4000; i; i--)
+			__asm__ __volatile__("" ::: "memory");
+		add(m.ep, m.efd, 1);
+		if (pollux_write(m.efd, &one, sizeof(one)) != sizeof(one))
+			broken("a write failed");
+		if (!await(thread_done(&t[0]) && thread_done(&t[1])))
+			broken("somebody sleeps on");
+		made += points_passed("doorbell_made") > begun;
+		met += points_passed("doorbell_made") == begun;
+		for (int i = 0; i < 2; i++)
+			thread_join(&t[i]);
+		pollux_close(m.ep);
+		pollux_close(m.efd);
+	}
+	torture_end(NULL, 0);
+	print_message("%lu with a doorbell, %lu without\n", made, met);
+	assert_true(made > 20);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		TEST(a_ring_that_finds_no_doorbell),
+		TEST(a_sleeper_from_before),
+		TEST(adds_meet_sleepers),
 		TEST(a_look_that_finds_the_bell),
 		TEST(a_last_place_for_the_bell),
 	};

@@ -52,6 +52,15 @@ static int add(int ep, int fd)
 	return pollux_epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev);
 }
 
+/* The first sleep makes the doorbell, and the duplicate of the epoll. */
+static int add_and_sleep(int ep, int fd)
+{
+	struct epoll_event ev;
+	int r = add(ep, fd);
+
+	return r ? r : pollux_epoll_wait(ep, &ev, 1, 1);
+}
+
 struct sleeper {
 	struct thread t;
 	int ep, n;
@@ -93,7 +102,7 @@ static void adder(struct thread *t)
 	struct call *c = t->arg;
 
 	gate_arm(&c->gate, c->point);
-	c->r = add(c->ep, c->efd);
+	c->r = add_and_sleep(c->ep, c->efd);
 }
 
 static void taker(struct thread *t)
@@ -196,7 +205,7 @@ static void two_want_one_number(void **state)
 	points_delay(false);
 	ep = pollux_epoll_create1(EPOLL_CLOEXEC);
 	efd = pollux_eventfd(0, EFD_NONBLOCK);
-	assert_int_equal(add(ep, efd), 0);
+	assert_int_equal(add_and_sleep(ep, efd), 0);
 	fr = plx_file_front(plx_table_peek(ep));
 	a.fd = b.fd = fr->doorbell;
 	thread_start(&t[0], taker, &a);
@@ -241,7 +250,7 @@ static void dup2_that_fails(void **state)
 	points_delay(false);
 	ep = pollux_epoll_create1(EPOLL_CLOEXEC);
 	efd = pollux_eventfd(0, EFD_NONBLOCK);
-	assert_int_equal(add(ep, efd), 0);
+	assert_int_equal(add_and_sleep(ep, efd), 0);
 	fr = plx_file_front(plx_table_peek(ep));
 	a.fd = fr->doorbell;
 	null_fd = fcntl(saved, F_DUPFD_CLOEXEC, 0);
@@ -275,7 +284,7 @@ static void waits_with_the_old_number(bool nested)
 	points_delay(false);
 	s.ep = pollux_epoll_create1(EPOLL_CLOEXEC);
 	efd = pollux_eventfd(0, EFD_NONBLOCK);
-	assert_int_equal(add(s.ep, efd), 0);
+	assert_int_equal(add_and_sleep(s.ep, efd), 0);
 	if (nested)
 		assert_int_equal(add(outer, s.ep), 0);
 	number = plx_file_front(plx_table_peek(s.ep))->kfd;
