@@ -23,7 +23,10 @@ static void front_unpark(void *host, uint32_t *bell)
 	int fd;
 
 	(void)bell;
-	/* The ring has been counted: who makes a doorbell that is not seen here sees that. */
+	/*
+	 * The ring has been counted: who makes a doorbell that is not seen here sees that.
+	 * Partner: doorbell_make.
+	 */
 	plx_mb_after_rmw();
 	/* Where the number moves or is closed, a grace period comes before its next use. */
 	plx_rcu_read_lock();
@@ -225,6 +228,7 @@ static int doorbell_make(struct plx_front *fr)
 	PLX_DELAY(doorbell_made);
 	if (plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_ADD, fr->doorbell, &ev) < 0)
 		return -ENOSPC;
+	/* Partner: front_unpark. */
 	plx_mb();
 	plx_bell_collect(fr->ep, 0);
 	plx_store_rel(&fr->stands, 1);
@@ -282,6 +286,7 @@ static int front_setup(struct plx_front *fr, int epfd)
 	if (r < 0)
 		goto out;
 	plx_xchg(&fr->inproc, PLX_INPROC_BEGUN);
+	/* Partner: wait_kernel, which announces itself before it reads inproc. */
 	plx_mb_after_rmw();
 	PLX_DELAY(front_begun);
 	if (plx_load(&fr->ep->sleepers))

@@ -598,6 +598,7 @@ static bool may_have_missed(const struct waiter *w)
 {
 	struct pollux_ep *ep = w->fr->ep;
 
+	/* Partner: plx_ep_harvest, which counts before it says that the list is empty. */
 	return !plx_ready_empty(ep) || w->given != plx_load(&ep->given);
 }
 
