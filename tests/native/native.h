@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -222,6 +223,22 @@ static inline void sleep_ms(int ms)
 
 	while (nanosleep(&ts, &ts) != 0)
 		;
+}
+
+/* A thread that stays on one CPU. */
+static inline pthread_t thread_bound(int cpu, void *(*fn)(void *), void *arg)
+{
+	pthread_attr_t attr;
+	pthread_t t;
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	pthread_attr_init(&attr);
+	assert_int_equal(pthread_attr_setaffinity_np(&attr, sizeof(set), &set), 0);
+	assert_int_equal(pthread_create(&t, &attr, fn, arg), 0);
+	pthread_attr_destroy(&attr);
+	return t;
 }
 
 struct thread {

@@ -50,17 +50,7 @@ static bool spin_once(struct plx_yields *y, bool (*done)(void *), void *arg)
 /* The test in a thread of its own, which stays on one CPU. */
 static void on_one_cpu(void *(*fn)(void *), void *arg)
 {
-	pthread_attr_t attr;
-	pthread_t t;
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	CPU_SET(sched_getcpu(), &set);
-	pthread_attr_init(&attr);
-	assert_int_equal(pthread_attr_setaffinity_np(&attr, sizeof(set), &set), 0);
-	assert_int_equal(pthread_create(&t, &attr, fn, arg), 0);
-	pthread_join(t, NULL);
-	pthread_attr_destroy(&attr);
+	pthread_join(thread_bound(sched_getcpu(), fn, arg), NULL);
 }
 
 static struct {
