@@ -16,6 +16,7 @@
 #include <stdarg.h>
 #include <utmp.h>
 
+#include "base/sanitizer.h"
 #include "base/sys.h"
 #include "epoll/engine.h"
 
@@ -147,14 +148,24 @@ PLX_START_CODE void plx_fork_register(void)
 	handlers = plx_real.__register_atfork(at_prepare, at_parent, at_child, NULL) == 0;
 }
 
-/* ThreadSanitizer's run-time calls it before instrumented code can run, of which this would be. */
+/*
+ * ThreadSanitizer's run-time registers before everybody else. What its handler takes before a fork
+ * every other thread needs at its next step, whatever it holds by then. So ours, which wait for the
+ * others, have to run before it: they come second. (Instrumented code cannot run that early, of
+ * which this would be.)
+ */
 #ifndef PLX_TSAN
+static PLX_START_PAGE bool tsan_has;
+
 int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),
 		      void *object);
 PLX_EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),
 				 void *object)
 {
-	plx_fork_register();
+	if (plx_tsan_here() && !tsan_has)
+		tsan_has = true;
+	else
+		plx_fork_register();
 	return plx_real.__register_atfork(prepare, parent, child, object);
 }
 #endif
