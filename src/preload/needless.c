@@ -32,8 +32,9 @@
  * The place is unkind: the child of a vfork, in the memory of its parent, on any stack, in a signal
  * handler perhaps. So there are only bare system calls, no lock, no memory but the stack, of which
  * the deepest point takes less than 4 KiB; errno is not touched. The calls are those that the
- * loader makes for every program: who may start one under a seccomp filter may make them. After a
- * filter that we have seen nothing is judged any more.
+ * loader makes for every program, and rt_sigprocmask, which libc's fork and posix_spawn make: who
+ * may start one under a seccomp filter may make them. After a filter that we have seen nothing is
+ * judged any more.
  *
  * The environment is walked here where the kernel would have walked it, and a bad pointer in it has
  * to be the kernel's EFAULT; so the kernel is asked about each page first (readable).
@@ -43,6 +44,7 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <link.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -721,25 +723,54 @@ static PLX_CHILD_CODE uint64_t key_of(const struct plx_needless *n, const struct
 
 /* --- what is executed ---------------------------------------------------------------------- */
 
+static bool only_thread(void)
+{
+	struct stat st;
+
+	return plx_sys4(SYS_newfstatat, AT_FDCWD, "/proc/self/task", &st, 0) == 0 &&
+	       st.st_nlink == 3;
+}
+
+/*
+ * What is looked at gets numbers of the program's own for a moment. Nobody may find it there, or
+ * the next number taken: no handler of a signal runs meanwhile, and where there are other threads
+ * nothing is looked at. (The child of a vfork has numbers of its own, and is one thread.)
+ */
+static __attribute__((noinline)) uint32_t look(struct plx_needless *n, int dir, const char *path)
+{
+	const uint64_t all = ~0ull;
+	uint32_t v = USE_WHOLE;
+	long fd = dir;
+	uint64_t mask;
+
+	if (plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask, sizeof(all)))
+		return v;
+	if (only_thread()) {
+		/* What has been a regular file a moment ago may be a pipe now. */
+		if (*path)
+			fd = plx_sys4(SYS_openat, dir, path,
+				      O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+		if (fd >= 0)
+			v = PLX_INJECTED(wrong_verdict) ? JUDGED : judge(n, (int)fd);
+		if (*path && fd >= 0)
+			plx_sys1(SYS_close, fd);
+	}
+	plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
+	return v;
+}
+
 static PLX_CHILD_CODE uint32_t verdict_of(struct plx_needless *n, int dir, const char *path,
 					  const struct stat *st)
 {
 	uint64_t key = key_of(n, st), *word = &plx_load(&cache)[(key >> 32) % CACHE],
 		 seen = plx_load(word);
 	uint32_t v;
-	long fd;
 
 	if ((seen & ~(uint64_t)FLAGS) == key && seen & JUDGED)
 		return seen & FLAGS;
-	if (!*path)
-		return judge(n, dir);
-	/* What has been a regular file a moment ago may be a pipe now. */
-	fd = plx_sys4(SYS_openat, dir, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
-	if (fd < 0)
-		return USE_WHOLE;
-	v = PLX_INJECTED(wrong_verdict) ? JUDGED : judge(n, fd);
-	plx_sys1(SYS_close, fd);
-	plx_store(word, key | v);
+	v = look(n, dir, path);
+	if (*path && v & JUDGED)
+		plx_store(word, key | v);
 	return v;
 }
 

@@ -15,6 +15,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 
 extern char **environ;
 
@@ -471,6 +472,136 @@ static void EXEC_from_several_threads(void **state)
 	}
 }
 
+/*
+ * Looking at a program takes a number for a moment. Another thread finds its own where it left
+ * them: the lowest free one free, and what it puts there still there afterwards.
+ */
+static uint32_t numbers_end;
+
+static void *numbers_loop(void *arg)
+{
+	int fd = (int)assert_ok(open("/dev/null", O_RDONLY)), next = (int)assert_ok(dup(fd));
+	struct loop *l = arg;
+
+	close(next);
+	while (!__atomic_load_n(&numbers_end, __ATOMIC_RELAXED)) {
+		int got = dup(fd);
+
+		if (got != next)
+			l->failed++;
+		close(got);
+		dup2(fd, next);
+		for (volatile int i = 0; i < 200; i++)
+			;
+		if (close(next))
+			l->failed++;
+	}
+	close(fd);
+	return NULL;
+}
+
+/* A copy of the child of which nothing is remembered: each time another one, by its times. */
+static void copy_child(char *path)
+{
+	char command[8300];
+
+	assert_non_null(mkdtemp(path));
+	strcat(path, "/copy");
+	snprintf(command, sizeof(command), "cp '%s' '%s'", child, path);
+	assert_int_equal(system(command), 0);
+}
+
+static void new_times(const char *path, int i)
+{
+	const struct timespec times[2] = {{.tv_sec = i}, {.tv_sec = i}};
+
+	assert_ok(utimensat(AT_FDCWD, path, times, 0));
+}
+
+static void remove_copy(char *path)
+{
+	assert_ok(unlink(path));
+	*strrchr(path, '/') = '\0';
+	assert_ok(rmdir(path));
+}
+
+static void EXEC_takes_no_number_from_other_threads(void **state)
+{
+	char path[64] = "/tmp/pollux-exec.XXXXXX", *argv[] = {(char *)CHILD, NULL};
+	posix_spawn_file_actions_t fa;
+	struct loop l = {0};
+
+	(void)state;
+	if (SANITIZED == 2 && under_pollux())
+		SKIP("the program that is started is not sanitized");
+	copy_child(path);
+	assert_int_equal(posix_spawn_file_actions_init(&fa), 0);
+	posix_spawn_file_actions_addopen(&fa, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+	thread_start(&l.t, numbers_loop, &l);
+	for (int i = 0; i < 200; i++) {
+		pid_t pid;
+
+		new_times(path, i);
+		assert_int_equal(posix_spawn(&pid, path, &fa, NULL, argv, environ), 0);
+		assert_int_equal(child_end(pid), 0);
+	}
+	__atomic_store_n(&numbers_end, 1, __ATOMIC_RELAXED);
+	assert_true(thread_join(&l.t, 50000));
+	assert_int_equal(l.failed, 0);
+	posix_spawn_file_actions_destroy(&fa);
+	remove_copy(path);
+}
+
+/* Nor does it keep one if a handler jumps out of the call. */
+static sigjmp_buf out_of_exec;
+static volatile sig_atomic_t in_exec;
+
+static void jump(int sig)
+{
+	(void)sig;
+	if (in_exec)
+		siglongjmp(out_of_exec, 1);
+}
+
+static void EXEC_that_is_left_by_a_jump_keeps_no_number(void **state)
+{
+	char path[64] = "/tmp/pollux-exec.XXXXXX", *argv[] = {NULL, NULL};
+	struct itimerval often = {.it_interval.tv_usec = 150, .it_value.tv_usec = 150}, never = {0};
+	struct sigaction act = {.sa_handler = jump}, old;
+	const size_t too_long = 200000;
+	volatile int jumps = 0;
+	int lowest;
+
+	(void)state;
+	if (SANITIZED == 2)
+		SKIP("this sanitizer runs handlers where it likes");
+	copy_child(path);
+	/* What makes it fail is found out late. */
+	argv[0] = calloc(1, too_long);
+	memset(argv[0], 'a', too_long - 1);
+	lowest = (int)assert_ok(dup(STDERR_FILENO));
+	close(lowest);
+	assert_ok(sigaction(SIGALRM, &act, &old));
+	assert_ok(setitimer(ITIMER_REAL, &often, NULL));
+	for (volatile int i = 0; i < 2000; i++) {
+		new_times(path, i);
+		if (sigsetjmp(out_of_exec, 1)) {
+			jumps++;
+		} else {
+			in_exec = 1;
+			execve(path, argv, environ);
+		}
+		in_exec = 0;
+	}
+	assert_ok(setitimer(ITIMER_REAL, &never, NULL));
+	assert_ok(sigaction(SIGALRM, &old, NULL));
+	assert_true(jumps > 0);
+	assert_int_equal(dup(STDERR_FILENO), lowest);
+	close(lowest);
+	free(argv[0]);
+	remove_copy(path);
+}
+
 /* A libc that does not have them says so by their result, as for all errors. */
 static void EXEC_pidfd_spawn_returns_the_number_of_its_error(void **state)
 {
@@ -502,6 +633,8 @@ int main(void)
 		cmocka_unit_test(EXEC_without_free_descriptors),
 		cmocka_unit_test(EXEC_under_a_filter),
 		cmocka_unit_test(EXEC_from_several_threads),
+		cmocka_unit_test(EXEC_takes_no_number_from_other_threads),
+		cmocka_unit_test(EXEC_that_is_left_by_a_jump_keeps_no_number),
 		cmocka_unit_test(EXEC_pidfd_spawn_returns_the_number_of_its_error),
 	};
 	ssize_t n = readlink("/proc/self/exe", folder, sizeof(folder) - 1);
