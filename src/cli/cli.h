@@ -21,6 +21,7 @@
 #endif
 
 #define PRELOAD_NAME "libpollux-preload.so"
+#define STARTER_NAME "libpollux-starter.so"
 
 /* Exit statuses of everything but `run`. */
 enum {

@@ -245,10 +245,10 @@ static void look_at_seccomp(void)
 
 /* --- the drop-in, from inside ------------------------------------------------------------- */
 
-/* Whether a line of /proc/self/maps has this in it; from: only the one that begins there. */
-static bool is_mapped(const char *what, unsigned long from)
+/* Whether a line of a process's maps has this in it; from: only the one that begins there. */
+static bool is_mapped_in(const char *maps, const char *what, unsigned long from)
 {
-	FILE *f = fopen("/proc/self/maps", "re");
+	FILE *f = fopen(maps, "re");
 	char line[PATH_MAX + 128];
 	bool found = false;
 
@@ -257,6 +257,19 @@ static bool is_mapped(const char *what, unsigned long from)
 	if (f)
 		fclose(f);
 	return found;
+}
+
+static bool is_mapped(const char *what, unsigned long from)
+{
+	return is_mapped_in("/proc/self/maps", what, from);
+}
+
+static bool parent_is_starter(void)
+{
+	char maps[64];
+
+	snprintf(maps, sizeof(maps), "/proc/%d/maps", (int)getppid());
+	return is_mapped_in(maps, "/" STARTER_NAME, 0);
 }
 
 /* Whether this process has an io_uring. Its thread tells nothing: it may be about to end. */
@@ -314,8 +327,9 @@ static int probe(void)
 		write(efd, &value, sizeof(value)) == sizeof(value);
 	memset(&ev, 0, sizeof(ev));
 	works = works && epoll_wait(ep, &ev, 1, 1000) == 1 && ev.data.u64 == 42;
-	printf("mapped=%d served=%d works=%d aio=%s\n", is_mapped("/" PRELOAD_NAME, 0),
-	       fd_served && efd >= 0 && fd_served(efd) == 1, works, probe_aio());
+	printf("mapped=%d served=%d works=%d aio=%s starter=%d\n", is_mapped("/" PRELOAD_NAME, 0),
+	       fd_served && efd >= 0 && fd_served(efd) == 1, works, probe_aio(),
+	       parent_is_starter());
 	return CLI_OK;
 }
 
@@ -323,12 +337,15 @@ struct probed {
 	int mapped, served, works;
 	/* none, kernel, inline or thread. */
 	char aio[16];
+	/* It was started by a program with the library for those that only start others. */
+	int starter;
 };
 
+static const char *const clean[][2] = {{"POLLUX_NO_ADOPT", NULL}, {NULL, NULL}};
+
 /* Runs it; c keeps how it ended. 0 or a negative errno. */
-static int run_probe(struct child *c, char *self, const char *const (*env)[2], struct probed *p)
+static int run_probe_by(struct child *c, char **argv, const char *const (*env)[2], struct probed *p)
 {
-	char *argv[] = {self, "run", "--", self, "doctor", "--probe", NULL};
 	int rc;
 
 	memset(p, 0, sizeof(*p));
@@ -337,9 +354,16 @@ static int run_probe(struct child *c, char *self, const char *const (*env)[2], s
 	c->limit = PROBE_SECONDS;
 	rc = child_run(c);
 	if (!rc)
-		sscanf(c->out, "mapped=%d served=%d works=%d aio=%15s", &p->mapped, &p->served,
-		       &p->works, p->aio);
+		sscanf(c->out, "mapped=%d served=%d works=%d aio=%15s starter=%d", &p->mapped,
+		       &p->served, &p->works, p->aio, &p->starter);
 	return rc;
+}
+
+static int run_probe(struct child *c, char *self, const char *const (*env)[2], struct probed *p)
+{
+	char *argv[] = {self, "run", "--", self, "doctor", "--probe", NULL};
+
+	return run_probe_by(c, argv, env, p);
 }
 
 static bool has_async(char *self)
@@ -389,9 +413,63 @@ static void look_at_engines(char *self, const char *aio)
 		    "not available");
 }
 
+static bool is_set(const char *variable, const char *value)
+{
+	const char *set = getenv(variable);
+
+	return set && !strcmp(set, value);
+}
+
+/* Tries the library for programs that only start others, which is at `path` if it is there. */
+static void try_starter(char *self, const char *path)
+{
+	static const char *const whole = "Programs that only start others get the drop-in as well.";
+	char *by_sh[] = {self, "run", "--", "sh", "-c", "\"$0\" doctor --probe; exit $?",
+			 self, NULL};
+	char *by_timeout[] = {self, "run", "--", "timeout", "60", self, "doctor", "--probe", NULL};
+	char **by[] = {by_sh, by_timeout};
+	bool all = is_set("POLLUX_LOAD", "all"), stats = is_set("POLLUX_STATS", "1");
+	struct child child = {0};
+	struct probed p;
+	size_t i;
+
+	if (access(path, R_OK)) {
+		add("starter", STATE_NOTE, whole, "%s: %s", path, strerror(errno));
+		return;
+	}
+	if (all || stats) {
+		add("starter", STATE_OK, whole, "%s is there, but %s", path,
+		    all ? "POLLUX_LOAD=all" : "POLLUX_STATS=1");
+		return;
+	}
+	for (i = 0; i < sizeof(by) / sizeof(by[0]); i++)
+		if (run_probe_by(&child, by[i], clean, &p) || p.starter || !p.served)
+			break;
+	if (i == sizeof(by) / sizeof(by[0]))
+		add("starter", STATE_NOTE, whole, "%s is loaded neither into sh nor into timeout",
+		    path);
+	else if (!p.served)
+		add("starter", STATE_NOTE,
+		    "What is started by programs that only start others is left to the kernel.",
+		    "%s does not work in %s", path, by[i][3]);
+	else
+		add("starter", STATE_OK,
+		    "What only starts others gets it, and what that starts the drop-in.",
+		    "%s is loaded into %s", path, by[i][3]);
+}
+
+/* It lies beside the drop-in. */
+static void look_at_starter(char *self, const char *preload)
+{
+	int folder = (int)(strrchr(preload, '/') - preload);
+	char *path = cli_format("%.*s/%s", folder, preload, STARTER_NAME);
+
+	try_starter(self, path);
+	free(path);
+}
+
 static void look_at_drop_in(void)
 {
-	static const char *const clean[][2] = {{"POLLUX_NO_ADOPT", NULL}, {NULL, NULL}};
 	char self[PATH_MAX], path[PATH_MAX];
 	struct child child = {0};
 	struct probed p;
@@ -432,6 +510,8 @@ static void look_at_drop_in(void)
 	else
 		add("drop-in", STATE_OK, "'pollux run -- PROGRAM' works.",
 		    "%s is loaded and serves events", path);
+	if (p.mapped)
+		look_at_starter(self, path);
 	if (*p.aio)
 		look_at_engines(self, p.aio);
 }

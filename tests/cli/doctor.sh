@@ -24,6 +24,7 @@ max_user_watches
 aio
 seccomp
 drop-in
+starter
 aio buffered
 aio direct
 aio poll
@@ -42,6 +43,9 @@ done
 IFS=$oldifs
 grep -Eq "^ok    drop-in +$(dirname "$pollux")/libpollux-preload.so is loaded" "$scratch/table"
 report $? "doctor has tried the drop-in of this build"
+small="$(dirname "$pollux")/libpollux-starter.so"
+grep -Eq "^ok    starter +$small is loaded into (sh|timeout)$" "$scratch/table"
+report $? "doctor has tried the library for what only starts others"
 [ ! -s "$err" ]
 report $? "doctor writes nothing to standard error"
 
@@ -75,7 +79,21 @@ said = json.load(sys.stdin)
 states = {f["name"]: f["state"] for f in said["facts"]}
 assert said["usable"] is False and states["drop-in"] == "fail", said' <"$out" 2>"$err"
 report $? "a drop-in that is not a library is a failure"
+cp "$(dirname "$pollux")/libpollux-preload.so" "$scratch"
+POLLUX_PRELOAD=$scratch/libpollux-preload.so
+call "$pollux" doctor
+[ "$status" -eq 0 ] && grep -Eq "^note  starter +$scratch/libpollux-starter.so: No such file" "$out"
+report $? "a missing library for what only starts others is noted"
+echo nonsense >"$scratch/libpollux-starter.so"
+call "$pollux" doctor
+[ "$status" -eq 0 ] && grep -Eq "^note  starter +$scratch/.* does not work in (sh|timeout)$" "$out"
+report $? "one that does not hand the drop-in on is noted"
 unset POLLUX_PRELOAD
+for set in POLLUX_LOAD=all POLLUX_STATS=1; do
+	call env $set "$pollux" doctor
+	[ "$status" -eq 0 ] && grep -Eq "^ok    starter +$small is there, but $set$" "$out"
+	report $? "with $set doctor says that all is loaded with the drop-in"
+done
 POLLUX_NO_ADOPT=all "$pollux" doctor >"$out" 2>"$err" </dev/null
 status=$?
 expect "a set POLLUX_NO_ADOPT does not mislead doctor" 0
