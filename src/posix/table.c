@@ -432,15 +432,19 @@ static __thread uint32_t my_holds;
 
 #define HOLD_NS 20000000
 
+/* Also before anything is ours, and so before anybody stands in front of the program's handlers. */
 void plx_px_limit_hold(void)
 {
+	struct plx_masked m;
 	PLX_INSIDE();
 
+	plx_signals_block(&m);
 	plx_lock(&limit_lock, PLX_RANK_LIMIT);
 	my_holds++;
 	plx_xadd(&limit_holds, 1);
 	limit_held = plx_now_ns();
 	plx_unlock(&limit_lock, PLX_RANK_LIMIT);
+	plx_signals_unblock(&m);
 }
 
 void plx_px_limit_let_go(void)

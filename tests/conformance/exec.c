@@ -602,6 +602,54 @@ static void EXEC_that_is_left_by_a_jump_keeps_no_number(void **state)
 	remove_copy(path);
 }
 
+/* A handler that executes while its thread does, in a process of two threads that has made nothing.
+ */
+static void execute_nothing(int sig)
+{
+	char *argv[] = {(char *)"x", NULL};
+
+	(void)sig;
+	in_exec++;
+	execve("/nonexistent", argv, environ);
+}
+
+static void *sleep_on(void *arg)
+{
+	(void)arg;
+	for (;;)
+		pause();
+	return NULL;
+}
+
+static int execs_in_handlers(void *arg)
+{
+	struct itimerval often = {.it_interval.tv_usec = 100, .it_value.tv_usec = 100};
+	struct sigaction act = {.sa_handler = execute_nothing};
+	sigset_t alarm, old;
+	pthread_t t;
+
+	(void)arg;
+	sigemptyset(&alarm);
+	sigaddset(&alarm, SIGALRM);
+	in_exec = 0;
+	if (pthread_sigmask(SIG_BLOCK, &alarm, &old) || pthread_create(&t, NULL, sleep_on, NULL) ||
+	    sigaction(SIGALRM, &act, NULL) || setitimer(ITIMER_REAL, &often, NULL) ||
+	    pthread_sigmask(SIG_UNBLOCK, &alarm, NULL))
+		return 1;
+	for (int64_t end = now_ms() + 400; now_ms() < end;)
+		for (int i = 0; i < 100; i++)
+			execute_nothing(0);
+	return in_exec ? 0 : 2;
+}
+
+static void EXEC_from_a_handler_that_interrupts_one(void **state)
+{
+	(void)state;
+	if (SANITIZED == 2)
+		SKIP("this sanitizer runs handlers where it likes");
+	assert_int_equal(child_status(execs_in_handlers, NULL), 0);
+}
+
 /* A libc that does not have them says so by their result, as for all errors. */
 static void EXEC_pidfd_spawn_returns_the_number_of_its_error(void **state)
 {
@@ -635,6 +683,7 @@ int main(void)
 		cmocka_unit_test(EXEC_from_several_threads),
 		cmocka_unit_test(EXEC_takes_no_number_from_other_threads),
 		cmocka_unit_test(EXEC_that_is_left_by_a_jump_keeps_no_number),
+		cmocka_unit_test(EXEC_from_a_handler_that_interrupts_one),
 		cmocka_unit_test(EXEC_pidfd_spawn_returns_the_number_of_its_error),
 	};
 	ssize_t n = readlink("/proc/self/exe", folder, sizeof(folder) - 1);
