@@ -34,18 +34,25 @@ static PLX_START_CODE void put_back(char *list, const char *own, size_t len)
 	}
 }
 
-__attribute__((constructor(101))) static PLX_START_CODE void starter_start(void)
+/*
+ * Linked to run before the constructors of all other libraries, which may look at the environment
+ * or start programs; libc's, which sets environ, is one of them.
+ */
+__attribute__((constructor)) static PLX_START_CODE void starter_start(int argc, char **argv,
+								      char **envp)
 {
 	const char *own = plx_real_learn();
 	size_t len = own ? strlen(own) : 0;
 
+	(void)argc;
+	(void)argv;
 	if (len < KIND_LEN || len >= sizeof(dropin) ||
 	    memcmp(own + len - KIND_LEN, starter_is, KIND_LEN) != 0)
 		return;
 	memcpy(dropin, own, len);
 	memcpy(dropin + len - KIND_LEN, dropin_is, KIND_LEN);
 	plx_needless_begin(dropin);
-	for (char **e = environ; e && *e; e++)
+	for (char **e = envp; e && *e; e++)
 		if (strncmp(*e, preload_is, sizeof(preload_is) - 1) == 0)
 			put_back(*e + sizeof(preload_is) - 1, own, len);
 }

@@ -132,6 +132,26 @@ call env LD_PRELOAD="$list" "$scratch/whole" system "$scratch/start execv $scrat
 says "mapped $list -" "and so they do when it goes"
 call env LD_PRELOAD="$scratch/idle.so  $dropin" "$scratch/whole" execv "$scratch/starts"
 says "starter $scratch/idle.so:$dropin -" "a list with blanks"
+cat >"$scratch/early.c" <<'END'
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+__attribute__((constructor)) static void early(void)
+{
+	char *first = getenv("FIRST");
+	pid_t pid = -1;
+
+	if (first && !unsetenv("FIRST") && !setenv("CHILD", getenv("LD_PRELOAD"), 1) && !(pid = fork()))
+		execl(first, first, (char *)NULL);
+	if (pid > 0)
+		waitpid(pid, NULL, 0);
+}
+END
+$CC -shared -fPIC -o "$scratch/early.so" "$scratch/early.c" || exit 1
+list=$dropin:$scratch/early.so
+call "$pollux" run -- env LD_PRELOAD="$list" FIRST="$scratch/uses" "$scratch/starts"
+says "mapped $list $list
+starter $list $list" "what the constructor of a library sees, and starts"
 
 # Without the small library
 
