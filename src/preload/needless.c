@@ -220,49 +220,37 @@ static PLX_CHILD_CODE bool same(const char *a, const char *b, size_t len)
 	return !len;
 }
 
-/* Adds an entry to the list; false: it is too long. */
-static PLX_CHILD_CODE bool add_entry(struct plx_needless *n, size_t *used, const char *entry,
-				     size_t len)
-{
-	bool first = *used == strlen(PRELOAD);
-
-	if (*used + !first + len >= sizeof(n->preload))
-		return false;
-	if (!first)
-		n->preload[(*used)++] = ':';
-	memcpy(n->preload + *used, entry, len);
-	*used += len;
-	return true;
-}
-
 /*
- * Writes what is left of the list without our entry, or with the starter in its place; false: it is
- * not in it, or too long.
+ * Writes what is left of the list without our entry and what separates it from the next, or with
+ * the starter in its place; false: it is not in it, or too long.
  */
 static PLX_CHILD_CODE bool rewrite(struct plx_needless *n, const char *list, bool starter)
 {
 	size_t used = strlen(PRELOAD);
-	bool found = false;
+	bool found = false, ours = false;
 
 	memcpy(n->preload, PRELOAD, used);
 	while (*list) {
-		size_t len = 0;
+		size_t entry = 0, len;
 
-		while (list[len] && !separates(list[len]))
-			len++;
-		if (len == own_length && same(list, own_name, len)) {
-			if (starter && !found) {
-				if (!add_entry(n, &used, own_name, len))
-					return false;
-				memcpy(n->preload + used - KIND_LEN, starter_is, KIND_LEN);
-			}
-			found = true;
-		} else if (len && !add_entry(n, &used, list, len)) {
-			return false;
+		while (list[entry] && !separates(list[entry]))
+			entry++;
+		for (len = entry; separates(list[len]); len++)
+			;
+		ours = entry == own_length && same(list, own_name, entry);
+		found |= ours;
+		if (!ours || starter) {
+			if (used + len >= sizeof(n->preload))
+				return false;
+			memcpy(n->preload + used, list, len);
+			used += len;
 		}
+		if (ours && starter)
+			memcpy(n->preload + used - len + entry - KIND_LEN, starter_is, KIND_LEN);
 		list += len;
-		list += *list != 0;
 	}
+	while (ours && !starter && separates(n->preload[used - 1]))
+		used--;
 	n->preload[used] = 0;
 	n->others = used > strlen(PRELOAD);
 	return found;
@@ -594,12 +582,16 @@ static bool preloaded(struct plx_needless *n, struct libraries *libs)
 	bool clean = true;
 
 	while (clean && *list) {
-		char *end = strchrnul(list, ':'), was = *end;
+		char *end = list, was;
 
+		while (*end && !separates(*end))
+			end++;
+		was = *end;
 		*end = 0;
 		/* A path that depends on the place, or is written with $LIB, is not judged. */
-		clean = !strchr(list, '$') && (*list == '/' || !strchr(list, '/')) &&
-			library(list, libs);
+		clean = end == list ||
+			(!strchr(list, '$') && (*list == '/' || !strchr(list, '/')) &&
+			 library(list, libs));
 		*end = was;
 		list = end + (was != 0);
 	}

@@ -159,7 +159,7 @@ idle=$scratch/libpollux-test-idle.so
 cp "$idle" "$scratch/second.so"
 preloaded "plain $idle -" "$idle" "another entry of LD_PRELOAD is kept"
 preloaded "plain $idle:$scratch/second.so -" "$idle:$scratch/second.so" "two are kept in their order"
-preloaded "plain $scratch/second.so:$idle -" "$scratch/second.so $idle" "and in the other"
+preloaded "plain $scratch/second.so  $idle -" "$scratch/second.so  $idle" "and in the other, as they are written"
 makes=$scratch/libpollux-test-makes.so
 preloaded "mapped $dropin:$idle:$makes -" "$idle:$makes" "one that has use for the drop-in keeps it"
 LD_PRELOAD=$idle:$dropin:$scratch/second.so sh -c "$scratch/plain; exit \$?" >"$out" 2>"$err"

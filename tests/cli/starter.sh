@@ -130,8 +130,16 @@ call env LD_PRELOAD="$list" "$scratch/whole" execv "$scratch/starts"
 says "starter $list -" "others keep their places before and behind it"
 call env LD_PRELOAD="$list" "$scratch/whole" system "$scratch/start execv $scratch/uses"
 says "mapped $list -" "and so they do when it goes"
-call env LD_PRELOAD="$scratch/idle.so  $dropin" "$scratch/whole" execv "$scratch/starts"
-says "starter $scratch/idle.so:$dropin -" "a list with blanks"
+list="$scratch/idle.so  $dropin"
+call env LD_PRELOAD="$list" "$scratch/whole" execv "$scratch/starts"
+says "starter $list -" "a list with blanks"
+call env LD_PRELOAD="$list " "$scratch/whole" execv "$scratch/plain"
+says "plain $scratch/idle.so -" "what is left of it without the drop-in"
+list=":$dropin: $scratch/idle.so:$dropin"
+call env LD_PRELOAD="$list" "$scratch/whole" execv "$scratch/starts"
+says "starter $list -" "one that names it twice"
+call env LD_PRELOAD="$list" "$scratch/whole" execv "$scratch/plain"
+says "plain :$scratch/idle.so -" "and what is left of that"
 cat >"$scratch/early.c" <<'END'
 #include <stdlib.h>
 #include <sys/wait.h>
