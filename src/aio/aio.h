@@ -223,6 +223,8 @@ struct plx_aio_want {
 	bool pget;
 	bool masked;
 	uint64_t mask;
+	/* Signals that the mask blocks and the program does not: blocked since the wait began. */
+	uint64_t held_off;
 };
 
 /* kioctx.lock held. Up to n events to the program, or -EFAULT and none of them is taken. */
@@ -232,7 +234,9 @@ long plx_aio_take(struct plx_kioctx *k, struct io_event *user, long n);
  * *k: NULL if the context was destroyed by a handler that interrupted the wait; the
  * caller's call inside it has been ended then.
  */
-long plx_aio_wait(struct plx_kioctx **k, const struct plx_aio_want *w, bool *slept);
+long plx_aio_wait(struct plx_kioctx **k, struct plx_aio_want *w, bool *slept);
+/* At the end of a call that has waited with a mask: what it has held off comes. */
+void plx_aio_let_back(const struct plx_aio_want *w);
 /*
  * Handlers of signals that the mask lets in run, as at the end of the kernel's call; true
  * if one did. Sleeps for up to ns.

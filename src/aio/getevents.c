@@ -63,6 +63,7 @@ static int want_in(struct plx_aio_want *w, long min, long nr, struct io_event *u
 	w->user = user;
 	w->pget = false;
 	w->masked = false;
+	w->held_off = 0;
 	w->timeout = -1;
 	if (timeout) {
 		if (plx_copy_in(&ts, timeout, sizeof(ts)))
@@ -160,13 +161,15 @@ long plx_aio_pgetevents(aio_context_t ctx, long min_nr, long nr, struct io_event
 	w.pget = true;
 	if (!r)
 		r = mask_in(&w, sig);
-	if (!r) {
+	if (!r)
 		r = min_nr < 0 || min_nr > nr ? -EINVAL : plx_aio_wait(&k, &w, &slept);
-		/* A sleep has let the handlers run; a call that did not sleep does it here. */
-		if (w.masked && !slept && plx_aio_let_signals_in(&w, 0) && r == 0)
-			r = -EINTR;
-	}
+	/* Before the handlers, which may destroy the context, or be left by a jump. */
 	if (k)
 		plx_aio_put(k, 0);
+	/* A sleep has let them run; a call that did not sleep does it here. */
+	if (w.masked && !slept && plx_aio_let_signals_in(&w, 0) && r == 0)
+		r = -EINTR;
+	if (w.held_off)
+		plx_aio_let_back(&w);
 	return r;
 }

@@ -219,6 +219,30 @@ bool plx_aio_let_signals_in(const struct plx_aio_want *w, int64_t ns)
 	return !w->masked && plx_inside.handlers != handlers;
 }
 
+/*
+ * What the mask blocks comes when the call is over, and the wait may be several sleeps: their own
+ * masks would let it in between, and take a handler of it for what ends the wait. One that runs
+ * here has come before the call. Faults must come: a bad address is answered by them.
+ */
+static void hold_off(struct plx_aio_want *w)
+{
+	uint64_t most = w->mask & ~(1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1)), was;
+	PLX_OUTSIDE(begin);
+
+	(void)begin;
+	plx_sys4(SYS_rt_sigprocmask, SIG_BLOCK, &most, &was, sizeof(was));
+	w->held_off = most & ~was;
+}
+
+/* Outside, where what is kept has run: with that the thread has a mask of ours (signal.c). */
+void plx_aio_let_back(const struct plx_aio_want *w)
+{
+	PLX_OUTSIDE(end);
+
+	(void)end;
+	plx_sys4(SYS_rt_sigprocmask, SIG_UNBLOCK, &w->held_off, NULL, sizeof(w->held_off));
+}
+
 /* By the clock, for up to ns. What ends the wait, or 0. */
 static long nap(const struct plx_aio_want *w, int64_t left, int64_t ns)
 {
@@ -339,7 +363,7 @@ static void look(struct plx_kioctx *k, const struct plx_aio_want *w, struct look
 		plx_aio_ring_bell(k);
 }
 
-long plx_aio_wait(struct plx_kioctx **ctx, const struct plx_aio_want *w, bool *slept)
+long plx_aio_wait(struct plx_kioctx **ctx, struct plx_aio_want *w, bool *slept)
 {
 	struct plx_kioctx *k = *ctx;
 	struct plx_aio_waiter *me = NULL;
@@ -361,7 +385,8 @@ long plx_aio_wait(struct plx_kioctx **ctx, const struct plx_aio_want *w, bool *s
 			over = nap(w, time_left(deadline), AWAY_NS);
 		} else if (plx_aio_twin_make(k) == 0 &&
 			   (me = waiter_new(k, __builtin_frame_address(0)))) {
-			continue;
+			if (w->masked)
+				hold_off(w);
 		} else {
 			/* Nothing to sleep on: memory, or the machine's limit of AIO, is used up.
 			 */

@@ -967,6 +967,8 @@ struct cramped {
 	void *ev;
 	long n;
 	int err;
+	/* The mask of the call, or none. */
+	const struct aio_sigset *blocked;
 };
 
 static void *cramped_main(void *arg)
@@ -974,12 +976,16 @@ static void *cramped_main(void *arg)
 	struct cramped *c = arg;
 
 	errno = 0;
-	c->n = aio_getevents(c->ctx, c->min, c->nr, c->ev, NULL);
+	if (c->blocked)
+		c->n = aio_pgetevents(c->ctx, c->min, c->nr, c->ev, NULL, c->blocked);
+	else
+		c->n = aio_getevents(c->ctx, c->min, c->nr, c->ev, NULL);
 	c->err = errno;
 	return NULL;
 }
 
-static struct cramped *cramped_new(aio_context_t ctx, long min, long nr, void *ev)
+static struct cramped *cramped_new(aio_context_t ctx, long min, long nr, void *ev,
+				   const struct aio_sigset *blocked)
 {
 	struct cramped *c = calloc(1, sizeof(*c));
 
@@ -988,15 +994,16 @@ static struct cramped *cramped_new(aio_context_t ctx, long min, long nr, void *e
 	c->min = min;
 	c->nr = nr;
 	c->ev = ev;
+	c->blocked = blocked;
 	thread_start(&c->t, cramped_main, c);
 	assert_true(thread_asleep(&c->t));
 	return c;
 }
 
-static void AIO_GET_08_a_sleeper_without_room(enum source source)
+static void sleeper_without_room(enum source source, const struct aio_sigset *blocked)
 {
 	struct maker m = maker_new(source, 8);
-	struct cramped *c = cramped_new(m.ctx, 1, 4, (void *)8);
+	struct cramped *c = cramped_new(m.ctx, 1, 4, (void *)8, blocked);
 	struct io_event ev[4];
 
 	make(&m, 1);
@@ -1010,7 +1017,22 @@ static void AIO_GET_08_a_sleeper_without_room(enum source source)
 	aio_none(m.ctx);
 	maker_free(&m);
 }
+
+static void AIO_GET_08_a_sleeper_without_room(enum source source)
+{
+	sleeper_without_room(source, NULL);
+}
 EACH_SOURCE(AIO_GET_08_a_sleeper_without_room)
+
+/* Those of bad addresses, too: for the kernel there is none. */
+static void AIO_GET_08_AIO_PGET_02_a_sleeper_without_room_blocks_all(enum source source)
+{
+	uint64_t all = ~0ull;
+	struct aio_sigset set = {&all, 8};
+
+	sleeper_without_room(source, &set);
+}
+EACH_SOURCE(AIO_GET_08_AIO_PGET_02_a_sleeper_without_room_blocks_all)
 
 static void AIO_GET_08_earlier_batches_are_returned(enum source source)
 {
@@ -1021,7 +1043,7 @@ static void AIO_GET_08_earlier_batches_are_returned(enum source source)
 
 	make(&m, 2);
 	/* The first batch is two events; there is no room for what comes then. */
-	c = cramped_new(m.ctx, 3, 4, end - 64);
+	c = cramped_new(m.ctx, 3, 4, end - 64, NULL);
 	make(&m, 1);
 	assert_true(thread_join(&c->t, SOON_MS));
 	assert_int_equal(c->n, 2);
@@ -1609,6 +1631,7 @@ int main(void)
 		TEST_EACH_SOURCE(AIO_GET_08_memory_that_can_only_be_read),
 		cmocka_unit_test(AIO_GET_08_without_events_the_memory_does_not_matter),
 		TEST_EACH_SOURCE(AIO_GET_08_a_sleeper_without_room),
+		TEST_EACH_SOURCE(AIO_GET_08_AIO_PGET_02_a_sleeper_without_room_blocks_all),
 		TEST_EACH_SOURCE(AIO_GET_08_earlier_batches_are_returned),
 		cmocka_unit_test(AIO_GET_08_a_batch_around_the_end_of_the_ring),
 		TEST_EACH_SOURCE(AIO_GET_09_one_event_ends_one_wait),

@@ -3,6 +3,7 @@
 #include "aio.h"
 
 #include <sched.h>
+#include <setjmp.h>
 #include <ucontext.h>
 
 /* --- signals -------------------------------------------------------------------------------- */
@@ -17,6 +18,9 @@ static void handled_clear(void)
 }
 /* What the handler found: which signals were blocked in it, and which will be after it. */
 static sigset_t mask_inside, mask_after;
+/* Where the first event of the call belongs, and whether the handler found it there. */
+static const struct io_event *first_event;
+static bool stored;
 
 static void on_signal(int sig, siginfo_t *info, void *context)
 {
@@ -25,6 +29,7 @@ static void on_signal(int sig, siginfo_t *info, void *context)
 	__atomic_add_fetch(&handled_count, 1, __ATOMIC_SEQ_CST);
 	pthread_sigmask(SIG_SETMASK, NULL, &mask_inside);
 	mask_after = ((ucontext_t *)context)->uc_sigmask;
+	stored = first_event && first_event->obj;
 }
 
 struct signals {
@@ -472,6 +477,167 @@ static void AIO_PGET_02_the_mask_keeps_signals_off_during_the_wait(enum source s
 }
 BOTH_SOURCES(AIO_PGET_02_the_mask_keeps_signals_off_during_the_wait)
 
+/* The wait goes on, as does what the mask keeps off, until there is enough. */
+static void AIO_PGET_02_what_is_kept_off_does_not_end_the_wait(enum source source)
+{
+	NEEDS_EXACT_HANDLERS();
+	for (int i = 0; i < 6; i++) {
+		struct maker m = maker_new(source);
+		struct signals s = signals_begin(0);
+		sigset_t temp;
+		struct getter *g;
+
+		set_of(&temp, SIGUSR1, SIGUSR2);
+		assert_int_equal(pthread_sigmask(SIG_UNBLOCK, &temp, NULL), 0);
+		set_of(&temp, SIGUSR1, 0);
+		g = pgetter_new(m.ctx, 3, i % 2 ? 3600 * 1000 : -1, &temp);
+		first_event = &g->ev[0];
+		for (int k = 0; k < 3; k++) {
+			if (k == i / 2)
+				assert_int_equal(pthread_kill(g->t.id, SIGUSR1), 0);
+			make(&m, 1);
+			if (k < 2)
+				assert_true(getter_sleeps(g));
+			if (k < 2)
+				assert_int_equal(handled, 0);
+		}
+		getter_gets(g, 3);
+		made(g->ev, 3, 0);
+		assert_int_equal(handled, 1);
+		assert_true(stored);
+		assert_int_equal(sigismember(&mask_inside, SIGUSR2), 0);
+		assert_int_equal(sigismember(&mask_after, SIGUSR1), 0);
+		first_event = NULL;
+		free(g);
+		signals_end(&s);
+		maker_free(&m);
+	}
+}
+BOTH_SOURCES(AIO_PGET_02_what_is_kept_off_does_not_end_the_wait)
+
+/* And the mask is what it was. */
+static void *masked_main(void *arg)
+{
+	struct getter *g = arg;
+	sigset_t now;
+
+	getter_main(g);
+	assert_int_equal(pthread_sigmask(SIG_SETMASK, NULL, &now), 0);
+	return sigismember(&now, SIGUSR1) || !sigismember(&now, SIGUSR2) ? "another mask" : NULL;
+}
+
+static void AIO_PGET_02_the_old_mask_comes_back_after_a_wait(enum source source)
+{
+	for (int i = 0; i < 4; i++) {
+		struct maker m = maker_new(source);
+		struct signals s = signals_begin(i % 2 ? SA_RESTART : 0);
+		struct getter g = {.ctx = m.ctx, .min = 2, .nr = 8, .ms = -1, .pset = true};
+		sigset_t temp, usr1;
+
+		set_of(&temp, i / 2 ? SIGUSR1 : 0, 0);
+		set_of(&usr1, SIGUSR1, 0);
+		g.set = (struct aio_sigset){&temp, 8};
+		assert_int_equal(pthread_sigmask(SIG_UNBLOCK, &usr1, NULL), 0);
+		thread_start(&g.t, masked_main, &g);
+		assert_true(thread_asleep(&g.t));
+		make(&m, 1);
+		assert_true(getter_sleeps(&g));
+		/* Blocked by the thread, and let in. */
+		assert_int_equal(pthread_kill(g.t.id, SIGUSR2), 0);
+		getter_gets(&g, 1);
+		assert_null(g.t.ret);
+		assert_int_equal(handled, 1);
+		signals_end(&s);
+		maker_free(&m);
+	}
+}
+BOTH_SOURCES(AIO_PGET_02_the_old_mask_comes_back_after_a_wait)
+
+/* --- what a handler does to the context of its call ------------------------------------------- */
+
+static aio_context_t destroyed;
+static long destroy_result;
+static sigjmp_buf jump_to;
+
+static void destroy_in_handler(int sig)
+{
+	(void)sig;
+	destroy_result = aio_destroy(destroyed);
+}
+
+static void jump(int sig)
+{
+	(void)sig;
+	siglongjmp(jump_to, 1);
+}
+
+/* The signal is pending before the call, and there may be enough already. */
+static void AIO_PGET_02_AIO_DESTROY_02_the_handler_destroys_the_context(enum source source)
+{
+	struct sigaction sa = {.sa_handler = destroy_in_handler};
+	struct timespec zero = {0}, moment = {.tv_nsec = 10000000};
+	sigset_t none;
+	struct aio_sigset set = {&none, 8};
+
+	NEEDS_EXACT_HANDLERS();
+	sigemptyset(&none);
+	for (int i = 0; i < 6; i++) {
+		struct maker m = maker_new(source);
+		struct signals s = signals_begin(0);
+		struct io_event ev[8];
+		int min = i / 2;
+
+		assert_ok(sigaction(SIGUSR1, &sa, NULL));
+		destroyed = m.ctx;
+		destroy_result = -2;
+		make(&m, i % 2);
+		send_to_self(SIGUSR1);
+		if (i % 2 && min < 2)
+			assert_int_equal(aio_pgetevents(m.ctx, min, 8, ev, &moment, &set), 1);
+		else if (i % 2)
+			assert_int_equal(aio_pgetevents(m.ctx, min, 8, ev, &zero, &set), 1);
+		else
+			assert_errno(aio_pgetevents(m.ctx, min, 8, ev, &zero, &set), EINTR);
+		assert_int_equal(destroy_result, 0);
+		assert_errno(aio_destroy(m.ctx), EINVAL);
+		m.ctx = aio_new(1);
+		signals_end(&s);
+		maker_free(&m);
+	}
+}
+BOTH_SOURCES(AIO_PGET_02_AIO_DESTROY_02_the_handler_destroys_the_context)
+
+static void AIO_PGET_02_AIO_DESTROY_02_the_handler_jumps(enum source source)
+{
+	struct sigaction sa = {.sa_handler = jump};
+	struct maker m = maker_new(source);
+	struct signals s = signals_begin(0);
+	struct timespec zero = {0};
+	struct io_event ev[8];
+	sigset_t none;
+	struct aio_sigset set = {&none, 8};
+
+	if (SANITIZED)
+		SKIP("a sanitizer's own record of the stack does not know of the jump");
+	assert_ok(sigaction(SIGUSR1, &sa, NULL));
+	sigemptyset(&none);
+	for (volatile int i = 0; i < 4; i++) {
+		send_to_self(SIGUSR1);
+		make(&m, i % 2);
+		if (sigsetjmp(jump_to, 1) == 0) {
+			(void)aio_pgetevents(m.ctx, i / 2, 8, ev, &zero, &set);
+			fail_msg("no jump");
+		}
+		mask_is_back();
+		/* What there was has been taken. */
+		assert_int_equal(aio_getevents(m.ctx, 0, 8, ev, &zero), 0);
+	}
+	signals_end(&s);
+	/* Nobody is inside any more. */
+	maker_free(&m);
+}
+BOTH_SOURCES(AIO_PGET_02_AIO_DESTROY_02_the_handler_jumps)
+
 static void AIO_PGET_02_AIO_PGET_03_a_signal_that_the_mask_lets_in_ends_the_wait(enum source source)
 {
 	static const int flags[] = {0, SA_RESTART};
@@ -708,6 +874,10 @@ int main(void)
 		TEST_BOTH_SOURCES(AIO_PGET_02_both_handlers_run),
 		TEST_BOTH_SOURCES(AIO_PGET_02_a_signal_that_the_mask_blocks_stays_pending),
 		TEST_BOTH_SOURCES(AIO_PGET_02_the_mask_keeps_signals_off_during_the_wait),
+		TEST_BOTH_SOURCES(AIO_PGET_02_what_is_kept_off_does_not_end_the_wait),
+		TEST_BOTH_SOURCES(AIO_PGET_02_the_old_mask_comes_back_after_a_wait),
+		TEST_BOTH_SOURCES(AIO_PGET_02_AIO_DESTROY_02_the_handler_destroys_the_context),
+		TEST_BOTH_SOURCES(AIO_PGET_02_AIO_DESTROY_02_the_handler_jumps),
 		TEST_BOTH_SOURCES(
 			AIO_PGET_02_AIO_PGET_03_a_signal_that_the_mask_lets_in_ends_the_wait),
 		cmocka_unit_test(AIO_PGET_02_no_window_between_mask_and_wait),
