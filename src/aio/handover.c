@@ -36,6 +36,7 @@
 
 #include "aio/ring.h"
 #include "base/delay.h"
+#include "base/inject.h"
 #include "base/rcu.h"
 #include "base/sys.h"
 #include "posix/posix.h"
@@ -187,7 +188,7 @@ long plx_aio_destroy_given(aio_context_t ctx)
 	if (!given)
 		return PLX_PASS;
 	r = plx_sys1(SYS_io_destroy, ctx);
-	if (r == 0)
+	if (r == 0 && !PLX_INJECTED(lost_context))
 		plx_aio_table_give(k, (uint32_t)header);
 	return r;
 }

@@ -490,6 +490,46 @@ static void AIO_RING_07_the_lowest_free_number_after_destroys(void **state)
 	aio_free(a);
 }
 
+/* Direct I/O, also if it is all that a context is used for, leaves no number taken. */
+static void AIO_RING_07_the_lowest_free_number_after_direct_io(void **state)
+{
+	int fd = file_on_disk(AIO_PAGE, O_DIRECT), efd = efd_new(0, 0);
+	void *buf =
+		mmap(NULL, AIO_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	(void)state;
+	assert_true(buf != MAP_FAILED);
+	if (fd == -1)
+		SKIP("the file system of TMPDIR has no O_DIRECT");
+	for (int i = 0; i < 8; i++) {
+		/* In the order that they were made, and in the other; told of by an eventfd. */
+		aio_context_t ctx[3] = {aio_new(4), aio_new(4), aio_new(4)};
+		struct iocb cb;
+
+		for (int k = 0; k < 3; k++)
+			assert_int_equal(ring_of(ctx[k])->id, k);
+		for (int k = 0; k < 3; k++) {
+			int at = i & 1 ? 2 - k : k;
+
+			aio_pread(&cb, fd, buf, AIO_PAGE, 0);
+			if (i & 2) {
+				cb.aio_flags = IOCB_FLAG_RESFD;
+				cb.aio_resfd = (uint32_t)efd;
+			}
+			aio_accept1(ctx[at], &cb);
+			aio_expect(ctx[at], &cb, AIO_PAGE);
+			if (i & 2)
+				assert_int_equal(efd_take(efd), 1);
+			assert_int_equal(ring_of(ctx[at])->id, at);
+		}
+		for (int k = 0; k < 3; k++)
+			aio_free(ctx[i & 4 ? 2 - k : k]);
+	}
+	assert_ok(munmap(buf, AIO_PAGE));
+	close(efd);
+	close(fd);
+}
+
 static void AIO_RING_07_a_wrong_number_makes_every_call_fail(void **state)
 {
 	static const uint32_t wrong[] = {1,	  2,	      3,	  100,	     0xffff,
@@ -830,6 +870,7 @@ int main(void)
 		cmocka_unit_test(AIO_RING_06_tail_is_not_read_back_by_completions),
 		cmocka_unit_test(AIO_RING_07_the_lowest_free_number),
 		cmocka_unit_test(AIO_RING_07_the_lowest_free_number_after_destroys),
+		cmocka_unit_test(AIO_RING_07_the_lowest_free_number_after_direct_io),
 		cmocka_unit_test(AIO_RING_07_a_wrong_number_makes_every_call_fail),
 		cmocka_unit_test(AIO_RING_08_a_head_out_of_range_is_taken_modulo_nr),
 		cmocka_unit_test(AIO_RING_08_nonsense_in_head_and_tail_does_no_harm),
