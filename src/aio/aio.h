@@ -227,6 +227,12 @@ struct plx_aio_want {
 	uint64_t held_off;
 };
 
+/*
+ * Before the lock is taken: until memory for n events is there, which may take as long as it likes
+ * (userfaultfd, a file that is mapped), or never be. Others go on meanwhile, as the kernel's
+ * submitters do; it may have gone again when events are stored, and then they wait.
+ */
+void plx_aio_wait_for_memory(const struct io_event *user, long n);
 /* kioctx.lock held. Up to n events to the program, or -EFAULT and none of them is taken. */
 long plx_aio_take(struct plx_kioctx *k, struct io_event *user, long n);
 /*

@@ -28,6 +28,16 @@ static int64_t total_ns(const struct timespec *ts)
 	return (int64_t)((uint64_t)ts->tv_sec * PLX_NSEC + (uint64_t)ts->tv_nsec);
 }
 
+void plx_aio_wait_for_memory(const struct io_event *user, long n)
+{
+	const uintptr_t page = 4096;
+	uintptr_t p = (uintptr_t)user, end = p + (uintptr_t)n * sizeof(*user);
+	uint64_t any;
+
+	while (p < end && plx_load_user64(&any, (const void *)p) == 0)
+		p = (p | (page - 1)) + 1;
+}
+
 long plx_aio_take(struct plx_kioctx *k, struct io_event *user, long n)
 {
 	struct plx_aio_ring *ring = k->ring;
@@ -73,6 +83,21 @@ static int want_in(struct plx_aio_want *w, long min, long nr, struct io_event *u
 	return 0;
 }
 
+/* For what the program's ring says to be there. */
+static void wait_for_memory(aio_context_t ctx, uint64_t header, const struct plx_aio_want *w)
+{
+	const struct plx_aio_ring *ring = (const struct plx_aio_ring *)ctx;
+	uint32_t nr = header >> 32, head, tail, used;
+	uint64_t places;
+
+	if (plx_load_user64(&places, &ring->head))
+		return;
+	head = (uint32_t)places;
+	tail = places >> 32;
+	used = tail >= head ? tail - head : tail + nr - head;
+	plx_aio_wait_for_memory(w->user, w->nr < used ? w->nr : used);
+}
+
 /*
  * The usual call: what it asks for is in the ring. One lock and one RCU section, without
  * being counted as inside: destroy takes the lock once after it has set DEAD, and so waits
@@ -86,6 +111,7 @@ static long take_at_once(aio_context_t ctx, const struct plx_aio_want *w)
 
 	if (w->min < 0 || w->nr < 1 || w->min > w->nr || !plx_aio_header(ctx, &header))
 		return 0;
+	wait_for_memory(ctx, header, w);
 	plx_rcu_read_lock();
 	k = plx_aio_peek(ctx, header);
 	if (k) {

@@ -306,7 +306,7 @@ static int64_t time_left(int64_t deadline)
 	return now < deadline ? deadline - now : 0;
 }
 
-/* kioctx.lock held. Events of the twin that are not in our ring. */
+/* Events of the twin that are not in our ring; without kioctx.lock, about so many. */
 static uint32_t with_twin(const struct plx_kioctx *k)
 {
 	const struct plx_aio_ring *t = (struct plx_aio_ring *)plx_load_acq(&k->twin);
@@ -340,8 +340,10 @@ struct look {
 static void look(struct plx_kioctx *k, const struct plx_aio_want *w, struct look *l,
 		 struct plx_aio_waiter *me)
 {
+	long used = (long)plx_ring_used(k) + with_twin(k), room = w->nr - l->got;
 	bool ring;
 
+	plx_aio_wait_for_memory(w->user + l->got, room < used ? room : used);
 	plx_lock(&k->lock, PLX_RANK_AIO);
 	l->r = 0;
 	l->done = l->over || !w->timeout || plx_aio_dead(k);

@@ -136,6 +136,93 @@ static void AIO_SUBMIT_12_a_direct_read_to_memory_that_is_late(void **state)
 	close(fd);
 }
 
+/* --- events to memory that is not there yet -----------------------------------------------------
+ */
+
+/* A thread that takes events. */
+struct taker {
+	struct test_thread t;
+	aio_context_t ctx;
+	struct io_event *ev;
+	long n;
+};
+
+static void *taker_main(void *arg)
+{
+	struct taker *s = arg;
+	struct timespec soon = {.tv_sec = SOON_MS / 1000};
+
+	s->n = aio_getevents(s->ctx, 2, 2, s->ev, &soon);
+	return NULL;
+}
+
+/* All that does not take from the same context: submission, ends of other objects, forks. */
+static void others_go_on_meanwhile(aio_context_t ctx, struct iocb *cb)
+{
+	pid_t pid;
+
+	aio_accept1(ctx, cb);
+	/* More than a thread keeps before it releases what it has closed. */
+	for (int i = 0; i < 1000; i++) {
+		int ep = (int)assert_ok(epoll_create1(EPOLL_CLOEXEC)), efd = efd_new(0, 0);
+
+		assert_int_equal(ep_ctl(ep, EPOLL_CTL_ADD, efd, EPOLLIN, 0), 0);
+		close(efd);
+		close(ep);
+	}
+	pid = fork_bounded();
+	if (pid == 0)
+		_exit(0);
+	assert_int_equal(child_end(pid), 0);
+}
+
+/* there: how many are there when the call begins; before: how many fit before the late page. */
+static void late_events(int there, size_t before)
+{
+	int fd = file_in_memory(8);
+	struct taker s = {0};
+	struct trap t = {.uffd = -1};
+	struct iocb cb[3];
+	char buf[8];
+
+	if (!trap_new(&t, 0))
+		SKIP("no userfaultfd for this user");
+	s.ctx = aio_new(8);
+	s.ev = (void *)(t.base + t.page - before * sizeof(*s.ev));
+	for (int i = 0; i < 3; i++)
+		aio_pread(&cb[i], fd, buf, 8, 0);
+	for (int i = 0; i < there; i++)
+		aio_complete1(s.ctx, &cb[i]);
+	thread_start(&s.t, taker_main, &s);
+	if (there < 2) {
+		assert_true(before > 0 || there == 0);
+		assert_true(thread_asleep(&s.t));
+	}
+	for (int i = there; i < 2; i++)
+		aio_accept1(s.ctx, &cb[i]);
+	trap_wait(&t);
+	others_go_on_meanwhile(s.ctx, &cb[2]);
+	assert_false(thread_done(&s.t));
+	trap_open(&t);
+	assert_true(thread_join(&s.t, SOON_MS));
+	assert_int_equal(s.n, 2);
+	for (int i = 0; i < 2; i++)
+		assert_true(s.ev[i].obj == (uintptr_t)&cb[i] && s.ev[i].res == 8);
+	aio_expect(s.ctx, &cb[2], 8);
+	aio_free(s.ctx);
+	trap_free(&t);
+	close(fd);
+}
+
+static void AIO_GET_08_events_to_memory_that_is_late(void **state)
+{
+	(void)state;
+	late_events(2, 0);
+	late_events(2, 1);
+	late_events(0, 0);
+	late_events(1, 1);
+}
+
 /* --- a file system that is frozen ------------------------------------------------------------- */
 
 #define UNABLE 77
@@ -241,6 +328,7 @@ int main(void)
 		cmocka_unit_test(AIO_SUBMIT_12_a_read_to_memory_that_is_late),
 		cmocka_unit_test(AIO_SUBMIT_12_a_write_of_memory_that_is_late),
 		cmocka_unit_test(AIO_SUBMIT_12_a_direct_read_to_memory_that_is_late),
+		cmocka_unit_test(AIO_GET_08_events_to_memory_that_is_late),
 		cmocka_unit_test(AIO_SUBMIT_12_a_write_to_a_frozen_file_system),
 	};
 
