@@ -371,28 +371,31 @@ long plx_aio_wait(struct plx_kioctx **ctx, struct plx_aio_want *w, bool *slept)
 	struct plx_aio_waiter *me = NULL;
 	struct look l = {.first = true};
 	int64_t deadline = 0;
+	bool listens = false;
 	long over = 0;
 
 	for (;;) {
-		look(k, w, &l, me);
+		look(k, w, &l, listens ? me : NULL);
 		if (l.done)
 			break;
 		if (w->timeout > 0 && !deadline &&
 		    __builtin_add_overflow(plx_now_ns(), w->timeout, &deadline))
 			deadline = INT64_MAX;
-		if (me && l.quiet) {
+		if (listens && l.quiet) {
 			over = sleep_on_twin(k, w, time_left(deadline));
 			*slept = true;
-		} else if (me) {
+		} else if (listens) {
 			over = nap(w, time_left(deadline), AWAY_NS);
-		} else if (plx_aio_twin_make(k) == 0 &&
-			   (me = waiter_new(k, __builtin_frame_address(0)))) {
-			if (w->masked)
-				hold_off(w);
 		} else {
-			/* Nothing to sleep on: memory, or the machine's limit of AIO, is used up.
-			 */
-			over = nap(w, time_left(deadline), NAP_NS);
+			/* First: a handler in a nap may destroy the context, too. */
+			if (!me)
+				me = waiter_new(k, __builtin_frame_address(0));
+			listens = me && plx_aio_twin_make(k) == 0;
+			/* Else memory, or the machine's limit of AIO, is used up. */
+			if (!listens)
+				over = nap(w, time_left(deadline), NAP_NS);
+			else if (w->masked)
+				hold_off(w);
 		}
 		l.over = over != 0;
 		if ((me && !me->k) || plx_aio_inherited(k)) {

@@ -3,8 +3,11 @@
 #include "aio.h"
 
 #include <limits.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <setjmp.h>
+#include <sys/prctl.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 
@@ -829,6 +832,74 @@ static void AIO_GET_07_AIO_CTX_02_a_handler_forks(void **state)
 	assert_int_equal(st, 0);
 }
 
+/* Nobody in this process can make a context any more, and nobody sees why. */
+static void refuse_contexts(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_setup, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAGAIN),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = {.len = 4, .filter = code};
+
+	child_check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	child_check(own_call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, (long)&filter) == 0);
+}
+
+struct leaving {
+	void (*handler)(int);
+	bool masked;
+};
+
+/* A handler leaves the wait, or the context, where the machine's limit of AIO is used up. */
+static void leave_at_the_limit(void *arg)
+{
+	struct leaving *how = arg;
+	struct sigaction sa = {.sa_handler = how->handler};
+	struct sigevent ev = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
+	struct itimerspec moment = {.it_value.tv_nsec = QUIET_MS * 1000000l};
+	uint64_t none = 0;
+	struct aio_sigset set = {&none, 8};
+	struct io_event got;
+	timer_t timer;
+	long r = 0;
+
+	interrupted.ctx = 0;
+	interrupted.destroyed = 0;
+	child_check(aio_setup_in_turn(4, &interrupted.ctx) == 0);
+	refuse_contexts();
+	child_check(sigaction(SIGUSR1, &sa, NULL) == 0);
+	child_check(timer_create(CLOCK_MONOTONIC, &ev, &timer) == 0);
+	child_check(timer_settime(timer, 0, &moment, NULL) == 0);
+	if (sigsetjmp(jump_to, 1) == 0) {
+		if (how->masked)
+			r = aio_pgetevents(interrupted.ctx, 1, 1, &got, NULL, &set);
+		else
+			r = aio_getevents(interrupted.ctx, 1, 1, &got, NULL);
+		child_check(r == -1 && errno == EINTR && interrupted.destroyed == 1);
+	} else {
+		child_check(aio_destroy(interrupted.ctx) == 0);
+	}
+	child_check(aio_destroy(interrupted.ctx) == -1 && errno == EINVAL);
+}
+
+static void AIO_GET_07_AIO_DESTROY_02_at_the_limit(void **state)
+{
+	struct leaving how[] = {
+		{destroy_in_handler, false},
+		{destroy_in_handler, true},
+		{jump, false},
+		{jump, true},
+	};
+
+	(void)state;
+	if (SANITIZED)
+		SKIP("a sanitizer's own record of the stack does not know of the jump");
+	for (size_t i = 0; i < sizeof(how) / sizeof(how[0]); i++)
+		in_child(leave_at_the_limit, &how[i]);
+}
+
 /* A stop and its end count as a signal although no handler runs. */
 static void waits_through_a_stop(void *arg)
 {
@@ -1626,6 +1697,7 @@ int main(void)
 		cmocka_unit_test(AIO_GET_07_AIO_DESTROY_02_waits_left_by_a_jump),
 		cmocka_unit_test(AIO_GET_07_AIO_DESTROY_02_a_handler_destroys_the_context),
 		cmocka_unit_test(AIO_GET_07_AIO_CTX_02_a_handler_forks),
+		cmocka_unit_test(AIO_GET_07_AIO_DESTROY_02_at_the_limit),
 		cmocka_unit_test(AIO_GET_07_stop_and_continue_end_a_wait),
 		TEST_EACH_SOURCE(AIO_GET_08_nothing_is_consumed_when_events_cannot_be_stored),
 		TEST_EACH_SOURCE(AIO_GET_08_memory_that_can_only_be_read),

@@ -164,21 +164,31 @@ static inline void on_any_cpu(const cpu_set_t *old)
 	assert_ok(sched_setscheduler(0, SCHED_OTHER, &none));
 }
 
-/* close past libc, by an instruction of the program's own. */
-static inline long own_close(int fd)
+/* A system call past libc, by an instruction of the program's own: its result, or -errno. */
+static inline long own_call(long number, long a, long b, long c)
 {
 #if defined(__x86_64__)
 	long r;
 
-	__asm__ volatile("syscall" : "=a"(r) : "a"(3l), "D"((long)fd) : "rcx", "r11", "memory");
+	__asm__ volatile("syscall"
+			 : "=a"(r)
+			 : "a"(number), "D"(a), "S"(b), "d"(c)
+			 : "rcx", "r11", "memory");
 	return r;
 #else
-	register long r __asm__("x0") = fd;
-	register long nr __asm__("x8") = 57;
+	register long r __asm__("x0") = a;
+	register long second __asm__("x1") = b;
+	register long third __asm__("x2") = c;
+	register long nr __asm__("x8") = number;
 
-	__asm__ volatile("svc #0" : "+r"(r) : "r"(nr) : "memory");
+	__asm__ volatile("svc #0" : "+r"(r) : "r"(second), "r"(third), "r"(nr) : "memory");
 	return r;
 #endif
+}
+
+static inline long own_close(int fd)
+{
+	return own_call(SYS_close, fd, 0, 0);
 }
 
 #endif
