@@ -251,51 +251,6 @@ static long nap(const struct plx_aio_want *w, int64_t left, int64_t ns)
 	return plx_aio_let_signals_in(w, left < 0 || left > ns ? ns : left) ? -EINTR : 0;
 }
 
-/*
- * The sleep itself. A signal that came since the call began and has waited interrupts it, and so
- * does one whose handler runs before the system call. (With a mask of the call's own that is for
- * those that it lets in; they come within the system call if they are blocked otherwise.)
- */
-static long sleep_outside(const struct plx_aio_want *w, struct plx_sleep *s, long nr)
-{
-	const long *a = s->args;
-	struct timespec none = {0};
-	long r;
-
-	if (!w->masked && plx_load(&plx_sleeps_seen)) {
-		r = plx_sleep_uncut(s, nr);
-		return plx_sleep_is_over(r) ? -EINTR : r;
-	}
-
-	PLX_OUTSIDE(sleep);
-
-	if (!sleep.interrupted || w->masked)
-		return plx_sys6(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
-	plx_sys6(nr, a[0], a[1], a[2], a[3], (long)&none, a[5]);
-	return -EINTR;
-}
-
-/* On the twin. 0: something is there. Else what ends the wait. */
-static long sleep_on_twin(struct plx_kioctx *k, const struct plx_aio_want *w, int64_t left)
-{
-	struct timespec ts = {.tv_sec = left / PLX_NSEC, .tv_nsec = left % PLX_NSEC};
-	struct sigarg sig = {.mask = &w->mask, .size = sizeof(w->mask)};
-	struct plx_sleep s = {.args = {(long)k->twin, 1, 1, NOWHERE, left < 0 ? 0 : (long)&ts,
-				       w->masked ? (long)&sig : 0}};
-	uint32_t handlers = plx_inside.handlers;
-	long r;
-
-	PLX_DELAY(aio_sleep);
-	/* The call that the program made: a stop without a handler ends the one only. */
-	r = sleep_outside(w, &s, w->pget ? SYS_io_pgetevents : SYS_io_getevents);
-	PLX_DELAY(aio_woken);
-	if (r == 0)
-		return -ETIME;
-	if (r != -EFAULT)
-		return r;
-	return plx_inside.handlers != handlers ? -EINTR : 0;
-}
-
 static int64_t time_left(int64_t deadline)
 {
 	int64_t now;
@@ -365,6 +320,78 @@ static void look(struct plx_kioctx *k, const struct plx_aio_want *w, struct look
 		plx_aio_ring_bell(k);
 }
 
+/* A wait that sleeps, for a handler that ends it. */
+struct asleep {
+	struct plx_kioctx *k;
+	const struct plx_aio_want *w;
+	struct look *l;
+	struct plx_aio_waiter *me;
+};
+
+/*
+ * A handler of the program is about to run, which ends the wait: what there is has been stored by
+ * then (AIO-GET-07). The handler's own mask must not keep off what answers a bad address.
+ */
+static void store_first(void *p)
+{
+	const struct asleep *a = p;
+	uint64_t faults = 1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1), was;
+
+	plx_sys4(SYS_rt_sigprocmask, SIG_UNBLOCK, &faults, &was, sizeof(was));
+	a->l->over = true;
+	look(a->k, a->w, a->l, a->me);
+	plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &was, NULL, sizeof(was));
+}
+
+/*
+ * The sleep itself. A signal that came since the call began and has waited interrupts it, and so
+ * does one whose handler runs before the system call. (With a mask of the call's own that is for
+ * those that it lets in; they come within the system call if they are blocked otherwise.)
+ */
+static long sleep_outside(struct asleep *it, struct plx_sleep *s, long nr)
+{
+	const struct plx_aio_want *w = it->w;
+	const long *a = s->args;
+	struct timespec none = {0};
+	long r;
+
+	if (!w->masked && plx_load(&plx_sleeps_seen)) {
+		PLX_HOLD_PUSH(store_first, it);
+		r = plx_sleep_uncut(s, nr);
+		PLX_HOLD_POP(false);
+		return plx_sleep_is_over(r) ? -EINTR : r;
+	}
+
+	PLX_OUTSIDE(sleep);
+
+	if (!sleep.interrupted || w->masked)
+		return plx_sys6(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+	plx_sys6(nr, a[0], a[1], a[2], a[3], (long)&none, a[5]);
+	return -EINTR;
+}
+
+/* On the twin. 0: something is there. Else what ends the wait. */
+static long sleep_on_twin(struct asleep *it, int64_t left)
+{
+	const struct plx_aio_want *w = it->w;
+	struct timespec ts = {.tv_sec = left / PLX_NSEC, .tv_nsec = left % PLX_NSEC};
+	struct sigarg sig = {.mask = &w->mask, .size = sizeof(w->mask)};
+	struct plx_sleep s = {.args = {(long)it->k->twin, 1, 1, NOWHERE, left < 0 ? 0 : (long)&ts,
+				       w->masked ? (long)&sig : 0}};
+	uint32_t handlers = plx_inside.handlers;
+	long r;
+
+	PLX_DELAY(aio_sleep);
+	/* The call that the program made: a stop without a handler ends the one only. */
+	r = sleep_outside(it, &s, w->pget ? SYS_io_pgetevents : SYS_io_getevents);
+	PLX_DELAY(aio_woken);
+	if (r == 0)
+		return -ETIME;
+	if (r != -EFAULT)
+		return r;
+	return plx_inside.handlers != handlers ? -EINTR : 0;
+}
+
 long plx_aio_wait(struct plx_kioctx **ctx, struct plx_aio_want *w, bool *slept)
 {
 	struct plx_kioctx *k = *ctx;
@@ -382,7 +409,9 @@ long plx_aio_wait(struct plx_kioctx **ctx, struct plx_aio_want *w, bool *slept)
 		    __builtin_add_overflow(plx_now_ns(), w->timeout, &deadline))
 			deadline = INT64_MAX;
 		if (listens && l.quiet) {
-			over = sleep_on_twin(k, w, time_left(deadline));
+			struct asleep it = {.k = k, .w = w, .l = &l, .me = me};
+
+			over = sleep_on_twin(&it, time_left(deadline));
 			*slept = true;
 		} else if (listens) {
 			over = nap(w, time_left(deadline), AWAY_NS);
@@ -397,7 +426,7 @@ long plx_aio_wait(struct plx_kioctx **ctx, struct plx_aio_want *w, bool *slept)
 			else if (w->masked)
 				hold_off(w);
 		}
-		l.over = over != 0;
+		l.over |= over != 0;
 		if ((me && !me->k) || plx_aio_inherited(k)) {
 			/* Destroyed by a handler, or this is the child of a handler's fork. */
 			*ctx = NULL;
@@ -405,6 +434,9 @@ long plx_aio_wait(struct plx_kioctx **ctx, struct plx_aio_want *w, bool *slept)
 				waiter_end(me);
 			return l.got ? l.got : -EINTR;
 		}
+		/* All that there was before the handler has been taken. */
+		if (l.done)
+			break;
 	}
 	if (me)
 		waiter_end(me);

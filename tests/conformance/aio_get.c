@@ -996,6 +996,58 @@ static void AIO_GET_08_nothing_is_consumed_when_events_cannot_be_stored(enum sou
 }
 EACH_SOURCE(AIO_GET_08_nothing_is_consumed_when_events_cannot_be_stored)
 
+/* What a handler finds of the wait that it ends. */
+static struct {
+	aio_context_t ctx;
+	const struct io_event *ev;
+	bool stored;
+	long left;
+} ended;
+
+static void look_at_the_wait(int sig)
+{
+	struct timespec zero = {0};
+	struct io_event ev[4];
+
+	(void)sig;
+	ended.stored = ended.ev && ended.ev->obj;
+	ended.left = aio_getevents(ended.ctx, 0, 4, ev, &zero);
+}
+
+/* Too few have come for the wait: they are its own all the same, and not the handler's. */
+static void AIO_GET_07_what_has_come_is_stored_before_the_handler(enum source source)
+{
+	struct sigaction sa = {.sa_handler = look_at_the_wait}, old;
+
+	if (SANITIZED == 2)
+		SKIP("ThreadSanitizer runs handlers where it likes");
+	/* Faults, too, are blocked in it. */
+	sigfillset(&sa.sa_mask);
+	assert_ok(sigaction(SIGUSR1, &sa, &old));
+	for (int i = 0; i < 3; i++) {
+		struct maker m = maker_new(source, 8);
+		struct getter *g = getter_new(m.ctx, 3, 8, -1);
+
+		ended.ctx = m.ctx;
+		ended.ev = g->ev;
+		ended.left = -1;
+		make(&m, i);
+		assert_true(getter_sleeps(g));
+		assert_int_equal(pthread_kill(g->t.id, SIGUSR1), 0);
+		if (i)
+			getter_gets(g, i);
+		else
+			getter_fails(g, EINTR);
+		made(&m, g->ev, i, 0);
+		assert_int_equal(ended.stored, i > 0);
+		assert_int_equal(ended.left, 0);
+		free(g);
+		maker_free(&m);
+	}
+	assert_ok(sigaction(SIGUSR1, &old, NULL));
+}
+EACH_SOURCE(AIO_GET_07_what_has_come_is_stored_before_the_handler)
+
 static void AIO_GET_08_memory_that_can_only_be_read(enum source source)
 {
 	struct maker m = maker_new(source, 8);
@@ -1104,6 +1156,34 @@ static void AIO_GET_08_AIO_PGET_02_a_sleeper_without_room_blocks_all(enum source
 	sleeper_without_room(source, &set);
 }
 EACH_SOURCE(AIO_GET_08_AIO_PGET_02_a_sleeper_without_room_blocks_all)
+
+/* The handler of the signal that ends the wait has faults blocked. */
+static void AIO_GET_08_AIO_GET_07_a_sleeper_without_room_is_interrupted(enum source source)
+{
+	struct sigaction sa = {.sa_handler = look_at_the_wait}, old;
+	struct maker m = maker_new(source, 8);
+	struct cramped *c;
+
+	if (SANITIZED == 2)
+		SKIP("ThreadSanitizer runs handlers where it likes");
+	sigfillset(&sa.sa_mask);
+	assert_ok(sigaction(SIGUSR1, &sa, &old));
+	c = cramped_new(m.ctx, 2, 4, (void *)8, NULL);
+	ended.ctx = m.ctx;
+	ended.ev = NULL;
+	make(&m, 1);
+	sleep_ms(QUIET_MS);
+	assert_int_equal(pthread_kill(c->t.id, SIGUSR1), 0);
+	assert_true(thread_join(&c->t, SOON_MS));
+	assert_int_equal(c->n, -1);
+	assert_int_equal(c->err, EFAULT);
+	/* It has not been taken, and so it was the handler's. */
+	assert_int_equal(ended.left, 1);
+	free(c);
+	assert_ok(sigaction(SIGUSR1, &old, NULL));
+	maker_free(&m);
+}
+EACH_SOURCE(AIO_GET_08_AIO_GET_07_a_sleeper_without_room_is_interrupted)
 
 static void AIO_GET_08_earlier_batches_are_returned(enum source source)
 {
@@ -1700,10 +1780,12 @@ int main(void)
 		cmocka_unit_test(AIO_GET_07_AIO_DESTROY_02_at_the_limit),
 		cmocka_unit_test(AIO_GET_07_stop_and_continue_end_a_wait),
 		TEST_EACH_SOURCE(AIO_GET_08_nothing_is_consumed_when_events_cannot_be_stored),
+		TEST_EACH_SOURCE(AIO_GET_07_what_has_come_is_stored_before_the_handler),
 		TEST_EACH_SOURCE(AIO_GET_08_memory_that_can_only_be_read),
 		cmocka_unit_test(AIO_GET_08_without_events_the_memory_does_not_matter),
 		TEST_EACH_SOURCE(AIO_GET_08_a_sleeper_without_room),
 		TEST_EACH_SOURCE(AIO_GET_08_AIO_PGET_02_a_sleeper_without_room_blocks_all),
+		TEST_EACH_SOURCE(AIO_GET_08_AIO_GET_07_a_sleeper_without_room_is_interrupted),
 		TEST_EACH_SOURCE(AIO_GET_08_earlier_batches_are_returned),
 		cmocka_unit_test(AIO_GET_08_a_batch_around_the_end_of_the_ring),
 		TEST_EACH_SOURCE(AIO_GET_09_one_event_ends_one_wait),
