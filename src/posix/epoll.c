@@ -175,7 +175,7 @@ static void doorbell_moved(int *owner, int from, int to)
 	plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_DEL, from, NULL);
 }
 
-/* plx_hidden_lock held. -EAGAIN: the number means another epoll by now. */
+/* plx_hidden_lock held. 0; -EAGAIN: the number means another epoll by now. */
 static int front_keep(struct plx_front *fr, int epfd)
 {
 	int r = -EAGAIN;
@@ -187,7 +187,7 @@ static int front_keep(struct plx_front *fr, int epfd)
 	if (plx_table_peek(epfd) == &fr->ep->file)
 		r = plx_fd_hide_dup(epfd, &fr->kfd);
 	plx_numbers_unlock(epfd, epfd);
-	return r;
+	return r < 0 ? r : 0;
 }
 
 /*
@@ -329,6 +329,9 @@ int plx_front_bell(struct plx_front *fr, int epfd)
 		if (r == 0)
 			plx_store_rel(&fr->stands, 1);
 	}
+	/* Before the first ring: who has that in its hand knows what it is. */
+	if (r == 0)
+		plx_store_rel(&fr->inproc, PLX_INPROC_READY);
 	plx_hidden_unlock();
 	plx_unlock(&fr->lock, PLX_RANK_FRONT);
 	return (int)r;

@@ -322,7 +322,7 @@ long plx_eventfd_stand_in(int fd, int flags);
  * by now; -ENOSPC: the kernel does not register it; else there is no descriptor.
  */
 int plx_front_ring(struct plx_front *fr);
-/* For fronts that come back: the same, again; no longer. */
+/* For fronts that come back: the same, and items may be added; no longer. */
 int plx_front_bell(struct plx_front *fr, int epfd);
 void plx_front_no_bell(struct plx_front *fr, int epfd);
 

@@ -731,11 +731,10 @@ static void commit(struct back *b)
 		plx_table_set(e->fd, &e->e->file);
 		plx_file_put_locked(&e->lent->file);
 	}
+	PLX_DELAY(lent_numbers);
 	for (int i = 0; i < b->nfronts; i++) {
 		struct back_front *front = &b->fronts[i];
 
-		if (front->bell)
-			plx_store(&front->fr->inproc, PLX_INPROC_READY);
 		plx_xadd(&front->fr->gen, 1);
 		plx_store_rel(&front->fr->spilled, 0);
 		plx_mb();

@@ -659,6 +659,16 @@ static bool sleeps(struct met *m)
 	return n == 1 && ev.data.u64 == 1;
 }
 
+static bool sees(struct met *m)
+{
+	struct epoll_event ev[2];
+
+	for (int i = 0; i < 40 && pollux_fd_served(m->fd) != 1; i++)
+		if (pollux_epoll_wait(m->ep, ev, 2, 0) != 1 || ev[0].data.u64 != 1)
+			return false;
+	return true;
+}
+
 /* In another epoll, since before the fork: it is found there by what comes later. */
 static void a_sleeper_of_another_epoll(void **state)
 {
@@ -686,6 +696,80 @@ static void a_sleeper_of_another_epoll(void **state)
 	torture_end(&t, 1);
 	pollux_close(ep);
 	pollux_close(fd);
+	met_end(&m);
+}
+
+/* No wait brings back, for now; the next one does. */
+static void back_later(bool later)
+{
+	__atomic_store_n(&plx_lent.next, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&plx_lent.hold, later, __ATOMIC_RELEASE);
+}
+
+/*
+ * Sleepers of epolls that had nothing of ours before the fork. Here another epoll brings back, and
+ * something is written as soon as the number is ours again.
+ */
+static void the_first_of_an_epoll(void **state)
+{
+	struct met back = {.ep = new_ep(), .fd = new_efd(), .point = "lent_numbers", .call = looks};
+	struct met m = {.ep = new_ep(), .fd = back.fd, .point = "wait_before_sleep"};
+	struct epoll_event ev;
+	struct thread t[2];
+
+	(void)state;
+	torture_begin();
+	points_delay(false);
+	plx_lent.returns = plx_lent.idle_forks = 0;
+	child_that_ends(2);
+	back_later(true);
+	m.call = sleeps;
+	assert_int_equal(add(m.ep, m.fd, 1), 0);
+	/* It is not on the list. */
+	assert_int_equal(pollux_epoll_wait(m.ep, &ev, 1, 0), 0);
+	thread_start(&t[1], stops, &m);
+	assert_true(gate_reached(&m.gate));
+	back_later(false);
+	thread_start(&t[0], stops, &back);
+	assert_true(gate_reached(&back.gate));
+	assert_true(put(m.fd, 1));
+	gate_open(&m.gate);
+	usleep(20000);
+	gate_open(&back.gate);
+	torture_end(t, 2);
+	assert_int_equal(pollux_fd_served(m.fd), 1);
+	pollux_close(back.ep);
+	met_end(&m);
+}
+
+/* And here it is ready when it comes back. */
+static void the_first_of_its_own_epoll(void **state)
+{
+	struct met back = {.ep = new_ep(), .fd = new_efd(), .point = "lent_back"}, m;
+	struct thread t[2];
+
+	(void)state;
+	torture_begin();
+	points_delay(false);
+	plx_lent.returns = plx_lent.idle_forks = 0;
+	back.call = sees;
+	child_that_ends(2);
+	back_later(true);
+	assert_int_equal(add(back.ep, back.fd, 1), 0);
+	m = back;
+	m.point = "wait_before_sleep";
+	m.call = sleeps;
+	thread_start(&t[1], stops, &m);
+	assert_true(gate_reached(&m.gate));
+	assert_true(put(back.fd, 1));
+	back_later(false);
+	thread_start(&t[0], stops, &back);
+	assert_true(gate_reached(&back.gate));
+	gate_open(&m.gate);
+	usleep(20000);
+	gate_open(&back.gate);
+	torture_end(t, 2);
+	assert_int_equal(pollux_fd_served(m.fd), 1);
 	met_end(&m);
 }
 
@@ -968,6 +1052,8 @@ int main(void)
 		cmocka_unit_test(a_write_that_is_under_way),
 		cmocka_unit_test(a_write_while_it_comes_back),
 		cmocka_unit_test(a_sleeper_of_another_epoll),
+		cmocka_unit_test(the_first_of_an_epoll),
+		cmocka_unit_test(the_first_of_its_own_epoll),
 		cmocka_unit_test(messages_through_forks),
 		cmocka_unit_test(counts_through_forks),
 		cmocka_unit_test(several_through_forks),
