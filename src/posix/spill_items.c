@@ -468,6 +468,7 @@ static void seance_end(struct seance *c)
 	struct timespec pause = {.tv_nsec = 100000};
 	struct plx_front *fr = c->fr;
 
+	PLX_DELAY(spill_ghosts);
 	if (!c->refused)
 		collect_all(c, c->nreg + c->ghosts + 1);
 	for (int i = 0; i < c->ndata; i++)
