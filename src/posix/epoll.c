@@ -253,11 +253,11 @@ static int doorbell_setup(struct plx_front *fr)
 
 int plx_front_ring(struct plx_front *fr)
 {
-	int r = -EAGAIN;
+	int r = 0;
 
 	plx_lock(&fr->lock, PLX_RANK_FRONT);
-	if (fr->inproc && !fr->spilled)
-		r = doorbell_setup(fr);
+	if (!fr->spilled)
+		r = fr->inproc ? doorbell_setup(fr) : -EAGAIN;
 	plx_unlock(&fr->lock, PLX_RANK_FRONT);
 	return r;
 }

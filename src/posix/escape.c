@@ -102,6 +102,15 @@ void plx_px_escape(int fd, enum plx_way_out why)
 	} while (plx_unlikely(plx_fd_in_process(fd)));
 }
 
+void plx_front_escape(struct pollux_file *f, enum plx_way_out why)
+{
+	struct plx_spill s;
+
+	plx_spill_begin(&s, why);
+	plx_spill_add(&s, f, -1);
+	plx_spill_end(&s, why, false);
+}
+
 /*
  * So many objects had been adopted when all went out: as long as there are no more, none is in
  * process. (What has not been counted yet when the number is read is counted later.)

@@ -108,6 +108,9 @@ void plx_ghost_gone(struct plx_front *fr);
 /* False if there is no descriptor at all, so that f cannot be made a kernel object. */
 bool plx_spill_possible(struct pollux_file *f);
 
+/* Where there is no descriptor: whether the spares are enough for everything that fr watches. */
+bool plx_front_may_leave(struct plx_front *fr);
+
 /* One more to a kernel eventfd that takes no more by writes. */
 void plx_count_beyond_writes(int k);
 
@@ -317,9 +320,11 @@ bool plx_sort(void *array, int n, size_t size, int (*compare)(const void *, cons
 int plx_eventfd_stands_in(void);
 /* A duplicate of it in the place of fd. */
 long plx_eventfd_stand_in(int fd, int flags);
+/* escape.c: f, an epoll, becomes the kernel's, whatever its numbers mean by now. */
+void plx_front_escape(struct pollux_file *f, enum plx_way_out why);
 /*
- * epoll.c: the doorbell stands: 0, so a thread may sleep. -EAGAIN: the epoll has no items of ours
- * by now; -ENOSPC: the kernel does not register it; else there is no descriptor.
+ * epoll.c: the doorbell stands, or the kernel has the items: 0, so a thread may sleep. -EAGAIN: the
+ * epoll has no items of ours; -ENOSPC: the kernel does not register it; else there is none.
  */
 int plx_front_ring(struct plx_front *fr);
 /* For fronts that come back: the same, and items may be added; no longer. */

@@ -73,6 +73,16 @@ void plx_spare_renew(bool semaphore)
 	plx_hidden_unlock();
 }
 
+bool plx_spare_lasts(bool semaphore)
+{
+	struct rlimit lim;
+	int fd = plx_load(&spares[semaphore]);
+
+	return !inherited && fd >= 0 &&
+	       plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &lim) == 0 &&
+	       (rlim_t)fd < lim.rlim_max;
+}
+
 bool plx_spare_beyond(rlim_t limit)
 {
 	for (int i = 0; i < 2; i++) {

@@ -222,6 +222,21 @@ bool plx_spill_possible(struct pollux_file *f)
 	return f->kind != PLX_KIND_EVENTFD || plx_spare_keep(f->mode);
 }
 
+bool plx_front_may_leave(struct plx_front *fr)
+{
+	const bool lasts[2] = {plx_spare_lasts(false), plx_spare_lasts(true)};
+	bool may = true;
+
+	plx_lock(&fr->ep->mtx, PLX_RANK_EP);
+	for (struct plx_list *l = fr->ep->items.next; l != &fr->ep->items && may; l = l->next) {
+		const struct pollux_file *f = plx_all_item(l)->file;
+
+		may = f->kind != PLX_KIND_EVENTFD || lasts[!!f->mode];
+	}
+	plx_unlock(&fr->ep->mtx, PLX_RANK_EP);
+	return may;
+}
+
 /*
  * 2^64-1 cannot be written (EFD-02): it takes a completion of the kernel's AIO. Without one,
  * the count stays one below.

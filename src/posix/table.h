@@ -231,6 +231,8 @@ int plx_spare_take(bool semaphore);
 void plx_spare_renew(bool semaphore);
 /* Whether there is one that a limit so low would not give a number to again. */
 bool plx_spare_beyond(rlim_t limit);
+/* It is there, and its number can be had again once it has been used. */
+bool plx_spare_lasts(bool semaphore);
 /* The next adoption makes new ones. */
 void plx_spare_drop(void);
 /* The two steps of the child of a fork. */

@@ -35,7 +35,7 @@
 #define PROBED 1024
 /* Waits between two looks that may show that looks pay again. */
 #define DIRECT_SLEEPS 8
-/* So long are sleeps where the kernel registers no doorbell: nobody can ring for them. */
+/* So long are sleeps where there is no doorbell, or none that is registered: nobody can ring. */
 #define BRIEF_NS 1000000
 /* front.turn */
 enum { TURN_ANY, TURN_OURS, TURN_KERNEL };
@@ -757,18 +757,21 @@ static void waiter_done(void *p)
 
 /*
  * The wait is going to sleep, and is to be rung for: 0, unless it has to begin anew, as its epoll
- * is the kernel's alone by now. That it becomes if no doorbell is to be had.
+ * has no items of ours. If there is no descriptor for a doorbell, and that is enough, it becomes
+ * the kernel's. The sleep is in the epoll that the wait began in, as it may have had one before.
  */
 static __attribute__((noinline)) long wait_ring(struct waiter *w)
 {
 	int r = plx_front_ring(w->fr);
 
-	w->brief = r == -ENOSPC;
-	if (r == 0 || r == -ENOSPC)
-		return 0;
-	if (r != -EAGAIN)
-		plx_px_escape(w->epfd, PLX_OUT_NO_FD);
-	return PLX_SLEEP_ANEW;
+	if (r == -EAGAIN)
+		return PLX_SLEEP_ANEW;
+	if (r == -EMFILE && plx_front_may_leave(w->fr)) {
+		plx_front_escape(w->file, PLX_OUT_NO_FD);
+		r = 0;
+	}
+	w->brief = r < 0;
+	return 0;
 }
 
 static long wait_mixed(struct waiter *w, bool poll_only)

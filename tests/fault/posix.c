@@ -1198,6 +1198,32 @@ static void sleeping_with_few_descriptors(void **state)
 		assert_int_equal(in_child(sleep_with_few), 0);
 }
 
+/* The limit has been lowered past us, so that not even the spare one would be enough. */
+static int sleep_beyond_limit(void)
+{
+	const struct rlimit lim = {.rlim_cur = SMALL_LIMIT / 2, .rlim_max = SMALL_LIMIT / 2};
+	int ep, efd, other;
+
+	hard_limit();
+	ep = make_ep();
+	efd = make_efd(0);
+	other = make_efd(0);
+	CHECK(add(ep, efd, EPOLLIN, 1) == 0 && add(ep, other, EPOLLIN, 2) == 0);
+	fill(0);
+	CHECK(setrlimit(RLIMIT_NOFILE, &lim) == 0);
+	sleep_twice(ep, efd);
+	CHECK(pollux_fd_served(ep) == 1 && pollux_fd_served(efd) == 1);
+	for (int i = 1; i <= 16; i++)
+		close(SMALL_LIMIT / 2 - i);
+	return 0;
+}
+
+static void sleeping_beyond_the_limit(void **state)
+{
+	(void)state;
+	assert_int_equal(in_child(sleep_beyond_limit), 0);
+}
+
 /* Of descriptors of our own, as where the limit of watches has been reached. */
 static void refuse_registrations(void)
 {
@@ -1326,6 +1352,7 @@ int main(void)
 		cmocka_unit_test(adding_with_few_descriptors),
 		cmocka_unit_test(adding_with_no_descriptor_at_all),
 		cmocka_unit_test(sleeping_with_few_descriptors),
+		cmocka_unit_test(sleeping_beyond_the_limit),
 		cmocka_unit_test(sleeping_without_doorbell),
 		cmocka_unit_test(leaving_with_no_descriptor),
 		cmocka_unit_test(polling_with_no_descriptor),

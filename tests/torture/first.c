@@ -213,6 +213,38 @@ static void an_edge_that_leaves_without_one(void **state)
 	close(p[1]);
 }
 
+/*
+ * A wait has begun, and its epoll leaves for the kernel and loses the number before it sleeps: it
+ * goes on in that epoll, which has another one.
+ */
+static void a_wait_that_outlives_its_number(void **state)
+{
+	int ep = pollux_epoll_create1(EPOLL_CLOEXEC), efd = pollux_eventfd(0, EFD_NONBLOCK), p[2];
+	struct caller sleeps = {.point = "wait_in_hand", .ep = ep, .max = 4, .timeout = -1};
+	const uint64_t one = 1;
+	int other;
+
+	(void)state;
+	points_delay(false);
+	assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+	add_as(ep, p[0], EPOLLIN, 1);
+	add_as(ep, efd, EPOLLIN, 2);
+	caller_start(&sleeps);
+	other = pollux_dup(ep);
+	assert_true(other >= 0);
+	pollux_escape(ep);
+	assert_int_equal(pollux_close(ep), 0);
+	gate_open(&sleeps.g);
+	sleep_ms(10);
+	assert_int_equal(pollux_write(efd, &one, sizeof(one)), sizeof(one));
+	assert_true(await(thread_done(&sleeps.t)));
+	caller_got(&sleeps, 2);
+	pollux_close(other);
+	pollux_close(efd);
+	close(p[0]);
+	close(p[1]);
+}
+
 /* One adds, and another waits, at the same time, in many epolls. */
 struct meeting {
 	int ep, efd, begun, ready;
@@ -272,9 +304,13 @@ static void adds_meet_sleepers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(a_ring_that_finds_no_doorbell),   TEST(a_sleeper_from_before),
-		TEST(an_edge_that_leaves_without_one), TEST(adds_meet_sleepers),
-		TEST(a_look_that_finds_the_bell),      TEST(a_last_place_for_the_bell),
+		TEST(a_ring_that_finds_no_doorbell),
+		TEST(a_sleeper_from_before),
+		TEST(an_edge_that_leaves_without_one),
+		TEST(a_wait_that_outlives_its_number),
+		TEST(adds_meet_sleepers),
+		TEST(a_look_that_finds_the_bell),
+		TEST(a_last_place_for_the_bell),
 	};
 
 	return RUN(tests);
