@@ -812,7 +812,8 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 				continue;
 			return hit ? -EINTR : 0;
 		}
-		if (plx_unlikely(!plx_load_acq(&w->fr->stands)) && wait_ring(w))
+		/* What could not be had before each sleep of a millisecond may be there by now. */
+		if (plx_unlikely(w->brief || !plx_load_acq(&w->fr->stands)) && wait_ring(w))
 			return PLX_SLEEP_ANEW;
 		if (!at_once && plx_ep_spin(w->fr->ep))
 			continue;
