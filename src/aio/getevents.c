@@ -86,11 +86,12 @@ static int want_in(struct plx_aio_want *w, long min, long nr, struct io_event *u
 /* For what the program's ring says to be there. */
 static void wait_for_memory(aio_context_t ctx, uint64_t header, const struct plx_aio_want *w)
 {
-	const struct plx_aio_ring *ring = (const struct plx_aio_ring *)ctx;
+	/* Not a ring by now, perhaps. */
+	uintptr_t at = ctx + offsetof(struct plx_aio_ring, head);
 	uint32_t nr = header >> 32, head, tail, used;
 	uint64_t places;
 
-	if (plx_load_user64(&places, &ring->head))
+	if (plx_load_user64(&places, (const void *)at))
 		return;
 	head = (uint32_t)places;
 	tail = places >> 32;
