@@ -717,10 +717,16 @@ static PLX_CHILD_CODE uint64_t key_of(const struct plx_needless *n, const struct
 
 static bool only_thread(void)
 {
+#if PLX_TSAN
+	/* Its run-time has a thread; and into what has no run-time this library cannot be loaded.
+	 */
+	return true;
+#else
 	struct stat st;
 
 	return plx_sys4(SYS_newfstatat, AT_FDCWD, "/proc/self/task", &st, 0) == 0 &&
 	       st.st_nlink == 3;
+#endif
 }
 
 /*
