@@ -718,8 +718,7 @@ static PLX_CHILD_CODE uint64_t key_of(const struct plx_needless *n, const struct
 static bool only_thread(void)
 {
 #if PLX_TSAN
-	/* Its run-time has a thread; and into what has no run-time this library cannot be loaded.
-	 */
+	/* Its run-time has a thread. This library can only be loaded where that is, too. */
 	return true;
 #else
 	struct stat st;
