@@ -329,7 +329,7 @@ int plx_front_bell(struct plx_front *fr, int epfd)
 		if (r == 0)
 			plx_store_rel(&fr->stands, 1);
 	}
-	/* Before the first ring: who has that in its hand knows what it is. */
+	/* Before the first ring. Partner: wait_lent, which looks at inproc when it has that. */
 	if (r == 0)
 		plx_store_rel(&fr->inproc, PLX_INPROC_READY);
 	plx_hidden_unlock();

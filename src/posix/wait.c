@@ -368,7 +368,7 @@ static int filter_events(struct waiter *w, struct epoll_event *ev, int n, bool w
 	struct epoll_event expired[BOUNCE_STACK];
 	int kept = 0, nexpired = 0;
 
-	/* Who has an event that a spill has made finds that there are such. */
+	/* Who has an event that a spill has made finds that there are such. Partner: ghost_add. */
 	if (!bell && !timers && !plx_load_acq(&fr->nghosts))
 		return n;
 	for (int i = 0; i < n; i++) {

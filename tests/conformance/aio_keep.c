@@ -136,8 +136,7 @@ static void AIO_SUBMIT_12_a_direct_read_to_memory_that_is_late(void **state)
 	close(fd);
 }
 
-/* --- events to memory that is not there yet -----------------------------------------------------
- */
+/* --- events to memory that is not there yet ------------------------------------------------- */
 
 /* A thread that takes events. */
 struct taker {

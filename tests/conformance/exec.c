@@ -602,8 +602,7 @@ static void EXEC_that_is_left_by_a_jump_keeps_no_number(void **state)
 	remove_copy(path);
 }
 
-/* A handler that executes while its thread does, in a process of two threads that has made nothing.
- */
+/* A handler executes while its thread does, in a process of two threads that has made nothing. */
 static void execute_nothing(int sig)
 {
 	char *argv[] = {(char *)"x", NULL};
