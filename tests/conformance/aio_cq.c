@@ -903,7 +903,7 @@ static void AIO_CQ_06_one_event_for_each_request(void **state)
 				seen[at] = 1;
 				r = 1;
 			} else {
-				assert_in_range(r, 1, N - at);
+				assert_uint_in_range(r, 1, N - at);
 				accepted += (int)r;
 			}
 			at += (int)r;
@@ -912,7 +912,7 @@ static void AIO_CQ_06_one_event_for_each_request(void **state)
 		put(p[1]);
 		aio_take(ctx, ev, accepted);
 		for (int i = 0; i < accepted; i++) {
-			assert_in_range(ev[i].data, 0, N - 1);
+			assert_uint_in_range(ev[i].data, 0, N - 1);
 			assert_int_equal(ev[i].obj, (uintptr_t)&cb[ev[i].data]);
 			seen[ev[i].data]++;
 		}
@@ -961,14 +961,14 @@ static void AIO_CQ_07_the_ring_never_overflows(void **state)
 					break;
 			}
 			assert_int_equal(errno, EAGAIN);
-			assert_in_range(n, sizes[s], room);
+			assert_uint_in_range(n, sizes[s], room);
 			put(p[1]);
 			memset(seen, 0, sizeof(seen));
 			aio_take(ctx, ev, n);
 			for (; taken < n; taken++) {
 				long i = (struct iocb *)(uintptr_t)ev[taken].obj - cb;
 
-				assert_in_range(i, 0, n - 1);
+				assert_uint_in_range(i, 0, n - 1);
 				assert_int_equal(seen[i], 0);
 				seen[i] = 1;
 			}
@@ -1021,7 +1021,7 @@ static void AIO_CQ_07_nor_by_batches(void **state)
 				polls += r;
 			}
 			assert_int_equal(errno, EAGAIN);
-			assert_in_range(reads + polls, sizes[s], room);
+			assert_uint_in_range(reads + polls, sizes[s], room);
 			put(p[1]);
 			aio_take(ctx, ev, reads + polls);
 			aio_none(ctx);
@@ -1107,7 +1107,7 @@ static void AIO_CQ_08_each_waiter_gets_its_own(void **state)
 
 		getter_gets(g[i], 1);
 		at = (struct iocb *)(uintptr_t)g[i]->ev[0].obj - cb;
-		assert_in_range(at, 0, WAITERS - 1);
+		assert_uint_in_range(at, 0, WAITERS - 1);
 		assert_false(seen[at]);
 		seen[at] = true;
 		free(g[i]);

@@ -856,7 +856,7 @@ static void AIO_PROC_02_requests_outlive_their_thread(void **state)
 		for (int i = 0; i < BLOCKS; i++) {
 			struct iocb *of = (struct iocb *)(uintptr_t)ev[i].obj;
 
-			assert_in_range(of - m.io, 0, BLOCKS - 1);
+			assert_uint_in_range(of - m.io, 0, BLOCKS - 1);
 			aio_check(&ev[i], of, BLOCK);
 		}
 		assert_true(file_matches(buf, BLOCK * BLOCKS, 0));

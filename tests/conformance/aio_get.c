@@ -353,7 +353,7 @@ static void AIO_GET_04_the_timeout(enum source source)
 		}
 	}
 	assert_int_equal(timed(m.ctx, 1, 8, ev, 1, 0, &ms), 0);
-	assert_in_range(ms, 999, SOON_MS);
+	assert_uint_in_range(ms, 999, SOON_MS);
 	maker_free(&m);
 }
 EACH_SOURCE(AIO_GET_04_the_timeout)
@@ -414,7 +414,7 @@ static void AIO_GET_04_the_deadline_stands(enum source source)
 	/* Even if each of these pauses was as short as it can be, the deadline came first. */
 	assert_true(g->took_ms >= 599);
 	assert_true(sent < 59);
-	assert_in_range(g->n, 1, sent);
+	assert_uint_in_range(g->n, 1, sent);
 	made(&m, g->ev, g->n, 0);
 	free(g);
 	maker_free(&m);
@@ -438,10 +438,10 @@ static void AIO_GET_05_the_sum_of_seconds_and_nanoseconds_counts(void **state)
 	(void)state;
 	for (int i = 0; i < 8; i++) {
 		assert_int_equal(timed(ctx, 1, 4, ev, sums[i].sec, sums[i].nsec, &ms), 0);
-		assert_in_range(ms, sums[i].ms > 0 ? sums[i].ms - 1 : 0, SOON_MS);
+		assert_uint_in_range(ms, sums[i].ms > 0 ? sums[i].ms - 1 : 0, SOON_MS);
 		complete(ctx, fd, 0, 1);
 		assert_int_equal(timed(ctx, 2, 4, ev, sums[i].sec, sums[i].nsec, &ms), 1);
-		assert_in_range(ms, sums[i].ms > 0 ? sums[i].ms - 1 : 0, SOON_MS);
+		assert_uint_in_range(ms, sums[i].ms > 0 ? sums[i].ms - 1 : 0, SOON_MS);
 	}
 	close(fd);
 	aio_free(ctx);
@@ -1338,7 +1338,7 @@ static void AIO_GET_09_each_waiter_has_its_own_need(enum source source)
 	else if (large->n == -1)
 		assert_int_equal(large->err, EINVAL);
 	else
-		assert_in_range(large->n, 1, sent - 1);
+		assert_uint_in_range(large->n, 1, sent - 1);
 	free(large);
 	free(small);
 	m.ctx = aio_new(1);
@@ -1363,7 +1363,7 @@ static void AIO_GET_09_sleepers_and_a_poller(enum source source)
 		make(&m, 3);
 		total += 3;
 		n = aio_getevents(m.ctx, 0, 1, ev, &zero);
-		assert_in_range(n, 0, 1);
+		assert_uint_in_range(n, 0, 1);
 		if (n == 1) {
 			assert_true(ev[0].data < 200 && !seen[ev[0].data]);
 			seen[ev[0].data] = true;

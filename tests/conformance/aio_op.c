@@ -318,7 +318,7 @@ static char mem_target[8];
 static void reads_and_writes(aio_context_t ctx, enum file_kind kind, int fd)
 {
 	int64_t at = kind == PROC_MEM ? (int64_t)(uintptr_t)mem_target : 0;
-	char buf[8] = "87654321";
+	char buf[8] = {'8', '7', '6', '5', '4', '3', '2', '1'};
 	struct iovec iov = {.iov_base = buf, .iov_len = sizeof(buf)};
 	struct iocb cb;
 
@@ -376,7 +376,7 @@ static void AIO_OP_01_opcodes_that_exist(void **state)
 static void AIO_OP_01_unknown_opcodes_are_refused_by_every_kind_of_file(void **state)
 {
 	aio_context_t ctx = aio_new(1);
-	char buf[8] = "12345678";
+	char buf[8] = {'1', '2', '3', '4', '5', '6', '7', '8'};
 	struct iocb cb;
 
 	(void)state;
@@ -944,7 +944,7 @@ static void AIO_OP_06_classes_of_priority(void **state)
 {
 	aio_context_t ctx = aio_new(1);
 	struct iocb cb;
-	char buf[8] = "12345678";
+	char buf[8] = {'1', '2', '3', '4', '5', '6', '7', '8'};
 	struct iovec iov = {.iov_base = buf, .iov_len = 8};
 
 	(void)state;
@@ -1352,7 +1352,7 @@ static void AIO_OP_09_files_that_do_not_wait(void **state)
 	aio_does(ctx, aio_pread(&cb, s[0], big, 8, 0), -EAGAIN);
 	aio_accept1(ctx, aio_pwrite(&cb, s[0], big, sizeof(big), 0));
 	aio_take(ctx, &ev, 1);
-	assert_in_range(ev.res, 1, sizeof(big) - 1);
+	assert_uint_in_range(ev.res, 1, sizeof(big) - 1);
 	aio_does(ctx, aio_pwrite(&cb, s[0], big, sizeof(big), 0), -EAGAIN);
 	close(s[1]);
 	close(s[0]);
@@ -1558,7 +1558,7 @@ static void AIO_OP_09_a_full_file_system(void **state)
 	/* What fits is written, and the rest is short. */
 	aio_accept1(ctx, aio_pwrite(&cb, file, buf, sizeof(buf), 40000));
 	aio_take(ctx, &ev, 1);
-	assert_in_range(ev.res, 1, sizeof(buf) - 1);
+	assert_uint_in_range(ev.res, 1, sizeof(buf) - 1);
 	at = 40000 + ev.res;
 	assert_ok(fstat(file, &st));
 	assert_int_equal(st.st_size, at);
@@ -1686,7 +1686,7 @@ static void direct_reads_and_writes(int file)
 		struct iocb *of = (struct iocb *)(uintptr_t)ev[i].obj;
 
 		aio_check(&ev[i], of, 4096);
-		assert_in_range(of - cb, 0, 7);
+		assert_uint_in_range(of - cb, 0, 7);
 		list[i] = aio_pread(&cb[i], file, back + i * 4096, 4096, i * 4096);
 	}
 	aio_accept(ctx, list, 8);
@@ -1908,7 +1908,7 @@ static void AIO_OP_10_a_sync_behind_writes(void **state)
 		struct iocb *of = (struct iocb *)(uintptr_t)ev[i].obj;
 		long n = of - cb;
 
-		assert_in_range(n, 0, 15);
+		assert_uint_in_range(n, 0, 15);
 		assert_false(seen[n]);
 		seen[n] = true;
 		aio_check(&ev[i], of, n % 4 == 3 ? 0 : 1);

@@ -369,7 +369,7 @@ static void AIO_RING_05_AIO_SUBMIT_08_moving_head_frees_slots(void **state)
 	int fd = file_in_memory(8), n = submit_until_full(ctx, fd);
 
 	(void)state;
-	assert_in_range(n, 62, r->nr - 1);
+	assert_uint_in_range(n, 62, r->nr - 1);
 	for (int i = 0; i < 4; i++) {
 		ring_set_head(r, (ring_head(r) + (uint32_t)moves[i]) % r->nr);
 		assert_int_equal(submit_until_full(ctx, fd), moves[i]);
@@ -622,7 +622,7 @@ static void AIO_RING_08_nonsense_in_head_and_tail_does_no_harm(void **state)
 		else
 			aio_moves(ctx, tail);
 		n = aio_poll_events(ctx, ev, 200);
-		assert_in_range(n, 0, nr);
+		assert_uint_in_range(n, 0, nr);
 	}
 	/* With a sound head it serves as before. The events taken twice gave no more room. */
 	aio_complete1(ctx, &cb);
@@ -630,7 +630,7 @@ static void AIO_RING_08_nonsense_in_head_and_tail_does_no_harm(void **state)
 	for (int round = 0; round < 5; round++) {
 		int n = submit_until_full(ctx, fd);
 
-		assert_in_range(n, 62, nr - 1);
+		assert_uint_in_range(n, 62, nr - 1);
 		assert_int_equal(ring_count(r), n);
 		ring_set_head(r, ring_tail(r));
 	}

@@ -360,7 +360,7 @@ static void AIO_SUBMIT_07_how_many_are_accepted(void **state)
 		for (int round = 0; round < 4; round++) {
 			int n = submit_until_full(ctx, fd);
 
-			assert_in_range(n, numbers[i], nr - 1);
+			assert_uint_in_range(n, numbers[i], nr - 1);
 			assert_int_equal(ring_count(ring_of(ctx)), n);
 			ring_set_head(ring_of(ctx), ring_tail(ring_of(ctx)));
 		}
@@ -386,7 +386,7 @@ static void AIO_SUBMIT_07_pending_requests_take_slots(void **state)
 	while (n < nr && aio_submit1(ctx, aio_poll(&cb[n], p[0], POLLIN)) == 1)
 		n++;
 	assert_int_equal(errno, EAGAIN);
-	assert_in_range(n, 62, nr - 1);
+	assert_uint_in_range(n, 62, nr - 1);
 	aio_none(ctx);
 	assert_int_equal(write(p[1], "x", 1), 1);
 	aio_take(ctx, ev, n);
@@ -394,7 +394,7 @@ static void AIO_SUBMIT_07_pending_requests_take_slots(void **state)
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t k = (uint32_t)(((struct iocb *)(uintptr_t)ev[i].obj) - cb);
 
-		assert_in_range(k, 0, n - 1);
+		assert_uint_in_range(k, 0, n - 1);
 		assert_true(cb[k].aio_data == ev[i].data);
 		/* Each once. */
 		cb[k].aio_data = 0;
@@ -437,7 +437,7 @@ static void AIO_SUBMIT_08_AIO_GET_08_a_failed_call_frees_no_slot(void **state)
 	int fd = file_in_memory(8);
 
 	(void)state;
-	assert_in_range(submit_until_full(ctx, fd), 62, ring_of(ctx)->nr - 1);
+	assert_uint_in_range(submit_until_full(ctx, fd), 62, ring_of(ctx)->nr - 1);
 	for (int i = 0; i < 10; i++) {
 		assert_errno(aio_getevents(ctx, 1, 5, (void *)8, NULL), EFAULT);
 		assert_int_equal(submit_until_full(ctx, fd), 0);
@@ -461,7 +461,7 @@ static void AIO_SUBMIT_08_a_refused_request_takes_no_slot(void **state)
 		aio_refuses(b.ctx, faulty(&b, 1u << BAD_RESFD), EBADF);
 		aio_refuses(b.ctx, faulty(&b, 1u << BAD_OPERATION), EINVAL);
 	}
-	assert_in_range(submit_until_full(b.ctx, b.fd), 8, ring_of(b.ctx)->nr - 1);
+	assert_uint_in_range(submit_until_full(b.ctx, b.fd), 8, ring_of(b.ctx)->nr - 1);
 	bench_free(&b);
 }
 
@@ -513,7 +513,7 @@ static void AIO_SUBMIT_02_no_slot_for_the_last_ones(void **state)
 		list[i] = &cb;
 	n = assert_ok(aio_submit(ctx, nr * 2, list));
 	aio_settles(ctx, (uint32_t)n);
-	assert_in_range(n, 62, nr - 1);
+	assert_uint_in_range(n, 62, nr - 1);
 	assert_int_equal(ring_count(ring_of(ctx)), n);
 	assert_errno(aio_submit(ctx, nr * 2, list), EAGAIN);
 	free(list);

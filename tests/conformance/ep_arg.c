@@ -289,7 +289,7 @@ static void EP_ARG_02_what_a_sleeper_left_is_no_event(void **state)
 		if (how == LEAVES_FULL)
 			assert_int_equal(w.n, 1);
 		else if (how == LEAVES_WITH_ROOM)
-			assert_in_range(w.n, 1, 2);
+			assert_uint_in_range(w.n, 1, 2);
 		else
 			assert_true(w.n == 1 || (w.n == -1 && w.err == EINTR));
 		subject_drain(&s[0]);

@@ -27,7 +27,7 @@ static int reuse_number(int want)
 		fd = efd_new(0, EFD_NONBLOCK | EFD_CLOEXEC);
 		if (fd == want)
 			break;
-		assert_in_range(n, 0, 63);
+		assert_uint_in_range(n, 0, 63);
 		extra[n++] = fd;
 	}
 	while (n > 0)

@@ -172,11 +172,11 @@ static void EP_ORD_04_nothing_starves(enum set set)
 			struct epoll_event ev[3];
 			int n = epoll_wait(ep, ev, max, 0);
 
-			assert_in_range(n, 1, max);
+			assert_uint_in_range(n, 1, max);
 			for (int i = 0; i < n; i++)
 				last[ev[i].data.u64 - 'a'] = turn;
 			for (int i = 0; i < N; i++)
-				assert_in_range(turn - last[i], 0, 2 * N);
+				assert_uint_in_range(turn - last[i], 0, 2 * N);
 		}
 		set_close(s, N);
 		close(ep);

@@ -169,7 +169,7 @@ static void a_sleep_and_its_wake_take_no_more_calls(void **state)
 	assert_int_equal(status, 0);
 	print_message("%.2f system calls a round\n", (double)n / ROUNDS);
 	/* Now and then one more look; and the way to the stop. */
-	assert_in_range(n, 1, w->calls * ROUNDS + ROUNDS / 4 + 4);
+	assert_uint_in_range(n, 1, w->calls * ROUNDS + ROUNDS / 4 + 4);
 }
 
 int main(void)

@@ -15,11 +15,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include <stdarg.h>
-#include <stddef.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <stdbool.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +32,8 @@
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/wait.h>
-#include <cmocka.h>
+
+#include "../unit.h"
 
 /* Whether these tests, and the drop-in with them, are built with a sanitizer. */
 #if defined(__SANITIZE_THREAD__)

@@ -975,7 +975,7 @@ static void LAIO_11_LAIO_12_a_program_takes_events_by_itself(void **state)
 		while (got < n) {
 			int r = reap_or_get(ctx, ev, n - got < 5 ? n - got : 5);
 
-			assert_in_range(r, 1, 5);
+			assert_uint_in_range(r, 1, 5);
 			for (int i = 0; i < r; i++) {
 				int at = got + i;
 

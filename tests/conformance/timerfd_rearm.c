@@ -1338,7 +1338,7 @@ static void TFD_07_many_timers(void **state)
 		for (int i = 0; i < got; i++) {
 			int which = (int)ev[i].data.u64;
 
-			assert_in_range(which, 0, TIMERS - 1);
+			assert_uint_in_range(which, 0, TIMERS - 1);
 			assert_true(now_ns() >= due[which]);
 			assert_int_equal(read(fd[which], &n, sizeof(n)), sizeof(n));
 			assert_int_equal(n, 1);

@@ -4,12 +4,6 @@
  * event is reported, once for all that came before the collection, in the order of arrival;
  * nobody starves; what was removed does not come back.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -18,6 +12,7 @@
 
 #include "history/ready.h"
 #include "base/atomic.h"
+#include "../unit.h"
 
 #define ITEMS 16
 #define PRODUCERS 4

@@ -53,7 +53,7 @@ static void check_list(struct obj *o)
 	int i = 0;
 
 	for (struct plx_watch *w = o->file.watches; w; w = w->next, i++) {
-		assert_in_range(i, 0, nmodel - 1);
+		assert_uint_in_range(i, 0, nmodel - 1);
 		if (model[i].sleeper) {
 			assert_ptr_equal(w, model[i].sleeper);
 		} else {

@@ -8,10 +8,6 @@
 #ifndef TESTS_NATIVE_H
 #define TESTS_NATIVE_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <stdbool.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,11 +21,12 @@
 #include <unistd.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <cmocka.h>
 
 #include <pollux/epoll.h>
 #include <pollux/eventfd.h>
 #include <pollux/file.h>
+
+#include "../unit.h"
 
 #define SOON_MS 20000
 #define QUIET_MS 30

@@ -94,7 +94,7 @@ static void test_first_ones_are_short(void **state)
 {
 	(void)state;
 	needs_two_cpus();
-	assert_in_range(least_miss(0), SHORT_NS, LONG_NS - 1);
+	assert_uint_in_range(least_miss(0), SHORT_NS, LONG_NS - 1);
 }
 
 static void test_after_many_hits_one_lasts_as_long_as_a_wake(void **state)
@@ -112,7 +112,7 @@ static void test_after_that_it_takes_many_again(void **state)
 {
 	(void)state;
 	needs_two_cpus();
-	assert_in_range(least_miss(ENOUGH), SHORT_NS, LONG_NS - 1);
+	assert_uint_in_range(least_miss(ENOUGH), SHORT_NS, LONG_NS - 1);
 }
 
 /* Who always comes so late is not spun for for ever. */
@@ -127,7 +127,7 @@ static void test_late_hits_are_not_trusted(void **state)
 	/* Of those that a preempted thread makes look early there are few in a row. */
 	while (late < TRIES && spin_late(&s))
 		late++;
-	assert_in_range(late, 1, TRIES - 1);
+	assert_uint_in_range(late, 1, TRIES - 1);
 }
 
 static void test_a_long_try_that_hits_is_followed_by_another(void **state)

@@ -183,7 +183,7 @@ static void each_takes_one_place(void **state)
 	async_begin_at_gates();
 	ctx = aio_new(N);
 	places = (int)((struct plx_aio_ring *)ctx)->nr - 1;
-	assert_in_range(places, N, 4 * N - 1);
+	assert_uint_in_range(places, N, 4 * N - 1);
 	for (int i = 0; i < 4 * N; i++) {
 		req_init(&r[i], fd, (uint64_t)i, -1);
 		req_transfer(&r[i]);

@@ -271,7 +271,7 @@ static void first_object_beside_a_fork(void **state)
 		assert_true(pid > 0);
 		assert_int_equal(waitpid(pid, &status, 0), pid);
 		assert_true(WIFEXITED(status));
-		assert_in_range(WEXITSTATUS(status), 0, 1);
+		assert_uint_in_range(WEXITSTATUS(status), 0, 1);
 		won += WEXITSTATUS(status);
 	}
 	print_message("%lu rounds, in %lu the fork came first\n", rounds, won);

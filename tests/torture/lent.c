@@ -585,7 +585,7 @@ static bool comes_back(struct met *m)
 	struct epoll_event ev[2];
 
 	for (int i = 0; i < 40 && pollux_fd_served(m->fd) != 1; i++)
-		assert_in_range(pollux_epoll_wait(m->ep, ev, 2, 0), 0, 1);
+		assert_uint_in_range(pollux_epoll_wait(m->ep, ev, 2, 0), 0, 1);
 	return pollux_fd_served(m->fd) == 1;
 }
 
