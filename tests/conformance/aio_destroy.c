@@ -325,6 +325,8 @@ struct busy {
 	int what;
 	long calls;
 	int bad;
+	/* Not on the stack: a thread may be told of the end before its last request has ended. */
+	char in, out;
 };
 
 static void *busy_main(void *arg)
@@ -333,7 +335,6 @@ static void *busy_main(void *arg)
 	struct iocb cb[2], *list[2] = {&cb[0], &cb[1]};
 	struct io_event ev[4];
 	struct timespec ms = {.tv_nsec = 1000000};
-	char c[2];
 
 	for (;; b->calls++) {
 		long r;
@@ -341,8 +342,8 @@ static void *busy_main(void *arg)
 		errno = 0;
 		switch (b->what) {
 		case 0:
-			aio_pread(&cb[0], b->file, &c[0], 1, 0);
-			aio_pwrite(&cb[1], b->file, &c[1], 1, 1);
+			aio_pread(&cb[0], b->file, &b->in, 1, 0);
+			aio_pwrite(&cb[1], b->file, &b->out, 1, 1);
 			r = aio_submit(b->ctx, 2, list);
 			break;
 		case 1:
