@@ -847,7 +847,7 @@ static void holds(const struct iocb *cb, int opcode, int fd, const void *buf, un
 static void LAIO_10_helpers_clear_the_request(void **state)
 {
 	struct iocb cb;
-	struct iovec iov;
+	struct iovec iov = {0};
 	char buf[4];
 
 	(void)state;
