@@ -449,8 +449,15 @@ void plx_px_limit_hold(void)
 
 void plx_px_limit_let_go(void)
 {
+	struct plx_masked m;
+	PLX_INSIDE();
+
+	/* A handler in between would fork a child that counts too few. */
+	plx_signals_block(&m);
 	my_holds--;
+	PLX_DELAY(limit_let_go);
 	plx_xadd(&limit_holds, (uint32_t)-1);
+	plx_signals_unblock(&m);
 }
 
 void plx_limit_raise(struct rlimit *was)

@@ -5,7 +5,9 @@
  */
 #include "torture.h"
 
+#include <signal.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 #include <pollux/posix.h>
 
@@ -138,11 +140,72 @@ static void set_beside_two_who_raise_it(void **state)
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &program), 0);
 }
 
+/* --- a fork within the end of such a call ------------------------------------------------ */
+
+static struct {
+	struct gate gate;
+	pid_t child;
+} forks;
+
+static void forks_here(int signo)
+{
+	int saved = errno;
+
+	(void)signo;
+	forks.child = fork();
+	if (forks.child == 0)
+		plx_limit_after_fork_child();
+	gate_open(&forks.gate);
+	errno = saved;
+}
+
+static void holds_once(struct thread *t)
+{
+	(void)t;
+	gate_arm(&forks.gate, "limit_let_go");
+	plx_px_limit_hold();
+	plx_px_limit_let_go();
+	if (forks.child == 0) {
+		struct part p = {.w = &(struct world){0}};
+		struct thread raises;
+		int64_t begun = now_ns();
+
+		plx_px_limit_hold();
+		thread_start(&raises, raiser, &p);
+		while (now_ns() - begun < HELD_NS / 2)
+			if (soft() != program.rlim_cur)
+				_exit(1);
+		_exit(0);
+	}
+}
+
+/* A handler forks: the child counts right, and its own calls are waited for. */
+static void a_fork_while_it_ends(void **state)
+{
+	struct thread t;
+	int status;
+
+	(void)state;
+	torture_begin();
+	points_delay(false);
+	signal(SIGUSR1, forks_here);
+	start_to_gate(&t, holds_once, NULL, &forks.gate);
+	assert_int_equal(pthread_kill(t.id, SIGUSR1), 0);
+	sleep_ms(50);
+	gate_open(&forks.gate);
+	thread_join(&t);
+	assert_true(forks.child > 0);
+	assert_int_equal(waitpid(forks.child, &status, 0), forks.child);
+	assert_int_equal(status, 0);
+	torture_end(NULL, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(held_all_the_time),
 		TEST(set_beside_two_who_raise_it),
+		TEST(a_fork_while_it_ends),
 	};
 
 	if (getrlimit(RLIMIT_NOFILE, &program) || program.rlim_max <= SOFT)
