@@ -157,16 +157,23 @@ static void doorbell_moved(int *owner, int from, int to)
 {
 	struct plx_front *fr = plx_container_of(owner, struct plx_front, doorbell);
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
+	bool added;
 
 	/* Before it stands, and when the kernel has the set alone, there is no registration. */
 	if (!plx_load(&fr->stands) || plx_load_acq(&fr->spilled)) {
 		plx_store(owner, to);
 		return;
 	}
+	PLX_DELAY(doorbell_moves);
 	ev.data.u64 = plx_load(&fr->marker);
-	/* First the new one: a ring in between is heard by one of them. */
-	plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_ADD, to, &ev);
+	/*
+	 * First the new one: a ring in between is heard by one of them. If it is refused, the old
+	 * one stays: it is the doorbell's whatever the number means.
+	 */
+	added = plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_ADD, to, &ev) == 0;
 	plx_store(owner, to);
+	if (!added)
+		return;
 	plx_mb();
 	if (ev.data.u64 != plx_load(&fr->marker)) {
 		ev.data.u64 = plx_load(&fr->marker);
@@ -337,11 +344,29 @@ int plx_front_bell(struct plx_front *fr, int epfd)
 	return (int)r;
 }
 
-void plx_front_no_bell(struct plx_front *fr, int epfd)
+void plx_front_unbell(struct plx_front *fr)
+{
+	int bell = -1;
+
+	if (!fr->stands)
+		return;
+	/* It does not move meanwhile. */
+	plx_hidden_lock();
+	if (plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_DEL, fr->doorbell, NULL) == -ENOENT)
+		bell = plx_xchg(&fr->doorbell, -1);
+	plx_store(&fr->stands, 0);
+	plx_hidden_unlock();
+	/* It was refused by its new number: only its end is the end of what is registered. */
+	if (bell >= 0) {
+		plx_rcu_synchronize();
+		plx_fd_unhide_locked(&bell);
+	}
+}
+
+void plx_front_no_bell(struct plx_front *fr)
 {
 	plx_lock(&fr->lock, PLX_RANK_FRONT);
-	plx_sys4(SYS_epoll_ctl, epfd, EPOLL_CTL_DEL, fr->doorbell, NULL);
-	plx_store(&fr->stands, 0);
+	plx_front_unbell(fr);
 	plx_unlock(&fr->lock, PLX_RANK_FRONT);
 }
 

@@ -329,7 +329,9 @@ void plx_front_escape(struct pollux_file *f, enum plx_way_out why);
 int plx_front_ring(struct plx_front *fr);
 /* For fronts that come back: the same, and items may be added; no longer. */
 int plx_front_bell(struct plx_front *fr, int epfd);
-void plx_front_no_bell(struct plx_front *fr, int epfd);
+void plx_front_no_bell(struct plx_front *fr);
+/* front.lock held: nobody rings any more, and nobody would take the doorbell's event out. */
+void plx_front_unbell(struct plx_front *fr);
 
 /* --- pipe.c -------------------------------------------------------------------------- */
 

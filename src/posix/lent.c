@@ -705,7 +705,7 @@ static void undo(struct back *b)
 			plx_file_put_locked(&b->efds[i].e->file);
 	for (int i = 0; i < b->nfronts; i++)
 		if (b->fronts[i].bell)
-			plx_front_no_bell(b->fronts[i].fr, b->fronts[i].fd);
+			plx_front_no_bell(b->fronts[i].fr);
 }
 
 /* False: a number could not be replaced; then nothing has been done. */

@@ -631,18 +631,7 @@ static void front_give_up(struct plx_spill *s, struct plx_front *fr)
 		plx_lent_lost();
 	}
 	plx_store_rel(&fr->spilled, 1);
-	/*
-	 * Nobody rings any more, and nobody would take the doorbell's event out. If it has
-	 * moved since it was registered, only its end is the end of that.
-	 */
-	if (fr->stands &&
-	    plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_DEL, fr->doorbell, NULL) == -ENOENT) {
-		int bell = plx_xchg(&fr->doorbell, -1);
-
-		plx_rcu_synchronize();
-		plx_fd_unhide_locked(&bell);
-	}
-	plx_store(&fr->stands, 0);
+	plx_front_unbell(fr);
 	plx_unlock(&fr->lock, PLX_RANK_FRONT);
 	plx_mb();
 	spill_add_front(s, fr);

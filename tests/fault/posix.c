@@ -27,6 +27,7 @@
 #include <pollux/posix.h>
 
 #include "base/mem.h"
+#include "posix/front.h"
 #include "posix/table.h"
 
 /* A run in which the failing allocation was reached, and one in which it was not. */
@@ -1262,6 +1263,31 @@ static void sleeping_without_doorbell(void **state)
 	assert_int_equal(in_child(sleep_without_doorbell), 0);
 }
 
+/* The number at which the doorbell is becomes the program's. */
+static int move_a_doorbell(void)
+{
+	int ep = make_ep(), efd = make_efd(0), number;
+	struct plx_front *fr = plx_file_front(plx_table_peek(ep));
+
+	CHECK(add(ep, efd, EPOLLIN, 1) == 0);
+	sleep_twice(ep, efd);
+	number = fr->doorbell;
+	refuse_registrations();
+	CHECK(pollux_dup2(2, number) == number && fr->doorbell != number);
+	sleep_twice(ep, efd);
+	/* It does not tell of rings any more when the kernel has all. */
+	pollux_escape(ep);
+	CHECK(fr->doorbell < 0);
+	CHECK(pollux_close(number) == 0 && pollux_close(ep) == 0 && pollux_close(efd) == 0);
+	return 0;
+}
+
+static void moving_a_doorbell_that_is_not_registered_anew(void **state)
+{
+	(void)state;
+	assert_int_equal(in_child(move_a_doorbell), 0);
+}
+
 static void (*leave_by)(struct world *w);
 
 static bool limit_is_hard;
@@ -1354,6 +1380,7 @@ int main(void)
 		cmocka_unit_test(sleeping_with_few_descriptors),
 		cmocka_unit_test(sleeping_beyond_the_limit),
 		cmocka_unit_test(sleeping_without_doorbell),
+		cmocka_unit_test(moving_a_doorbell_that_is_not_registered_anew),
 		cmocka_unit_test(leaving_with_no_descriptor),
 		cmocka_unit_test(polling_with_no_descriptor),
 	};

@@ -237,6 +237,43 @@ static void two_want_one_number(void **state)
 	pollux_close(ep);
 }
 
+static void leaver(struct thread *t)
+{
+	struct call *c = t->arg;
+
+	pollux_escape(c->ep);
+}
+
+/* Its epoll becomes the kernel's meanwhile: no doorbell is left there. */
+static void a_doorbell_that_moves_and_goes(void **state)
+{
+	struct call a = {.point = "doorbell_moves"}, b = {0};
+	struct plx_front *fr;
+	struct thread t[2];
+	int efd;
+
+	(void)state;
+	torture_begin();
+	points_delay(false);
+	b.ep = pollux_epoll_create1(EPOLL_CLOEXEC);
+	efd = pollux_eventfd(0, EFD_NONBLOCK);
+	assert_int_equal(add_and_sleep(b.ep, efd), 0);
+	fr = plx_file_front(plx_table_peek(b.ep));
+	a.fd = fr->doorbell;
+	start_to_gate(&t[0], taker, &a, &a.gate);
+	thread_start(&t[1], leaver, &b);
+	sleep_ms(50);
+	gate_open(&a.gate);
+	torture_end(t, 2);
+	assert_int_equal(a.r, a.fd);
+	assert_int_not_equal(fr->doorbell, a.fd);
+	assert_int_equal(epoll_ctl(fr->kfd, EPOLL_CTL_DEL, fr->doorbell, NULL), -1);
+	assert_int_equal(errno, ENOENT);
+	assert_int_equal(pollux_close(a.fd), 0);
+	pollux_close(efd);
+	pollux_close(b.ep);
+}
+
 /* What a failing dup2 has moved leaves nothing behind, and the number is free again. */
 static void dup2_that_fails(void **state)
 {
@@ -424,6 +461,7 @@ int main(void)
 		TEST(close_of_a_new_number),
 		TEST(close_range_over_a_new_number),
 		TEST(two_want_one_number),
+		TEST(a_doorbell_that_moves_and_goes),
 		TEST(dup2_that_fails),
 		TEST(wait_with_the_old_number),
 		TEST(wait_of_the_kernels_with_the_old_number),
