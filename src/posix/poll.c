@@ -907,7 +907,7 @@ static bool limit_get(rlim_t *soft)
 {
 	struct rlimit lim;
 
-	if (plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &lim) < 0)
+	if (!plx_limit_get(&lim))
 		return false;
 	*soft = lim.rlim_cur;
 	return true;

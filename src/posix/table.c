@@ -9,6 +9,7 @@
 #include "base/inside.h"
 #include "base/key.h"
 #include "base/sys.h"
+#include "posix/posix.h"
 
 /*
  * Where descriptors of our own live. High enough to stay out of the program's way
@@ -460,6 +461,19 @@ void plx_px_limit_let_go(void)
 	plx_signals_unblock(&m);
 }
 
+bool plx_limit_get(struct rlimit *lim)
+{
+	bool held = !plx_px_alone();
+	long r;
+
+	if (held)
+		plx_px_limit_hold();
+	r = plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, lim);
+	if (held)
+		plx_px_limit_let_go();
+	return r == 0;
+}
+
 void plx_limit_raise(struct rlimit *was)
 {
 	struct rlimit more;
@@ -587,7 +601,7 @@ static int dup_high(int fd)
 	struct rlimit lim;
 	int n;
 
-	if (plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &lim) < 0)
+	if (!plx_limit_get(&lim))
 		return -EMFILE;
 	if (lim.rlim_cur > HIDDEN_BASE + HIDDEN_ROOM) {
 		n = dup_from(fd, HIDDEN_BASE);

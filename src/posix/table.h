@@ -218,6 +218,8 @@ void plx_table_after_fork_child(void);
  */
 void plx_limit_raise(struct rlimit *was);
 void plx_limit_restore(const struct rlimit *was);
+/* What the program has set. False if the kernel does not tell. */
+bool plx_limit_get(struct rlimit *lim);
 void plx_limit_after_fork_child(void);
 
 /* A kernel eventfd, even when the program has used up its descriptors; or -errno. */
