@@ -149,9 +149,14 @@ static uint64_t marker_new(void)
 }
 
 /*
- * The kernel knows the doorbell by its number, too, and an old one is out of reach as soon
- * as it means something else. Callers may hold locks of a higher rank than fr->lock: a
- * change of the marker meanwhile is seen by its author (marker_change) or here.
+ * hidden_lock held. The kernel knows the doorbell by its number, too, and an old one is out of
+ * reach as soon as it means something else.
+ *
+ * Argument. fr->lock has a lower rank and is not to be had, so the marker may change meanwhile. Who
+ * moves the doorbell stores the number and looks at the marker; who changes that stores it and
+ * looks at the number. So either he finds the new number, or the change is seen here; and what has
+ * been registered here is compared with the marker again. Whoever ends the doorbell has the lock
+ * (plx_front_unbell). The model is tests/model/doorbell_moves.pml.
  */
 static void doorbell_moved(int *owner, int from, int to)
 {
@@ -174,8 +179,8 @@ static void doorbell_moved(int *owner, int from, int to)
 	plx_store(owner, to);
 	if (!added)
 		return;
-	plx_mb();
-	if (ev.data.u64 != plx_load(&fr->marker)) {
+	/* Partner: marker_change, which looks at the number when the marker is another. */
+	for (plx_mb(); ev.data.u64 != plx_load(&fr->marker); plx_mb()) {
 		ev.data.u64 = plx_load(&fr->marker);
 		plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_MOD, to, &ev);
 	}
@@ -403,20 +408,16 @@ bool plx_front_hush(struct plx_front *fr)
 static void marker_change(struct plx_front *fr)
 {
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
-	int fd;
 
 	plx_lock(&fr->lock, PLX_RANK_FRONT);
 	ev.data.u64 = marker_new();
 	plx_store(&fr->marker, ev.data.u64);
-	do {
-		plx_mb();
-		/* Until the end of the section the numbers that are read mean what is meant. */
-		plx_rcu_read_lock();
-		fd = plx_load(&fr->doorbell);
-		plx_sys4(SYS_epoll_ctl, plx_load(&fr->kfd), EPOLL_CTL_MOD, fd, &ev);
-		plx_rcu_read_unlock();
-		plx_mb();
-	} while (fd != plx_load(&fr->doorbell));
+	/* Partner: doorbell_moved. */
+	plx_mb();
+	/* Until the end of the section the numbers that are read mean what is meant. */
+	plx_rcu_read_lock();
+	plx_sys4(SYS_epoll_ctl, plx_load(&fr->kfd), EPOLL_CTL_MOD, plx_load(&fr->doorbell), &ev);
+	plx_rcu_read_unlock();
 	plx_unlock(&fr->lock, PLX_RANK_FRONT);
 }
 

@@ -131,6 +131,16 @@ doorbell_make_late broken doorbell -DBROKEN_MAKE_LATE
 doorbell_number broken doorbell -DFAILS=1 -DBROKEN_NUMBER
 doorbell_no_end broken doorbell -DLEAVER -DBROKEN_NO_END
 doorbell_end_first broken doorbell -DLEAVER -DBROKEN_END_FIRST
+doorbell_moves ok doorbell_moves
+doorbell_moves_no_move_barrier broken doorbell_moves -DBROKEN_NO_MOVE_BARRIER
+doorbell_moves_no_mark_barrier broken doorbell_moves -DBROKEN_NO_MARK_BARRIER
+doorbell_moves_no_move_look broken doorbell_moves -DBROKEN_NO_MOVE_LOOK
+doorbell_moves_one_look broken doorbell_moves -DBROKEN_ONE_LOOK
+doorbell_moves_del_first broken doorbell_moves -DBROKEN_DEL_FIRST
+doorbell_moves_del_refused broken doorbell_moves -DBROKEN_DEL_REFUSED
+doorbell_moves_unlocked broken doorbell_moves -DBROKEN_UNLOCKED
+doorbell_moves_no_end broken doorbell_moves -DBROKEN_NO_END
+doorbell_moves_spilled_late broken doorbell_moves -DBROKEN_SPILLED_LATE
 bell ok bell
 bell_no_await broken bell -DBROKEN_NO_AWAIT
 bell_no_ring broken bell -DBROKEN_NO_RING
