@@ -3,12 +3,12 @@
  * The soft limit of descriptors, which is raised for a moment to get a number above it, beside calls
  * of the program that set it, tell it, or start a process or a program, which keeps what it is then.
  *
- * Mirrors: src/posix/table.c plx_px_limit_hold, plx_px_limit_let_go, plx_limit_raise,
+ * Mirrors: src/posix/table.c plx_px_limit_hold, plx_px_limit_let_go, plx_limit_get, plx_limit_raise,
  * plx_limit_restore, plx_limit_after_fork_child; dup_high and spills, which raise it, under
  * hidden_lock or plx_table_lock; src/preload/preload.h plx_start_begin; src/preload/fork.c (vfork),
  * exec.c, limit.c; src/posix/fork.c plx_px_fork_prepare. Two raise it, one of them in a call that
- * holds it, as a handler in system() does; two start something, one of them two times, one sets it,
- * one forks.
+ * holds it, as a handler in system() does; two start something, or ask for it, one of them two times,
+ * one sets it, one forks, and so does a handler at the end of system().
  *
  * Checked: what is started or forked has the limit that the program has set; what it sets stays; in
  * the child of a fork nobody is waited for who is not there; everybody comes to an end.
@@ -23,7 +23,8 @@
  * more), NO_WAY (is counted and does not wait for the lock), COUNT_LATE (is counted behind the lock),
  * OWN_CLOCK (who waits does so without the lock, and for HOLD_NS at most), IDLE (nobody holds it
  * before there is an object), NOT_MINE (waits for its own hold, too), NO_FORK (a fork does not wait),
- * NO_RESET (the child counts the holds of the parent's threads).
+ * NO_RESET (the child counts the holds of the parent's threads), OPEN_END (the handler may come in the
+ * middle of letting go).
  */
 #define RAISED 9
 /* Who start something, or set the limit. */
@@ -164,10 +165,32 @@ proctype starter(byte me; byte n)
 	od
 }
 
+/* my: holds of the thread itself; rest: what it takes out of the count after that, in both. */
+inline fork(my, rest)
+{
+#ifndef BROKEN_NO_FORK
+	take(table_lock);
+	take(hidden_lock);
+#endif
+	d_step {
+		assert(limit != RAISED);
+		in_child = holds;
+#ifndef BROKEN_NO_RESET
+		in_child = my;
+#endif
+		in_child = in_child - rest;
+		assert(in_child == my)
+	};
+#ifndef BROKEN_NO_FORK
+	hidden_lock = 0;
+	table_lock = 0
+#endif
+}
+
 /* system(): it lasts longer, and a handler of the same thread may come in it. */
 proctype long_starter(byte me)
 {
-	byte was;
+	byte was, in_child;
 #ifdef BROKEN_OWN_CLOCK
 	bit since[HOLDERS];
 #endif
@@ -175,7 +198,14 @@ proctype long_starter(byte me)
 	hold(me);
 	gets(me);
 	raise_and_restore(1, table_lock);
+#ifdef BROKEN_OPEN_END
+	/* my_holds is 0, and it is still counted. */
+	fork(0, 1);
 	let_go(me)
+#else
+	let_go(me);
+	fork(0, 0)
+#endif
 }
 
 proctype setter()
@@ -190,22 +220,7 @@ proctype forker()
 {
 	byte in_child;
 
-#ifndef BROKEN_NO_FORK
-	take(table_lock);
-	take(hidden_lock);
-#endif
-	d_step {
-		assert(limit != RAISED);
-		in_child = holds;
-#ifndef BROKEN_NO_RESET
-		in_child = 0;
-#endif
-		assert(in_child == 0)
-	};
-#ifndef BROKEN_NO_FORK
-	hidden_lock = 0;
-	table_lock = 0
-#endif
+	fork(0, 0)
 }
 
 init {

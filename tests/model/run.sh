@@ -99,6 +99,7 @@ limit_idle broken limit -DBROKEN_IDLE
 limit_not_mine broken limit -DBROKEN_NOT_MINE
 limit_no_fork broken limit -DBROKEN_NO_FORK
 limit_no_reset broken limit -DBROKEN_NO_RESET
+limit_open_end broken limit -DBROKEN_OPEN_END
 looks ok looks
 looks_mixed ok looks -DMIXED -DSECOND=A
 looks_half ok looks -DSTART=B -DFIRST=C -DSECOND=A
