@@ -15,7 +15,8 @@
  * in the twin, or on its way there, while our ring has what some waiter needs, or the context is
  * dead (plx_aio_due). Whoever removes the bell is under the same rule. A waiter that has been
  * woken by a bell that was for others must not sleep on the twin before they have heard it: the
- * bell would wake it again at once. It sleeps by the clock meanwhile, and not for long.
+ * bell would wake it again at once. It sleeps by the clock meanwhile, and not for long. The model
+ * is tests/model/aio_wait.pml.
  *
  * A handler may leave the sleep for good, by siglongjmp, and then the stack is not ours any
  * more. So what is in the list is in memory of its own, and the thread's note says which waiter

@@ -322,6 +322,16 @@ aio_slots_full broken aio_slots -DBROKEN_FULL
 aio_slots_kept broken aio_slots -DBROKEN_KEPT
 aio_slots_claim_first broken aio_slots -DTWIN -DBROKEN_CLAIM_FIRST
 aio_slots_claim_unlocked broken aio_slots -DTWIN -DNR=4 -DBROKEN_CLAIM_UNLOCKED
+aio_wait ok aio_wait
+aio_wait_destroy ok aio_wait -DDESTROY
+aio_wait_no_due_post broken aio_wait -DBROKEN_NO_DUE_POST
+aio_wait_no_due_look broken aio_wait -DBROKEN_NO_DUE_LOOK
+aio_wait_post_look_first broken aio_wait -DBROKEN_POST_LOOK_FIRST
+aio_wait_list_late broken aio_wait -DBROKEN_LIST_LATE
+aio_wait_bell_kept broken aio_wait -DBROKEN_BELL_KEPT
+aio_wait_count_bell broken aio_wait -DBROKEN_COUNT_BELL
+aio_wait_no_due_destroy broken aio_wait -DDESTROY -DBROKEN_NO_DUE_DESTROY
+aio_wait_no_dead broken aio_wait -DDESTROY -DBROKEN_NO_DEAD
 handover_call ok handover -DCALLER -DDESTROY
 handover_take ok handover -DTAKER -DDESTROY
 handover_destroys ok handover -DDESTROY -DDESTROYS
