@@ -52,7 +52,8 @@
  * (6) The child's store of `used` comes before its first use, and so before the end of its
  * descriptors; the parent loads it after it has seen that. (Where a process ends, or executes a
  * program, the kernel lets go of its files when all numbers are closed, so that of the write end
- * may be anywhere among them.) The models are tests/model/lent.pml and lent_child.pml.
+ * may be anywhere among them.) The models are tests/model/lent.pml, lent_child.pml, and for (5)
+ * back.pml.
  *
  * A child of a fork does not bring back what it inherits, nor anything else while it has that.
  */

@@ -262,6 +262,14 @@ lent_child_note_late broken lent_child -DBROKEN_NOTE_LATE
 lent_child_not_inherited broken lent_child -DBROKEN_NOT_INHERITED
 lent_child_pipe_first broken lent_child -DBROKEN_PIPE_FIRST
 lent_child_no_write_end broken lent_child -DBROKEN_NO_WRITE_END
+back ok back
+back_no_live_look broken back -DBROKEN_NO_LIVE_LOOK
+back_live_look_first broken back -DBROKEN_LIVE_LOOK_FIRST
+back_no_ring broken back -DBROKEN_NO_RING
+back_ring_first broken back -DBROKEN_RING_FIRST
+back_bell_late broken back -DBROKEN_BELL_LATE
+back_inproc_late broken back -DBROKEN_INPROC_LATE
+back_no_count broken back -DBROKEN_NO_COUNT
 exclusive ok exclusive
 exclusive_no_look broken exclusive -DBROKEN_NO_LOOK
 exclusive_no_look_barrier broken exclusive -DBROKEN_NO_LOOK_BARRIER
