@@ -203,7 +203,11 @@ static void slot_put(struct plx_async *a, struct request *r)
 /* A request has been answered, or was never accepted. */
 static void answered(struct plx_async *a)
 {
-	if (plx_xadd(&a->inflight, -1) == 1 && plx_load(&a->drainers))
+	bool last = plx_xadd(&a->inflight, -1) == 1;
+
+	/* Partner: drain. */
+	plx_mb_after_rmw();
+	if (last && plx_load(&a->drainers))
 		futex_wake(&a->inflight);
 }
 
@@ -804,6 +808,8 @@ static void drain(struct plx_async *a)
 	uint32_t n;
 
 	plx_xadd(&a->drainers, 1);
+	/* Partner: answered. */
+	plx_mb_after_rmw();
 	while ((n = plx_load_acq(&a->inflight)) != 0)
 		futex_wait(&a->inflight, n);
 	plx_xadd(&a->drainers, -1);

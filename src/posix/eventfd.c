@@ -119,6 +119,7 @@ PLX_CHILD_CODE void plx_eventfd_after_fork_child(void)
 bool plx_eventfd_pin(struct pollux_eventfd *e)
 {
 	plx_xadd(&e->pins, 1);
+	plx_mb_after_rmw();
 	if (plx_likely(!plx_load_acq(&e->file.gone)))
 		return true;
 	plx_eventfd_unpin(e);
@@ -127,7 +128,10 @@ bool plx_eventfd_pin(struct pollux_eventfd *e)
 
 void plx_eventfd_unpin(struct pollux_eventfd *e)
 {
-	if (plx_likely(plx_xadd(&e->pins, -1) != 1 || !plx_load_acq(&e->file.gone)))
+	bool last = plx_xadd(&e->pins, -1) == 1;
+
+	plx_mb_after_rmw();
+	if (plx_likely(!last || !plx_load_acq(&e->file.gone)))
 		return;
 	plx_lock(&plx_table_lock, PLX_RANK_TABLE);
 	plx_fd_unhide_unused(&e->kfd, &e->pins);

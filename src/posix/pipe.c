@@ -366,12 +366,14 @@ static void unpin_put(void *arg)
 	struct sleeping *s = arg;
 	struct pollux_file *f = s->f;
 	struct plx_pipe_pin *pin = pin_of(f);
-	bool locked;
+	bool locked, last;
 
 	s->nonblock = plx_load(&plx_file_served(f)->status) & O_NONBLOCK;
 
+	last = plx_xadd(&pin->pins, -1) == 1;
 	/* Partners: keep_end, plx_pipe_keep_filled. */
-	if (plx_xadd(&pin->pins, -1) == 1 && plx_load(&pin->kfd) >= 0) {
+	plx_mb_after_rmw();
+	if (last && plx_load(&pin->kfd) >= 0) {
 		locked = plx_table_enter();
 		end_unkeep(pin);
 		plx_table_leave(locked);
