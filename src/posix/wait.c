@@ -365,8 +365,7 @@ static int filter_events(struct waiter *w, struct epoll_event *ev, int n, bool w
 	/* Who has the doorbell's event finds that there is one. */
 	uint64_t marker = plx_load(&fr->marker);
 	bool bell = marker, timers = plx_load(&fr->timer_mark);
-	struct epoll_event expired[BOUNCE_STACK];
-	int kept = 0, nexpired = 0;
+	int kept = 0, expired = 0;
 
 	/* Who has an event that a spill has made finds that there are such. Partner: ghost_add. */
 	if (!bell && !timers && !plx_load_acq(&fr->nghosts))
@@ -377,16 +376,19 @@ static int filter_events(struct waiter *w, struct epoll_event *ev, int n, bool w
 		} else if (timers && ev[i].events == EPOLLIN &&
 			   plx_timer_marked(fr, ev[i].data.u64)) {
 			w->swallowed = true;
-			if (plx_timer_fired(fr, &ev[i]) && whole && nexpired < BOUNCE_STACK)
-				expired[nexpired++] = ev[i];
+			if (plx_timer_fired(fr, &ev[i]) && whole)
+				ev[kept + expired++] = ev[i];
 		} else if (plx_likely(!plx_load_acq(&fr->nghosts)) ||
 			   !plx_ghost_take(fr, ev[i].data.u64)) {
-			ev[kept++] = ev[i];
+			struct epoll_event event = ev[i];
+
+			/* Behind it. */
+			if (plx_unlikely(expired))
+				memmove(&ev[kept + 1], &ev[kept], expired * sizeof(*ev));
+			ev[kept++] = event;
 		}
 	}
-	for (int i = 0; i < nexpired; i++)
-		ev[kept++] = expired[i];
-	return kept;
+	return kept + expired;
 }
 
 /*

@@ -30,11 +30,11 @@
  *     for names of users or character sets, is not asked about.)
  *
  * The place is unkind: the child of a vfork, in the memory of its parent, on any stack, in a signal
- * handler perhaps. So there are only bare system calls, no lock, no memory but the stack, of which
- * the deepest point takes less than 4 KiB; errno is not touched. The calls are those that the
- * loader makes for every program, and rt_sigprocmask, which libc's fork and posix_spawn make: who
- * may start one under a seccomp filter may make them. After a filter that we have seen nothing is
- * judged any more.
+ * handler perhaps. So there are only bare system calls, no lock, and no memory but the stack and,
+ * while a file is judged, a page: a handler's stack may be small. errno is not touched. The calls
+ * are those that the loader makes for every program, and rt_sigprocmask, which libc's fork and
+ * posix_spawn make: who may start one under a seccomp filter may make them. After a filter that we
+ * have seen nothing is judged any more.
  *
  * The environment is walked here where the kernel would have walked it, and a bad pointer in it has
  * to be the kernel's EFAULT; so the kernel is asked about each page first (readable).
@@ -329,6 +329,12 @@ struct image {
 	_Alignas(8) char buf[CHUNK];
 };
 
+/* The page, and the file that is looked at. */
+struct desk {
+	struct libraries libs;
+	struct image im;
+};
+
 static long read_at(int fd, void *buf, size_t size, uint64_t offset)
 {
 	return plx_sys4(SYS_pread64, fd, buf, size, offset);
@@ -530,19 +536,19 @@ static bool add_needed(struct image *im, struct libraries *libs)
 	return libc || !im->program;
 }
 
-static __attribute__((noinline)) bool examine(int fd, bool program, struct libraries *libs)
+static bool examine(int fd, bool program, struct desk *d)
 {
-	struct image im;
+	struct image *im = &d->im;
 
 	/* All but the buffer. */
-	memset(&im, 0, offsetof(struct image, buf));
-	im.fd = fd;
-	im.program = program;
-	return headers(&im) && (!program || interpreter(&im)) && dynamic(&im) &&
-	       strings_clean(&im, libs) && add_needed(&im, libs);
+	memset(im, 0, offsetof(struct image, buf));
+	im->fd = fd;
+	im->program = program;
+	return headers(im) && (!program || interpreter(im)) && dynamic(im) &&
+	       strings_clean(im, &d->libs) && add_needed(im, &d->libs);
 }
 
-static long open_library(const char *name)
+static __attribute__((noinline)) long open_library(const char *name)
 {
 	/* In the loader's order. */
 	static const char folders[][32] = {
@@ -565,10 +571,10 @@ static long open_library(const char *name)
 	return fd;
 }
 
-static bool library(const char *name, struct libraries *libs)
+static bool library(const char *name, struct desk *d)
 {
 	long fd = open_library(name);
-	bool clean = fd >= 0 && examine(fd, false, libs);
+	bool clean = fd >= 0 && examine(fd, false, d);
 
 	if (fd >= 0)
 		plx_sys1(SYS_close, fd);
@@ -576,7 +582,7 @@ static bool library(const char *name, struct libraries *libs)
 }
 
 /* The libraries that are preloaded beside us. */
-static bool preloaded(struct plx_needless *n, struct libraries *libs)
+static bool preloaded(struct plx_needless *n, struct desk *d)
 {
 	char *list = n->preload + strlen(PRELOAD);
 	bool clean = true;
@@ -589,9 +595,8 @@ static bool preloaded(struct plx_needless *n, struct libraries *libs)
 		was = *end;
 		*end = 0;
 		/* A path that depends on the place, or is written with $LIB, is not judged. */
-		clean = end == list ||
-			(!strchr(list, '$') && (*list == '/' || !strchr(list, '/')) &&
-			 library(list, libs));
+		clean = end == list || (!strchr(list, '$') &&
+					(*list == '/' || !strchr(list, '/')) && library(list, d));
 		*end = was;
 		list = end + (was != 0);
 	}
@@ -639,29 +644,35 @@ static __attribute__((noinline)) long open_interpreter(int fd)
 	return plx_sys4(SYS_openat, AT_FDCWD, line + start, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
 }
 
-static uint32_t judge_program(struct plx_needless *n, int fd)
+static uint32_t judge_program(struct plx_needless *n, int fd, struct desk *d)
 {
-	struct libraries libs;
+	const struct libraries *libs = &d->libs;
 
-	libs.count = libs.bytes = libs.uses = 0;
-	if (!examine(fd, true, &libs) || !preloaded(n, &libs))
+	if (!examine(fd, true, d) || !preloaded(n, d))
 		return JUDGED | USE_WHOLE;
-	for (uint32_t i = 0; i < libs.count; i++)
-		if (!library(libs.name[i], &libs))
+	for (uint32_t i = 0; i < libs->count; i++)
+		if (!library(libs->name[i], d))
 			return JUDGED | USE_WHOLE;
-	if ((libs.uses & USE_STARTS) && !starter_there())
+	if ((libs->uses & USE_STARTS) && !starter_there())
 		return JUDGED | USE_WHOLE;
-	return JUDGED | libs.uses | (libs.count || n->others ? AS_FOUND : 0);
+	return JUDGED | libs->uses | (libs->count || n->others ? AS_FOUND : 0);
 }
 
 /* What the file fd has use for. */
 static uint32_t judge(struct plx_needless *n, int fd)
 {
-	long interpreter = open_interpreter(fd);
-	uint32_t v = judge_program(n, interpreter >= 0 ? (int)interpreter : fd);
+	long d = plx_sys6(SYS_mmap, 0, sizeof(struct desk), PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	long interpreter;
+	uint32_t v;
 
+	if (d < 0 && d > -4096)
+		return USE_WHOLE;
+	interpreter = open_interpreter(fd);
+	v = judge_program(n, interpreter >= 0 ? (int)interpreter : fd, (struct desk *)d);
 	if (interpreter >= 0)
 		plx_sys1(SYS_close, interpreter);
+	plx_sys2(SYS_munmap, d, sizeof(struct desk));
 	return v;
 }
 

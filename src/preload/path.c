@@ -76,7 +76,7 @@ static void proc_path(const char *path)
 		plx_escape_if_ours((int)n, PLX_OUT_FDINFO);
 }
 
-static void resolve(int dir, const char *path)
+static __attribute__((noinline)) void resolve(int dir, const char *path)
 {
 	char name[32], real[512];
 	struct statfs fs;

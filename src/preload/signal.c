@@ -164,7 +164,7 @@ static void unlock(struct held h)
 	plx_inside_end(&h.depth);
 }
 
-static void program_action(struct guard *g, struct sigaction *act)
+static struct action action_of(struct guard *g)
 {
 	struct action a;
 	uint32_t v;
@@ -174,6 +174,13 @@ static void program_action(struct guard *g, struct sigaction *act)
 		a = g->versions[v % 2];
 		plx_mb();
 	} while (v != plx_load(&g->version));
+	return a;
+}
+
+static void program_action(struct guard *g, struct sigaction *act)
+{
+	struct action a = action_of(g);
+
 	memset(act, 0, sizeof(*act));
 	act->sa_sigaction = a.handler;
 	act->sa_restorer = a.restorer;
@@ -181,14 +188,21 @@ static void program_action(struct guard *g, struct sigaction *act)
 	act->sa_flags = a.flags;
 }
 
-static void set_program_action(struct guard *g, const struct sigaction *act)
+static struct action to_action(const struct sigaction *act)
 {
-	struct action *a = &g->versions[(g->version + 1) % 2];
+	struct action a = {
+		.handler = act->sa_sigaction,
+		.restorer = act->sa_restorer,
+		.flags = act->sa_flags,
+	};
 
-	a->handler = act->sa_sigaction;
-	a->restorer = act->sa_restorer;
-	memcpy(&a->mask, &act->sa_mask, sizeof(a->mask));
-	a->flags = act->sa_flags;
+	memcpy(&a.mask, &act->sa_mask, sizeof(a.mask));
+	return a;
+}
+
+static void set_program_action(struct guard *g, const struct action *act)
+{
+	g->versions[(g->version + 1) % 2] = *act;
 	plx_store_rel(&g->version, g->version + 1);
 }
 
@@ -258,10 +272,23 @@ static int pass_on(int sig, const struct sigaction *act, struct sigaction *old, 
 	return (int)r;
 }
 
+/* What libc has made of an action without a restorer is visible to the program. */
+static __attribute__((noinline)) void marks_of_libc(int sig, struct guard *g, struct action *keep)
+{
+	struct sigaction now;
+
+	if (plx_real.sigaction(sig, NULL, &now))
+		return;
+	keep->flags |= now.sa_flags & RESTORER;
+	keep->restorer = now.sa_restorer;
+	set_program_action(g, keep);
+}
+
 /* Locked. What the program wants becomes what the kernel does. */
 static int install(int sig, struct guard *g, const struct sigaction *want, enum caller by)
 {
-	struct sigaction kernel = *want, now, keep = *want;
+	struct sigaction kernel = *want;
+	struct action keep = to_action(want);
 
 	if (is_handler(want)) {
 		kernel.sa_sigaction = is_memory(sig) ? fault : caught;
@@ -284,19 +311,13 @@ static int install(int sig, struct guard *g, const struct sigaction *want, enum 
 		(void)plx_and(&handled, ~BIT(sig));
 	}
 	/* The handler must not find the old action once the kernel has the new one. */
-	keep.sa_flags &= KNOWN_FLAGS;
-	sigdelset(&keep.sa_mask, SIGKILL);
-	sigdelset(&keep.sa_mask, SIGSTOP);
+	keep.flags &= KNOWN_FLAGS;
+	keep.mask &= ~UNCATCHABLE;
 	set_program_action(g, &keep);
 	if (plx_real.sigaction(sig, &kernel, NULL))
 		return -errno;
-	if (by == BY_LIBC && !(keep.sa_flags & RESTORER) &&
-	    plx_real.sigaction(sig, NULL, &now) == 0) {
-		/* Of libc's making, and visible to the program. */
-		keep.sa_flags |= now.sa_flags & RESTORER;
-		keep.sa_restorer = now.sa_restorer;
-		set_program_action(g, &keep);
-	}
+	if (by == BY_LIBC && !(keep.flags & RESTORER))
+		marks_of_libc(sig, g, &keep);
 	return 0;
 }
 
@@ -308,8 +329,10 @@ static void guard_one(int sig)
 	if (g->on || plx_real.sigaction(sig, NULL, &act))
 		return;
 	if (install(sig, g, &act, BY_LIBC) == 0) {
-		/* As found; installing has added libc's marks. */
-		set_program_action(g, &act);
+		struct action found = to_action(&act);
+
+		/* Installing has added libc's marks. */
+		set_program_action(g, &found);
 		g->on = 1;
 	}
 }
@@ -409,8 +432,18 @@ static long send_self(int sig, siginfo_t *info)
 			info);
 }
 
+static bool is_default(const struct action *act)
+{
+	return (uintptr_t)act->handler == (uintptr_t)SIG_DFL;
+}
+
+static bool is_ignored(const struct action *act)
+{
+	return (uintptr_t)act->handler == (uintptr_t)SIG_IGN;
+}
+
 /* The default for this signal: as if the handler had never been there. */
-static void die(int sig, siginfo_t *info)
+static __attribute__((noinline)) void die(int sig, siginfo_t *info)
 {
 	struct sigaction dfl = {.sa_handler = SIG_DFL};
 
@@ -421,13 +454,12 @@ static void die(int sig, siginfo_t *info)
 }
 
 /* As the kernel would have it for the program's handler. */
-static void set_mask_of(int sig, const struct sigaction *act, const ucontext_t *context)
+static void set_mask_of(int sig, const struct action *act, const ucontext_t *context)
 {
-	uint64_t mask, more;
+	uint64_t mask;
 
 	memcpy(&mask, &context->uc_sigmask, sizeof(mask));
-	memcpy(&more, &act->sa_mask, sizeof(more));
-	mask |= more | (act->sa_flags & SA_NODEFER ? 0 : BIT(sig));
+	mask |= act->mask | (act->flags & SA_NODEFER ? 0 : BIT(sig));
 	plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
 }
 
@@ -437,7 +469,7 @@ static bool is_entry(uintptr_t pc)
 }
 
 /* What the thread sleeps in is over before the handler begins. */
-static void leave_sleep(int sig, const struct sigaction *act, void *context)
+static void leave_sleep(int sig, const struct action *act, void *context)
 {
 	void *first = plx_sleep_context(context, is_entry);
 
@@ -453,40 +485,50 @@ static void leave_sleep(int sig, const struct sigaction *act, void *context)
 	}
 }
 
-static void run_handler(int sig, struct guard *g, const struct sigaction *act, siginfo_t *info,
+/* It has been called: the default is next. */
+static __attribute__((noinline)) void reset(int sig, struct guard *g)
+{
+	int saved = errno;
+	struct sigaction dfl;
+	struct held h;
+
+	program_action(g, &dfl);
+	dfl.sa_handler = SIG_DFL;
+	h = lock();
+	install(sig, g, &dfl, BY_LIBC);
+	unlock(h);
+	errno = saved;
+}
+
+/*
+ * The program may have given its handlers little more than the kernel's own frame takes, on an
+ * alternate stack: what is below this, and in those who call it, is small.
+ */
+static void run_handler(int sig, struct guard *g, const struct action *act, siginfo_t *info,
 			void *context)
 {
 	leave_sleep(sig, act, context);
-	if (act->sa_flags & (int)SA_RESETHAND) {
-		int saved = errno;
-		struct sigaction dfl = *act;
-		struct held h;
-
-		dfl.sa_handler = SIG_DFL;
-		h = lock();
-		install(sig, g, &dfl, BY_LIBC);
-		unlock(h);
-		errno = saved;
-	}
+	if (act->flags & (int)SA_RESETHAND)
+		reset(sig, g);
 	plx_inside.handlers++;
-	if (!(act->sa_flags & SA_RESTART))
+	if (!(act->flags & SA_RESTART))
 		plx_inside.breaks++;
-	act->sa_sigaction(sig, info, context);
+	act->handler(sig, info, context);
 }
 
 static void fault(int sig, siginfo_t *info, void *context)
 {
 	struct guard *g = guard_of(sig);
-	struct sigaction act;
+	struct action act;
 
 	if (plx_uaccess_fixup(context))
 		return;
-	program_action(g, &act);
-	if (act.sa_handler == SIG_DFL || (act.sa_handler == SIG_IGN && info->si_code > 0)) {
+	act = action_of(g);
+	if (is_default(&act) || (is_ignored(&act) && info->si_code > 0)) {
 		die(sig, info);
 		return;
 	}
-	if (act.sa_handler == SIG_IGN)
+	if (is_ignored(&act))
 		return;
 	set_mask_of(sig, &act, context);
 	run_handler(sig, g, &act, info, context);
@@ -699,23 +741,19 @@ static __attribute__((noinline)) bool context_here(ucontext_t *context)
 }
 
 /* No carrier can be had: the handler is called as a function. */
-static void run_here(int i, uint64_t mask)
+static __attribute__((noinline)) void run_here(int i, uint64_t mask)
 {
 	int sig = kept[i].sig;
 	struct guard *g = guard_of(sig);
 	siginfo_t info = kept[i].info;
-	struct sigaction act;
+	struct action act = action_of(g);
 	ucontext_t context;
-	uint64_t inner;
 
 	kept_drop(i);
-	program_action(g, &act);
-	if (!is_handler(&act) || !context_here(&context))
+	if (is_default(&act) || is_ignored(&act) || !context_here(&context))
 		return;
 	memcpy(&context.uc_sigmask, &mask, sizeof(mask));
-	memcpy(&inner, &act.sa_mask, sizeof(inner));
-	inner |= mask | BIT(sig);
-	set_mask(inner);
+	set_mask(act.mask | mask | BIT(sig));
 	run_handler(sig, g, &act, &info, &context);
 }
 
@@ -744,11 +782,29 @@ static void send_carriers(uint64_t mask)
 	set_mask(mask);
 }
 
+static void handle(int sig, struct guard *g, siginfo_t *info, void *context)
+{
+	struct action act = action_of(g);
+
+	if (is_default(&act))
+		/* It has changed since the kernel looked, which will look again. */
+		send_self(sig, info);
+	else if (!is_ignored(&act))
+		run_handler(sig, g, &act, info, context);
+}
+
+static __attribute__((noinline)) void handle_in_turn(int sig, struct guard *g,
+						     const siginfo_t *info, void *context)
+{
+	siginfo_t first;
+
+	if (take_turn(sig, g, info, &first))
+		handle(sig, g, &first, context);
+}
+
 static void caught(int sig, siginfo_t *info, void *context)
 {
 	struct guard *g = guard_of(sig);
-	struct sigaction act;
-	siginfo_t first;
 
 	if (waits(sig, g, info, context))
 		return;
@@ -761,17 +817,10 @@ static void caught(int sig, siginfo_t *info, void *context)
 		if (nkept)
 			send_carriers(mask);
 	}
-	if (plx_unlikely(kept_first(sig) >= 0 || (carriers & BIT(sig)) || is_carrier(info))) {
-		if (!take_turn(sig, g, info, &first))
-			return;
-		info = &first;
-	}
-	program_action(g, &act);
-	if (is_handler(&act))
-		run_handler(sig, g, &act, info, context);
-	else if (act.sa_handler == SIG_DFL)
-		/* It has changed since the kernel looked, which will look again. */
-		send_self(sig, info);
+	if (plx_unlikely(kept_first(sig) >= 0 || (carriers & BIT(sig)) || is_carrier(info)))
+		handle_in_turn(sig, g, info, context);
+	else
+		handle(sig, g, info, context);
 }
 
 /* The thread has left. True if a handler has run. */
