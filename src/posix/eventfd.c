@@ -362,8 +362,11 @@ static long efd_write(int fd, void *buf, size_t n, bool nonblock)
 	struct pollux_eventfd *e;
 	struct pollux_file *f;
 	uint64_t value;
+	bool there;
 	long r;
 
+	/* As in plx_px_write_quick. */
+	there = n == sizeof(value) && plx_likely(!plx_load_user64(&value, buf));
 	plx_rcu_read_lock();
 	f = plx_table_peek(fd);
 	/* It will be written: to read it first would fetch the line twice. */
@@ -373,7 +376,7 @@ static long efd_write(int fd, void *buf, size_t n, bool nonblock)
 	e = plx_file_efd(f);
 	if (plx_unlikely(n != sizeof(value)))
 		r = plx_user_range(buf, n) ? -EINVAL : -EFAULT;
-	else if (plx_unlikely(plx_load_user64(&value, buf)))
+	else if (plx_unlikely(!there))
 		r = -EFAULT;
 	else
 		r = pollux_efd_write(e, value, 0);

@@ -42,9 +42,12 @@ static inline __attribute__((always_inline)) ssize_t plx_px_write_quick(int fd, 
 {
 	struct pollux_file *f;
 	uint32_t depth;
-	uint64_t value;
+	uint64_t value = 0;
 
 	if (plx_unlikely(plx_load(&plx_write_watched)))
+		return other(fd, buf, n);
+	/* Who provides the memory may wait for the section (userfaultfd): it begins after that. */
+	if (plx_likely(n == sizeof(value)) && plx_unlikely(plx_load_user64(&value, buf)))
 		return other(fd, buf, n);
 	depth = plx_inside_begin();
 	if (plx_unlikely(!plx_rcu_known())) {
@@ -55,8 +58,7 @@ static inline __attribute__((always_inline)) ssize_t plx_px_write_quick(int fd, 
 	f = plx_table_peek(fd);
 	/* It will be written: to read it first would fetch the line twice. */
 	plx_prefetch_write(f);
-	if (plx_unlikely(!f || f->kind != PLX_KIND_EVENTFD || n != sizeof(value) ||
-			 plx_load_user64(&value, buf))) {
+	if (plx_unlikely(!f || f->kind != PLX_KIND_EVENTFD || n != sizeof(value))) {
 		if (f && f->kind == PLX_KIND_PIPE_WRITE)
 			return plx_px_write_pipe(f, depth, fd, buf, n, other);
 		plx_rcu_read_unlock();
