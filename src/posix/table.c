@@ -480,7 +480,7 @@ void plx_limit_raise(struct rlimit *was)
 
 	plx_lock(&limit_lock, PLX_RANK_LIMIT);
 	for (int tries = 0; plx_unlikely(plx_load_acq(&limit_holds) != my_holds) &&
-			    plx_now_ns() - limit_held <= HOLD_NS;
+			    plx_now_ns() - limit_held <= HOLD_NS && !PLX_INJECTED(lost_hold);
 	     tries++)
 		plx_await_step(tries);
 	plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, was);

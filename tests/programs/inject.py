@@ -53,6 +53,7 @@ RULES = {
     "aio_ring": ["lost_context:5"],
     "back --adopt=forked": ["lost_count:1"],
     "escape_state": ["lost_limit:1"],
+    "limit_of_child": ["lost_hold:1"],
     "number_again": ["forgotten_number:1"],
     "pipe --adopt=pipe": ["torn_write:3", "forgotten_slot:3"],
     "pipe --adopt=watched-pipe": ["torn_write:3", "forgotten_slot:3"],
