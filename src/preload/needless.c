@@ -32,9 +32,9 @@
  * The place is unkind: the child of a vfork, in the memory of its parent, on any stack, in a signal
  * handler perhaps. So there are only bare system calls, no lock, and no memory but the stack and,
  * while a file is judged, a page: a handler's stack may be small. errno is not touched. The calls
- * are those that the loader makes for every program, and rt_sigprocmask, which libc's fork and
- * posix_spawn make: who may start one under a seccomp filter may make them. After a filter that we
- * have seen nothing is judged any more.
+ * are those that the loader makes for every program, and rt_sigprocmask, clone and wait4, which
+ * libc's fork and posix_spawn make: who may start one under a seccomp filter may make them. After a
+ * filter that we have seen nothing is judged any more.
  *
  * The environment is walked here where the kernel would have walked it, and a bad pointer in it has
  * to be the kernel's EFAULT; so the kernel is asked about each page first (readable).
@@ -44,11 +44,13 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <link.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "base/inject.h"
 #include "base/sys.h"
@@ -75,6 +77,15 @@
 #define NEEDED_MAX 16
 #define LIBRARIES_MAX 8
 #define NAME_LEN 40
+
+/* Of the child that looks for a process with several threads. */
+#define ERRAND_STACK 16384
+/* The drop-in has a function of that name itself. */
+#ifdef PLX_DROPIN
+#define LIBC_CLONE plx_real.clone
+#else
+#define LIBC_CLONE clone
+#endif
 
 /* Read at a time: the headers of a program, its dynamic section, a piece of its strings. */
 #define CHUNK 1024
@@ -739,30 +750,74 @@ static bool only_thread(void)
 #endif
 }
 
+static uint32_t look_here(struct plx_needless *n, int dir, const char *path)
+{
+	uint32_t v = USE_WHOLE;
+	long fd = dir;
+
+	/* What has been a regular file a moment ago may be a pipe now. */
+	if (*path)
+		fd = plx_sys4(SYS_openat, dir, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
+			      0);
+	if (fd >= 0)
+		v = PLX_INJECTED(wrong_verdict) ? JUDGED : judge(n, (int)fd);
+	if (*path && fd >= 0)
+		plx_sys1(SYS_close, fd);
+	return v;
+}
+
+struct errand {
+	struct plx_needless *n;
+	int dir;
+	const char *path;
+	uint32_t v;
+};
+
+static int run_errand(void *arg)
+{
+	struct errand *e = arg;
+
+	e->v = look_here(e->n, e->dir, e->path);
+	return 0;
+}
+
 /*
- * What is looked at gets numbers of the program's own for a moment. Nobody may find it there, or
- * the next number taken: no handler of a signal runs meanwhile, and where there are other threads
- * nothing is looked at. (The child of a vfork has numbers of its own, and is one thread.)
+ * A child looks, that has our memory and numbers of its own. Its end is told by no signal, so the
+ * program's waits do not see it.
+ */
+static __attribute__((noinline)) uint32_t look_there(struct plx_needless *n, int dir,
+						     const char *path)
+{
+	struct errand e = {.n = n, .dir = dir, .path = path, .v = USE_WHOLE};
+	long stack = plx_sys6(SYS_mmap, 0, ERRAND_STACK, PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int saved = errno, pid;
+
+	if (stack < 0 && stack > -4096)
+		return USE_WHOLE;
+	pid = LIBC_CLONE(run_errand, (char *)stack + ERRAND_STACK, CLONE_VM | CLONE_VFORK, &e, NULL,
+			 NULL, NULL);
+	if (pid > 0)
+		plx_sys4(SYS_wait4, pid, NULL, __WCLONE, NULL);
+	errno = saved;
+	plx_sys2(SYS_munmap, stack, ERRAND_STACK);
+	return e.v;
+}
+
+/*
+ * What is looked at gets numbers of the program's own for a moment, if the process has but one
+ * thread. Nobody may find it there, or the next number taken: no handler of a signal runs
+ * meanwhile. (The child of a vfork has numbers of its own, and is one thread.)
  */
 static __attribute__((noinline)) uint32_t look(struct plx_needless *n, int dir, const char *path)
 {
 	const uint64_t all = ~0ull;
-	uint32_t v = USE_WHOLE;
-	long fd = dir;
 	uint64_t mask;
+	uint32_t v;
 
 	if (plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask, sizeof(all)))
-		return v;
-	if (only_thread()) {
-		/* What has been a regular file a moment ago may be a pipe now. */
-		if (*path)
-			fd = plx_sys4(SYS_openat, dir, path,
-				      O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
-		if (fd >= 0)
-			v = PLX_INJECTED(wrong_verdict) ? JUDGED : judge(n, (int)fd);
-		if (*path && fd >= 0)
-			plx_sys1(SYS_close, fd);
-	}
+		return USE_WHOLE;
+	v = only_thread() ? look_here(n, dir, path) : look_there(n, dir, path);
 	plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
 	return v;
 }

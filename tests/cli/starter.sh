@@ -22,6 +22,8 @@ $CC -DUSES=epoll_create1 -o "$scratch/uses" "$here/child.c" || exit 1
 $CC -DUSES=execve -o "$scratch/starts" "$here/child.c" || exit 1
 $CC -o "$scratch/start" "$here/start.c" || exit 1
 $CC -DUSES=epoll_create1 -o "$scratch/whole" "$here/start.c" || exit 1
+$CC -DTHREADS -pthread -o "$scratch/start-threads" "$here/start.c" || exit 1
+$CC -DTHREADS -pthread -DUSES=epoll_create1 -o "$scratch/whole-threads" "$here/start.c" || exit 1
 
 says() # says TEXT NAME: the last call did, and ended well
 {
@@ -43,7 +45,7 @@ call "$pollux" run -- "$scratch/start" execv "$scratch/starts"
 says "starter $dropin -" "one that it starts"
 
 # Each way to start a program, from the small library and from the drop-in.
-for from in start whole; do
+for from in start whole start-threads whole-threads; do
 	for how in execv execve execvp execvpe execl execlp execle fexecve execveat system popen wordexp \
 		posix_spawn posix_spawnp vfork fork; do
 		call "$pollux" run -- "$scratch/$from" "$how" "$scratch/uses"
