@@ -31,13 +31,13 @@
  *   pollux_ep.incoming     atomic; any producer pushes, the holder of ep.mtx takes all
  *   pollux_ep.help         atomic; like incoming
  *   pollux_ep.sleepers     atomic, waiters announce themselves
- *   pollux_ep.recent       written by producers as they please, never followed
+ *   pollux_ep.recent, pushes  written by producers as they please, never followed
  *   pollux_ep.watched      set before the first watch of the epoll itself is linked, for good
  *   pollux_ep.bell         atomic; see ready.c
  *   pollux_ep.collected_at atomic; when a ring was collected last
  *   pollux_ep.rings, owed, heard  atomic; they only grow; see ready.c, 8
  *   pollux_ep.has_ready    written under ep.mtx, read by anybody: `ready` may hold something
- *   pollux_ep.ready, items, closed  ep.mtx
+ *   pollux_ep.ready, items, closed, spliced  ep.mtx
  *   pollux_ep.refs         atomic: one for the open file and all items together, one for
  *                          each item that was ever put into the help slot; 0 is final
  *
@@ -182,7 +182,7 @@ enum { PLX_SPENT_NOT, PLX_SPENT_IN, PLX_SPENT_OUT, PLX_SPENT_ANY, PLX_SPENT_OVER
 #define PLX_HELP_WANTED 2
 
 /* How far ahead of the collection lines are asked for. */
-#define PLX_RECENT 4
+#define PLX_RECENT 8
 
 struct pollux_ep {
 	struct pollux_file file;
@@ -193,9 +193,9 @@ struct pollux_ep {
 	struct plx_epitem *help;
 	uint64_t bell;
 	uint32_t sleepers;
-	/* What was pushed lately; only ever prefetched. */
+	/* What was pushed lately, as hints (ready.c); only ever prefetched. */
 	uint32_t pushes;
-	struct pollux_file *recent[PLX_RECENT];
+	uint32_t recent[PLX_RECENT];
 	/* It may have watches of its own: their list is in a line that each wait writes to. */
 	uint32_t watched;
 	/* Some item of it may have been the end of an exclusive wake. */
@@ -211,6 +211,8 @@ struct pollux_ep {
 	uint32_t has_ready;
 	uint32_t ends;
 	uint32_t harvests;
+	/* pushes, as the last collection found it. */
+	uint32_t spliced;
 	uint32_t nitems;
 	uint32_t closed;
 	struct plx_spin_state spin;

@@ -158,15 +158,21 @@ void plx_ep_help(struct plx_epitem *item)
 }
 
 /*
- * A file that was pushed some time before f, by what of its address is left without the bits of a
- * line and those that are f's own, as a rule. Only ever prefetched.
+ * A hint names a file by what of its address is left without the bits of a line and those that all
+ * files have in common, as a rule. Only ever prefetched.
  */
 #define HINT_BITS 38
-static struct pollux_file *hint_of(struct pollux_file *f)
+static uint32_t hint_of(const struct pollux_file *f)
 {
-	uintptr_t above = (uintptr_t)f >> HINT_BITS << HINT_BITS;
+	return (uint32_t)((uintptr_t)f >> 6);
+}
 
-	return (struct pollux_file *)(above | (uintptr_t)plx_load(&f->hint) << 6);
+/* near: any file. */
+static void hint_fetch(const struct pollux_file *near, uint32_t hint)
+{
+	uintptr_t above = (uintptr_t)near >> HINT_BITS << HINT_BITS;
+
+	plx_prefetch_write((const void *)(above | (uintptr_t)hint << 6));
 }
 
 /*
@@ -176,11 +182,27 @@ static struct pollux_file *hint_of(struct pollux_file *f)
 static void hint_leave(struct pollux_ep *ep, struct pollux_file *f)
 {
 	uint32_t n = plx_load(&ep->pushes);
-	struct pollux_file **recent = &ep->recent[n % PLX_RECENT];
+	uint32_t *recent = &ep->recent[n % PLX_RECENT];
 
-	plx_store(&f->hint, (uint32_t)((uintptr_t)plx_load(recent) >> 6));
-	plx_store(recent, f);
+	plx_store(&f->hint, plx_load(recent));
+	plx_store(recent, hint_of(f));
 	plx_store(&ep->pushes, n + 1);
+}
+
+/*
+ * The lines that producers have written are what a collection spends its time on, and each names
+ * the next: so the last ones pushed, which stand beside the head, are asked for at once, and each
+ * of them names one that was pushed PLX_RECENT before. Returns how many do: those that are left
+ * name what has been collected earlier, whose lines producers may want.
+ */
+static int32_t hints_fetch(struct pollux_ep *ep, const struct pollux_file *near)
+{
+	uint32_t pushes = plx_load(&ep->pushes), n = pushes - ep->spliced;
+
+	ep->spliced = pushes;
+	for (uint32_t i = 1; i <= n && i <= PLX_RECENT; i++)
+		hint_fetch(near, plx_load(&ep->recent[(pushes - i) % PLX_RECENT]));
+	return (int32_t)(n - PLX_RECENT);
 }
 
 __thread const struct pollux_ep *plx_pushed_to;
@@ -263,6 +285,7 @@ void plx_ready_splice(struct pollux_ep *ep)
 {
 	struct plx_epitem *item;
 	struct plx_list *at;
+	int32_t hints;
 
 	plx_lockdep_held(&ep->mtx);
 	if (!plx_load(&ep->incoming))
@@ -272,17 +295,17 @@ void plx_ready_splice(struct pollux_ep *ep)
 	item = plx_xchg(&ep->incoming, NULL);
 	/*
 	 * The stack gives the newest first. Each goes in front of the one before, behind
-	 * what was on the list already. The lines that producers have written are asked
-	 * for ahead of their use: they are what a collection spends its time on.
+	 * what was on the list already.
 	 */
 	at = ep->ready.prev;
+	hints = hints_fetch(ep, item->file);
 	while (item) {
 		struct plx_epitem *next = plx_load(&item->node->next);
 
-		if (plx_item_is_primary(item))
-			plx_prefetch_write(hint_of(item->file));
-		else
+		if (!plx_item_is_primary(item))
 			plx_prefetch_write(&item->file->word);
+		else if (hints-- > 0)
+			hint_fetch(item->file, plx_load(&item->file->hint));
 		PLX_INVARIANT(!plx_item_linked(item), "an item is on the ready list once");
 		plx_list_add(&item->rd, PLX_INJECTED(wrong_order) ? &ep->ready : at);
 		item = next;
