@@ -177,8 +177,10 @@ static void doorbell_moved(int *owner, int from, int to)
 	 */
 	added = plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_ADD, to, &ev) == 0;
 	plx_store(owner, to);
-	if (!added)
+	if (!added) {
+		fr->astray = true;
 		return;
+	}
 	/* Partner: marker_change, which looks at the number when the marker is another. */
 	for (plx_mb(); ev.data.u64 != plx_load(&fr->marker); plx_mb()) {
 		ev.data.u64 = plx_load(&fr->marker);
@@ -357,11 +359,13 @@ void plx_front_unbell(struct plx_front *fr)
 		return;
 	/* It does not move meanwhile. */
 	plx_hidden_lock();
-	if (plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_DEL, fr->doorbell, NULL) == -ENOENT)
+	if (plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_DEL, fr->doorbell, NULL) == -ENOENT ||
+	    fr->astray)
 		bell = plx_xchg(&fr->doorbell, -1);
+	fr->astray = false;
 	plx_store(&fr->stands, 0);
 	plx_hidden_unlock();
-	/* It was refused by its new number: only its end is the end of what is registered. */
+	/* It was refused by a number: only its end is the end of what is registered by the old. */
 	if (bell >= 0) {
 		plx_rcu_synchronize();
 		plx_fd_unhide_locked(&bell);

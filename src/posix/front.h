@@ -11,6 +11,7 @@
  *
  *   inproc    set under lock: waits look for in-process items; READY, they may be added
  *   stands    set under lock: the doorbell is registered; cleared with `spilled`
+ *   astray    plx_hidden_lock; it is so by a number that it has left
  *   spilled   set under plx_table_lock: kernel only from now on; cleared if the front has been
  *             lent, and comes back (lent.c)
  *   lent      set for good, before spilled
@@ -69,6 +70,7 @@ struct plx_front {
 	uint32_t nlazy;
 	uint32_t twaiters;
 	uint32_t notimers;
+	bool astray;
 	int64_t soon;
 	uint64_t timer_mark;
 	uint32_t timers;

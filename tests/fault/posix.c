@@ -10,6 +10,7 @@
 #include "native/native.h"
 
 #include <dirent.h>
+#include <limits.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
@@ -1226,15 +1227,16 @@ static void sleeping_beyond_the_limit(void **state)
 }
 
 /* Of descriptors of our own, as where the limit of watches has been reached. */
-static void refuse_registrations(void)
+static void refuse_registrations(int first, int last)
 {
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_epoll_ctl, 0, 5),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_epoll_ctl, 0, 6),
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, EPOLL_CTL_ADD, 0, 3),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, EPOLL_CTL_ADD, 0, 4),
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
-		BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, (unsigned int)plx_fd_high(), 0, 1),
+		BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, (unsigned int)first, 0, 2),
+		BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, (unsigned int)last, 1, 0),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSPC),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
@@ -1248,7 +1250,7 @@ static int sleep_without_doorbell(void)
 {
 	int ep = make_ep(), efd = make_efd(0);
 
-	refuse_registrations();
+	refuse_registrations(plx_fd_high(), INT_MAX);
 	CHECK(add(ep, efd, EPOLLIN, 1) == 0);
 	sleep_twice(ep, efd);
 	/* It would not be registered, either. */
@@ -1272,7 +1274,7 @@ static int move_a_doorbell(void)
 	CHECK(add(ep, efd, EPOLLIN, 1) == 0);
 	sleep_twice(ep, efd);
 	number = fr->doorbell;
-	refuse_registrations();
+	refuse_registrations(plx_fd_high(), INT_MAX);
 	CHECK(pollux_dup2(2, number) == number && fr->doorbell != number);
 	sleep_twice(ep, efd);
 	/* It does not tell of rings any more when the kernel has all. */
@@ -1286,6 +1288,37 @@ static void moving_a_doorbell_that_is_not_registered_anew(void **state)
 {
 	(void)state;
 	assert_int_equal(in_child(move_a_doorbell), 0);
+}
+
+/* It moves on, and is registered again: what was registered first has its end with it, too. */
+static int move_a_doorbell_on(void)
+{
+	int ep = make_ep(), efd = make_efd(0), first, second;
+	struct plx_front *fr = plx_file_front(plx_table_peek(ep));
+	struct plx_registration *reg;
+
+	CHECK(add(ep, efd, EPOLLIN, 1) == 0);
+	sleep_twice(ep, efd);
+	first = fr->doorbell;
+	second = (int)syscall(SYS_fcntl, 2, F_DUPFD, plx_fd_high());
+	CHECK(second >= 0 && syscall(SYS_close, second) == 0);
+	refuse_registrations(second, second);
+	CHECK(pollux_dup2(2, first) == first && fr->doorbell == second);
+	CHECK(pollux_dup2(2, second) == second && fr->doorbell != second);
+	sleep_twice(ep, efd);
+	pollux_escape(ep);
+	CHECK(fr->doorbell < 0);
+	CHECK(plx_registrations(ep, &reg) == 1 && reg->fd == efd);
+	plx_mem_put(reg);
+	CHECK(pollux_close(first) == 0 && pollux_close(second) == 0);
+	CHECK(pollux_close(ep) == 0 && pollux_close(efd) == 0);
+	return 0;
+}
+
+static void moving_a_doorbell_that_is_registered_later(void **state)
+{
+	(void)state;
+	assert_int_equal(in_child(move_a_doorbell_on), 0);
 }
 
 static void (*leave_by)(struct world *w);
@@ -1381,6 +1414,7 @@ int main(void)
 		cmocka_unit_test(sleeping_beyond_the_limit),
 		cmocka_unit_test(sleeping_without_doorbell),
 		cmocka_unit_test(moving_a_doorbell_that_is_not_registered_anew),
+		cmocka_unit_test(moving_a_doorbell_that_is_registered_later),
 		cmocka_unit_test(leaving_with_no_descriptor),
 		cmocka_unit_test(polling_with_no_descriptor),
 	};
