@@ -510,9 +510,12 @@ static bool forks_of_all_kinds(struct several *s, uint32_t *r)
 	several_forks++;
 	__atomic_store_n(&plx_lent.returns, several_before, __ATOMIC_RELAXED);
 	__atomic_store_n(&plx_lent.idle_forks, 0, __ATOMIC_RELAXED);
-	/* Waits go on, by which it may come back. */
-	for (uint32_t i = rnd(r) % 200; i && !stopping() && returns() == several_before; i--)
+	/* Waits go on, by which it may come back: one of them tries it each time, not one in 4096.
+	 */
+	for (uint32_t i = rnd(r) % 200; i && !stopping() && returns() == several_before; i--) {
+		__atomic_store_n(&plx_lent.next, 0, __ATOMIC_RELAXED);
 		usleep(100);
+	}
 	usleep(rnd(r) % 1000);
 	several_ways += returns() - several_before;
 	return torture_until(several_start, several_ways >= 3);
