@@ -28,7 +28,7 @@
  *   PLX_RANK_HIDDEN    hidden_lock               which numbers are of descriptors of our own
  *   PLX_RANK_NUMBER    number_locks              what a number means, while it is changed
  *   PLX_RANK_FLAGS     flags_lock of pipes       what the kernel's pipe is told, and ours
- *   PLX_RANK_LIMIT     soft limit of descriptors, while it is raised
+ *   PLX_RANK_LIMIT     soft limit of descriptors, while it is raised or asked for
  *   PLX_RANK_RETIRE    orphaned retire batches   batches left behind by threads that ended
  *   PLX_RANK_SLAB      depot of the slab         free objects that no thread keeps
  *   PLX_RANK_MEM       all other memory

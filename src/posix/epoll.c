@@ -165,7 +165,7 @@ static void doorbell_moved(int *owner, int from, int to)
 	bool added;
 
 	/* Before it stands, and when the kernel has the set alone, there is no registration. */
-	if (!plx_load(&fr->stands) || plx_load_acq(&fr->spilled)) {
+	if (!plx_load(&fr->stands)) {
 		plx_store(owner, to);
 		return;
 	}

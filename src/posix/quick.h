@@ -46,11 +46,10 @@ static inline __attribute__((always_inline)) ssize_t plx_px_write_quick(int fd, 
 
 	if (plx_unlikely(plx_load(&plx_write_watched)))
 		return other(fd, buf, n);
-	/* Who provides the memory may wait for the section (userfaultfd): it begins after that. */
-	if (plx_likely(n == sizeof(value)) && plx_unlikely(plx_load_user64(&value, buf)))
-		return other(fd, buf, n);
 	depth = plx_inside_begin();
-	if (plx_unlikely(!plx_rcu_known())) {
+	/* Who provides the memory may wait for the section (userfaultfd): it begins after that. */
+	if (plx_unlikely(!plx_rcu_known()) ||
+	    (plx_likely(n == sizeof(value)) && plx_unlikely(plx_load_user64(&value, buf)))) {
 		quick_outside(depth);
 		return other(fd, buf, n);
 	}

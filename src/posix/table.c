@@ -411,7 +411,7 @@ static const struct pollux_file_ops hidden_ops = {.poll = hidden_poll, .free = h
  * The program's soft limit, while we raise it.
  *
  *   limit_lock   held for as long: two that raised it at once would restore what the other has
- *                raised
+ *                raised, and who asks for it would be told of the raised one
  *   limit_holds  rises under limit_lock; how many calls of the program are under way that must not
  *                meet a raised limit: it would be that of the process or the program that they
  *                start for good, or what they set would be undone
@@ -461,16 +461,18 @@ void plx_px_limit_let_go(void)
 	plx_signals_unblock(&m);
 }
 
+/* No hold: whoever has raised it keeps the lock until it is restored. */
 bool plx_limit_get(struct rlimit *lim)
 {
-	bool held = !plx_px_alone();
+	struct plx_masked m;
 	long r;
+	PLX_INSIDE();
 
-	if (held)
-		plx_px_limit_hold();
+	plx_signals_block(&m);
+	plx_lock(&limit_lock, PLX_RANK_LIMIT);
 	r = plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, lim);
-	if (held)
-		plx_px_limit_let_go();
+	plx_unlock(&limit_lock, PLX_RANK_LIMIT);
+	plx_signals_unblock(&m);
 	return r == 0;
 }
 

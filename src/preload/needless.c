@@ -31,8 +31,8 @@
  *
  * The place is unkind: the child of a vfork, in the memory of its parent, on any stack, in a signal
  * handler perhaps. So there are only bare system calls, no lock, and no memory but the stack and,
- * while a file is judged, a page: a handler's stack may be small. errno is not touched. The calls
- * are those that the loader makes for every program, and rt_sigprocmask, clone and wait4, which
+ * while a file is judged, some pages: a handler's stack may be small. errno is not touched. The
+ * calls are those that the loader makes for every program, and rt_sigprocmask and clone, which
  * libc's fork and posix_spawn make: who may start one under a seccomp filter may make them. After a
  * filter that we have seen nothing is judged any more.
  *
@@ -44,13 +44,11 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <link.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include "base/inject.h"
 #include "base/sys.h"
@@ -78,14 +76,8 @@
 #define LIBRARIES_MAX 8
 #define NAME_LEN 40
 
-/* Of the child that looks for a process with several threads. */
+/* Of the thread that looks for a process with several. */
 #define ERRAND_STACK 16384
-/* The drop-in has a function of that name itself. */
-#ifdef PLX_DROPIN
-#define LIBC_CLONE plx_real.clone
-#else
-#define LIBC_CLONE clone
-#endif
 
 /* Read at a time: the headers of a program, its dynamic section, a piece of its strings. */
 #define CHUNK 1024
@@ -761,6 +753,8 @@ static uint32_t look_here(struct plx_needless *n, int dir, const char *path)
 			      0);
 	if (fd >= 0)
 		v = PLX_INJECTED(wrong_verdict) ? JUDGED : judge(n, (int)fd);
+	else if (fd == -EACCES)
+		v |= JUDGED;
 	if (*path && fd >= 0)
 		plx_sys1(SYS_close, fd);
 	return v;
@@ -773,33 +767,24 @@ struct errand {
 	uint32_t v;
 };
 
-static int run_errand(void *arg)
+static void run_errand(void *arg)
 {
 	struct errand *e = arg;
 
 	e->v = look_here(e->n, e->dir, e->path);
-	return 0;
 }
 
-/*
- * A child looks, that has our memory and numbers of its own. Its end is told by no signal, so the
- * program's waits do not see it.
- */
-static __attribute__((noinline)) uint32_t look_there(struct plx_needless *n, int dir,
+/* One thread more looks, with numbers of its own. */
+static __attribute__((noinline)) uint32_t look_apart(struct plx_needless *n, int dir,
 						     const char *path)
 {
 	struct errand e = {.n = n, .dir = dir, .path = path, .v = USE_WHOLE};
 	long stack = plx_sys6(SYS_mmap, 0, ERRAND_STACK, PROT_READ | PROT_WRITE,
 			      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	int saved = errno, pid;
 
 	if (stack < 0 && stack > -4096)
 		return USE_WHOLE;
-	pid = LIBC_CLONE(run_errand, (char *)stack + ERRAND_STACK, CLONE_VM | CLONE_VFORK, &e, NULL,
-			 NULL, NULL);
-	if (pid > 0)
-		plx_sys4(SYS_wait4, pid, NULL, __WCLONE, NULL);
-	errno = saved;
+	plx_sys_apart(run_errand, &e, (char *)stack + ERRAND_STACK);
 	plx_sys2(SYS_munmap, stack, ERRAND_STACK);
 	return e.v;
 }
@@ -817,7 +802,7 @@ static __attribute__((noinline)) uint32_t look(struct plx_needless *n, int dir, 
 
 	if (plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask, sizeof(all)))
 		return USE_WHOLE;
-	v = only_thread() ? look_here(n, dir, path) : look_there(n, dir, path);
+	v = only_thread() ? look_here(n, dir, path) : look_apart(n, dir, path);
 	plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
 	return v;
 }

@@ -740,8 +740,11 @@ static __attribute__((noinline)) bool context_here(ucontext_t *context)
 	return getcontext(context) == 0;
 }
 
-/* No carrier can be had: the handler is called as a function. */
-static __attribute__((noinline)) void run_here(int i, uint64_t mask)
+/*
+ * No carrier can be had: the handler is called as a function. Returns what the thread's mask is
+ * after it, which the handler may have changed.
+ */
+static __attribute__((noinline)) uint64_t run_here(int i, uint64_t mask)
 {
 	int sig = kept[i].sig;
 	struct guard *g = guard_of(sig);
@@ -751,10 +754,12 @@ static __attribute__((noinline)) void run_here(int i, uint64_t mask)
 
 	kept_drop(i);
 	if (is_default(&act) || is_ignored(&act) || !context_here(&context))
-		return;
+		return mask;
 	memcpy(&context.uc_sigmask, &mask, sizeof(mask));
 	set_mask(act.mask | mask | BIT(sig));
 	run_handler(sig, g, &act, &info, &context);
+	memcpy(&mask, &context.uc_sigmask, sizeof(mask));
+	return mask;
 }
 
 /*
@@ -775,7 +780,7 @@ static void send_carriers(uint64_t mask)
 			i++;
 			continue;
 		}
-		run_here(i, mask);
+		mask = run_here(i, mask);
 		block(all);
 		i = 0;
 	}

@@ -56,6 +56,12 @@ for from in start whole start-threads whole-threads; do
 		says "plain - -" "$from: by $how neither"
 	done
 done
+# The run-time of this sanitizer has a thread, and a clone of its own, which takes any for a fork.
+if $CC -fsanitize=thread -DTHREADS -DUSES=epoll_create1 -o "$scratch/sanitized" "$here/start.c" \
+	2>/dev/null && "$scratch/sanitized" posix_spawn "$scratch/plain" >/dev/null 2>&1; then
+	call "$pollux" run -- "$scratch/sanitized" posix_spawn "$scratch/plain"
+	says "plain - -" "by posix_spawn from a program with ThreadSanitizer"
+fi
 call "$pollux" run -- "$scratch/start" filtered "$scratch/plain"
 says "mapped $dropin -" "after a seccomp filter nothing is judged"
 call "$pollux" run -- "$scratch/start" filtered "$scratch/starts"

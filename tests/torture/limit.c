@@ -177,6 +177,43 @@ static void a_poll_of_too_many(void **state)
 	pollux_close(efd);
 }
 
+static void holds_for_long(struct thread *t)
+{
+	plx_px_limit_hold();
+	atomic_set((int *)t->arg, 1);
+	while (!stopping())
+		sleep_ms(1);
+	plx_px_limit_let_go();
+}
+
+/* Who only asks for it is not one whom others wait for, beside another who holds it for long. */
+static void asking_is_no_hold(void **state)
+{
+	int64_t least = INT64_MAX;
+	struct thread t;
+	int held = 0;
+
+	(void)state;
+	torture_begin();
+	points_delay(false);
+	thread_start(&t, holds_for_long, &held);
+	assert_true(await(atomic_get(&held)));
+	sleep_ms(2 * HELD_NS / 1000000);
+	for (int i = 0; i < 20; i++) {
+		struct rlimit lim;
+		int64_t start;
+
+		assert_true(plx_limit_get(&lim));
+		start = now_ns();
+		plx_limit_raise(&lim);
+		if (now_ns() - start < least)
+			least = now_ns() - start;
+		plx_limit_restore(&lim);
+	}
+	torture_end(&t, 1);
+	assert_true(least < HELD_NS / 2);
+}
+
 /* --- a fork within the end of such a call ------------------------------------------------ */
 
 static struct {
@@ -240,9 +277,8 @@ static void a_fork_while_it_ends(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(held_all_the_time),
-		TEST(set_beside_two_who_raise_it),
-		TEST(a_poll_of_too_many),
+		TEST(held_all_the_time),    TEST(set_beside_two_who_raise_it),
+		TEST(a_poll_of_too_many),   TEST(asking_is_no_hold),
 		TEST(a_fork_while_it_ends),
 	};
 
