@@ -241,6 +241,10 @@ static bool sleeps(pid_t tid)
 
 	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)tid);
 	f = fopen(path, "re");
+	/* The first sleep may have the last number for a moment: it is not asleep yet (limits.md).
+	 */
+	if (!f && errno == EMFILE)
+		return false;
 	CHECK(f != NULL);
 	CHECK(fgets(line, sizeof(line), f) != NULL);
 	fclose(f);
@@ -1353,6 +1357,7 @@ static int fail_on_the_way_back(void)
 	int ep = make_ep(), lent = make_efd(0), late;
 	struct sleeper s = {.ep = -1};
 	struct epoll_event ev[4];
+	bool back = false;
 
 	plx_px_adopt |= PLX_ADOPT_FORKED;
 	CHECK(add(ep, lent, EPOLLIN, 2) == 0);
@@ -1364,18 +1369,17 @@ static int fail_on_the_way_back(void)
 	thread_start(&s.t, sleeper_main, &s);
 	CHECK(thread_asleep(&s.t));
 	arm();
-	for (int i = 0; i < 40 && plx_mem_calls() - calls_before <= fail_at; i++) {
+	for (int i = 0; i < 40 && !back && plx_mem_calls() - calls_before <= fail_at; i++) {
 		CHECK(pollux_epoll_wait(ep, ev, 4, 0) == 0);
-		if (pollux_fd_served(lent) == 1)
-			return RUN_CLEAN;
+		back = pollux_fd_served(lent) == 1;
 	}
-	CHECK(disarm());
+	CHECK(disarm() || back);
 	late = make_efd(0);
 	CHECK(add(s.ep, late, EPOLLIN, 1) == 0);
 	put(late, 7);
 	thread_join(&s.t);
 	CHECK(s.n == 1 && s.ev[0].data.u64 == 1);
-	return RUN_INJECTED;
+	return run_status(!back);
 }
 
 static void a_way_back_without_memory(void **state)
