@@ -464,14 +464,17 @@ void plx_px_limit_let_go(void)
 /* No hold: whoever has raised it keeps the lock until it is restored. */
 bool plx_limit_get(struct rlimit *lim)
 {
+	bool others = !plx_px_alone();
 	struct plx_masked m;
 	long r;
 	PLX_INSIDE();
 
 	plx_signals_block(&m);
-	plx_lock(&limit_lock, PLX_RANK_LIMIT);
+	if (others)
+		plx_lock(&limit_lock, PLX_RANK_LIMIT);
 	r = plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, lim);
-	plx_unlock(&limit_lock, PLX_RANK_LIMIT);
+	if (others)
+		plx_unlock(&limit_lock, PLX_RANK_LIMIT);
 	plx_signals_unblock(&m);
 	return r == 0;
 }

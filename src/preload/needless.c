@@ -31,7 +31,7 @@
  *
  * The place is unkind: the child of a vfork, in the memory of its parent, on any stack, in a signal
  * handler perhaps. So there are only bare system calls, no lock, and no memory but the stack and,
- * while a file is judged, some pages: a handler's stack may be small. errno is not touched. The
+ * while a file is judged, a page: a handler's stack may be small. errno is not touched. The
  * calls are those that the loader makes for every program, and rt_sigprocmask and clone, which
  * libc's fork and posix_spawn make: who may start one under a seccomp filter may make them. After a
  * filter that we have seen nothing is judged any more.
@@ -75,9 +75,6 @@
 #define NEEDED_MAX 16
 #define LIBRARIES_MAX 8
 #define NAME_LEN 40
-
-/* Of the thread that looks for a process with several. */
-#define ERRAND_STACK 16384
 
 /* Read at a time: the headers of a program, its dynamic section, a piece of its strings. */
 #define CHUNK 1024
@@ -760,49 +757,21 @@ static uint32_t look_here(struct plx_needless *n, int dir, const char *path)
 	return v;
 }
 
-struct errand {
-	struct plx_needless *n;
-	int dir;
-	const char *path;
-	uint32_t v;
-};
-
-static void run_errand(void *arg)
-{
-	struct errand *e = arg;
-
-	e->v = look_here(e->n, e->dir, e->path);
-}
-
-/* One thread more looks, with numbers of its own. */
-static __attribute__((noinline)) uint32_t look_apart(struct plx_needless *n, int dir,
-						     const char *path)
-{
-	struct errand e = {.n = n, .dir = dir, .path = path, .v = USE_WHOLE};
-	long stack = plx_sys6(SYS_mmap, 0, ERRAND_STACK, PROT_READ | PROT_WRITE,
-			      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	if (stack < 0 && stack > -4096)
-		return USE_WHOLE;
-	plx_sys_apart(run_errand, &e, (char *)stack + ERRAND_STACK);
-	plx_sys2(SYS_munmap, stack, ERRAND_STACK);
-	return e.v;
-}
-
 /*
- * What is looked at gets numbers of the program's own for a moment, if the process has but one
- * thread. Nobody may find it there, or the next number taken: no handler of a signal runs
- * meanwhile. (The child of a vfork has numbers of its own, and is one thread.)
+ * What is looked at gets numbers of the program's own for a moment. Nobody may find it there, or
+ * the next number taken: no handler of a signal runs meanwhile, and where there are other threads
+ * nothing is looked at. (The child of a vfork has numbers of its own, and is one thread.)
  */
 static __attribute__((noinline)) uint32_t look(struct plx_needless *n, int dir, const char *path)
 {
 	const uint64_t all = ~0ull;
+	uint32_t v = USE_WHOLE;
 	uint64_t mask;
-	uint32_t v;
 
 	if (plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask, sizeof(all)))
-		return USE_WHOLE;
-	v = only_thread() ? look_here(n, dir, path) : look_apart(n, dir, path);
+		return v;
+	if (only_thread())
+		v = look_here(n, dir, path);
 	plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
 	return v;
 }

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * start HOW PROGRAM: starts it, in one of the ways there are, and ends as it has. It has no other
- * use for Pollux, unless it is built to name something (USES). THREADS: it has another thread.
+ * use for Pollux, unless it is built to name something (USES).
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <pthread.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,14 +67,6 @@ static int by_wordexp(const char *program)
 	return 0;
 }
 
-#ifdef THREADS
-static void *other(void *arg)
-{
-	pause();
-	return arg;
-}
-#endif
-
 int main(int argc, char **argv)
 {
 	const char *how = argc == 3 ? argv[1] : "", *program = argv[argc - 1];
@@ -83,12 +74,6 @@ int main(int argc, char **argv)
 	char *args[] = {(char *)program, NULL}, path[4096];
 	pid_t pid = -1;
 
-#ifdef THREADS
-	pthread_t thread;
-
-	if (pthread_create(&thread, NULL, other, NULL))
-		return 97;
-#endif
 	name = name ? name + 1 : program;
 	snprintf(path, sizeof(path), "/nonexistent:%.*s", (int)(name - program), program);
 	if (!strcmp(how, "execv"))

@@ -22,8 +22,6 @@ $CC -DUSES=epoll_create1 -o "$scratch/uses" "$here/child.c" || exit 1
 $CC -DUSES=execve -o "$scratch/starts" "$here/child.c" || exit 1
 $CC -o "$scratch/start" "$here/start.c" || exit 1
 $CC -DUSES=epoll_create1 -o "$scratch/whole" "$here/start.c" || exit 1
-$CC -DTHREADS -pthread -o "$scratch/start-threads" "$here/start.c" || exit 1
-$CC -DTHREADS -pthread -DUSES=epoll_create1 -o "$scratch/whole-threads" "$here/start.c" || exit 1
 
 says() # says TEXT NAME: the last call did, and ended well
 {
@@ -45,7 +43,7 @@ call "$pollux" run -- "$scratch/start" execv "$scratch/starts"
 says "starter $dropin -" "one that it starts"
 
 # Each way to start a program, from the small library and from the drop-in.
-for from in start whole start-threads whole-threads; do
+for from in start whole; do
 	for how in execv execve execvp execvpe execl execlp execle fexecve execveat system popen wordexp \
 		posix_spawn posix_spawnp vfork fork; do
 		call "$pollux" run -- "$scratch/$from" "$how" "$scratch/uses"
@@ -56,12 +54,6 @@ for from in start whole start-threads whole-threads; do
 		says "plain - -" "$from: by $how neither"
 	done
 done
-# The run-time of this sanitizer has a thread, and a clone of its own, which takes any for a fork.
-if $CC -fsanitize=thread -DTHREADS -DUSES=epoll_create1 -o "$scratch/sanitized" "$here/start.c" \
-	2>/dev/null && "$scratch/sanitized" posix_spawn "$scratch/plain" >/dev/null 2>&1; then
-	call "$pollux" run -- "$scratch/sanitized" posix_spawn "$scratch/plain"
-	says "plain - -" "by posix_spawn from a program with ThreadSanitizer"
-fi
 call "$pollux" run -- "$scratch/start" filtered "$scratch/plain"
 says "mapped $dropin -" "after a seccomp filter nothing is judged"
 call "$pollux" run -- "$scratch/start" filtered "$scratch/starts"

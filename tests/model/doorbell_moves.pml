@@ -53,8 +53,7 @@ inline moved()
 {
 	if
 	:: !stands -> number_b = NEW
-	:: stands && spilled -> number_b = NEW
-	:: stands && !spilled ->
+	:: stands ->
 		seen = marker;
 #ifdef BROKEN_DEL_FIRST
 		reg[OLD] = 0;

@@ -3,11 +3,11 @@
  * The soft limit of descriptors, which is raised for a moment to get a number above it, beside calls
  * of the program that set it, tell it, or start a process or a program, which keeps what it is then.
  *
- * Mirrors: src/posix/table.c plx_px_limit_hold, plx_px_limit_let_go, plx_limit_get, plx_limit_raise,
+ * Mirrors: src/posix/table.c plx_px_limit_hold, plx_px_limit_let_go, plx_limit_raise,
  * plx_limit_restore, plx_limit_after_fork_child; dup_high and spills, which raise it, under
  * hidden_lock or plx_table_lock; src/preload/preload.h plx_start_begin; src/preload/fork.c (vfork),
  * exec.c, limit.c; src/posix/fork.c plx_px_fork_prepare. Two raise it, one of them in a call that
- * holds it, as a handler in system() does; two start something, or ask for it, one of them two times,
+ * holds it, as a handler in system() does; two start something, or tell it, one of them two times,
  * one sets it, one forks, and so does a handler at the end of system().
  *
  * Checked: what is started or forked has the limit that the program has set; what it sets stays; in
