@@ -21,8 +21,7 @@
  * A handler may leave the sleep for good, by siglongjmp, and then the stack is not ours any
  * more. So what is in the list is in memory of its own, and the thread's note says which waiter
  * it has, for the next call that waits and for the end of the thread. A handler may also
- * destroy the context, or fork: for the kernel the call that it has interrupted is over. So it is
- * here, where handlers are seen and the sleep is one on the twin (end_first).
+ * destroy the context, or fork: for the kernel the call that it has interrupted is over.
  *
  * A signal that comes together with an event that is not enough ends the call all the same: it is
  * kept until the next sleep, or told by the count of handlers that the drop-in keeps.
@@ -325,17 +324,16 @@ static void look(struct plx_kioctx *k, const struct plx_aio_want *w, struct look
 /* A wait that sleeps, for a handler that ends it. */
 struct asleep {
 	struct plx_kioctx *k;
-	struct plx_aio_want *w;
+	const struct plx_aio_want *w;
 	struct look *l;
 	struct plx_aio_waiter *me;
 };
 
 /*
  * A handler of the program is about to run, which ends the wait: what there is has been stored by
- * then (AIO-GET-07), and nobody is inside, as it may not come back. The handler's own mask must not
- * keep off what answers a bad address.
+ * then (AIO-GET-07). The handler's own mask must not keep off what answers a bad address.
  */
-static void end_first(void *p)
+static void store_first(void *p)
 {
 	const struct asleep *a = p;
 	uint64_t faults = 1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1), was;
@@ -344,18 +342,12 @@ static void end_first(void *p)
 	a->l->over = true;
 	look(a->k, a->w, a->l, a->me);
 	plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &was, NULL, sizeof(was));
-	if (!a->l->got && !a->l->r)
-		a->l->r = plx_aio_dead(a->k) ? -EINVAL : -EINTR;
-	/* They come when the handler returns. */
-	a->w->held_off = 0;
-	leave(a->me);
 }
 
 /*
  * The sleep itself. A signal that came since the call began and has waited interrupts it, and so
- * does one whose handler runs before the system call. Where that is not seen, and the call has a
- * mask of its own, it is for those that this lets in: they come within the system call if they are
- * blocked otherwise.
+ * does one whose handler runs before the system call. (With a mask of the call's own that is for
+ * those that it lets in; they come within the system call if they are blocked otherwise.)
  */
 static long sleep_outside(struct asleep *it, struct plx_sleep *s, long nr)
 {
@@ -364,9 +356,8 @@ static long sleep_outside(struct asleep *it, struct plx_sleep *s, long nr)
 	struct timespec none = {0};
 	long r;
 
-	if (plx_load(&plx_sleeps_seen)) {
-		s->held_off = w->held_off;
-		PLX_HOLD_PUSH(end_first, it);
+	if (!w->masked && plx_load(&plx_sleeps_seen)) {
+		PLX_HOLD_PUSH(store_first, it);
 		r = plx_sleep_uncut(s, nr);
 		PLX_HOLD_POP(false);
 		return plx_sleep_is_over(r) ? -EINTR : r;
@@ -383,7 +374,7 @@ static long sleep_outside(struct asleep *it, struct plx_sleep *s, long nr)
 /* On the twin. 0: something is there. Else what ends the wait. */
 static long sleep_on_twin(struct asleep *it, int64_t left)
 {
-	struct plx_aio_want *w = it->w;
+	const struct plx_aio_want *w = it->w;
 	struct timespec ts = {.tv_sec = left / PLX_NSEC, .tv_nsec = left % PLX_NSEC};
 	struct sigarg sig = {.mask = &w->mask, .size = sizeof(w->mask)};
 	struct plx_sleep s = {.args = {(long)it->k->twin, 1, 1, NOWHERE, left < 0 ? 0 : (long)&ts,
@@ -438,15 +429,10 @@ long plx_aio_wait(struct plx_kioctx **ctx, struct plx_aio_want *w, bool *slept)
 		}
 		l.over |= over != 0;
 		if ((me && !me->k) || plx_aio_inherited(k)) {
-			/*
-			 * Ended by a handler, which may have destroyed it, or this is the child of
-			 * a handler's fork.
-			 */
+			/* Destroyed by a handler, or this is the child of a handler's fork. */
 			*ctx = NULL;
 			if (me)
 				waiter_end(me);
-			if (!l.got && l.r < 0)
-				return l.r;
 			return l.got ? l.got : -EINTR;
 		}
 		/* All that there was before the handler has been taken. */

@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <stddef.h>
-#include <string.h>
 #include <sys/single_threaded.h>
 #include <time.h>
 #include <ucontext.h>
@@ -188,15 +187,6 @@ static __attribute__((noinline)) void let_go(void)
 	}
 }
 
-static __attribute__((noinline)) void unblock_after(ucontext_t *c, uint64_t set)
-{
-	uint64_t mask;
-
-	memcpy(&mask, &c->uc_sigmask, sizeof(mask));
-	mask &= ~set;
-	memcpy(&c->uc_sigmask, &mask, sizeof(mask));
-}
-
 void plx_sleep_aside(void *context)
 {
 	/* Another handler begins when all has been let go of. */
@@ -212,8 +202,6 @@ void plx_sleep_aside(void *context)
 		s->over = behind_window(c) && CONTEXT_SLEEP(c) == s ? ENDED_WITHIN : ENDED_BEFORE;
 		PLX_DELAY(sleep_let_go);
 		let_go();
-		if (plx_unlikely(s->held_off))
-			unblock_after(c, s->held_off);
 		if (s->cancellable)
 			pthread_setcanceltype(s->cancel_type, NULL);
 	}
@@ -279,11 +267,9 @@ static long sleep_once(struct plx_sleep *s, long nr, bool can_be_cancelled)
 
 long plx_sleep(struct plx_sleep *s, enum plx_sleep_kind kind, long nr)
 {
+	long r = sleep_once(s, nr, true);
 	bool broken;
-	long r;
 
-	s->held_off = 0;
-	r = sleep_once(s, nr, true);
 	if (plx_likely(s->over == NOT))
 		return r;
 	broken = s->breaks != plx_inside.breaks;

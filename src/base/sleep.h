@@ -141,8 +141,6 @@ struct plx_sleep {
 	bool cancellable;
 	/* Of the system call; set by the caller. */
 	long args[6];
-	/* Uncut: signals that are blocked for the call alone, and so not after the handler. */
-	uint64_t held_off;
 };
 
 extern __thread struct plx_sleep *plx_asleep;

@@ -683,45 +683,6 @@ static void *jumper_main(void *arg)
 	return NULL;
 }
 
-static void end_the_thread(int sig)
-{
-	(void)sig;
-	syscall(SYS_exit, 0);
-}
-
-/* Nothing of the wait is left behind, whatever it had got. */
-static void AIO_GET_07_AIO_DESTROY_02_waits_left_by_the_end_of_the_thread(void **state)
-{
-	struct sigaction sa = {.sa_handler = end_the_thread}, old;
-
-	(void)state;
-	if (SANITIZED)
-		SKIP("a sanitizer does not hear of the end of the thread");
-	assert_ok(sigaction(SIGUSR1, &sa, &old));
-	for (int i = 0; i < 3; i++) {
-		struct maker m = maker_new(SOURCE_FILE, 8);
-		struct getter *g = getter_new(m.ctx, 2, 8, -1), *other = NULL;
-
-		make(&m, i % 2);
-		assert_true(getter_sleeps(g));
-		if (i == 2)
-			other = getter_new(m.ctx, 1, 8, -1);
-		assert_int_equal(pthread_kill(g->t.id, SIGUSR1), 0);
-		assert_int_equal(pthread_join(g->t.id, NULL), 0);
-		made(&m, g->ev, i % 2, 0);
-		if (other) {
-			make(&m, 1);
-			getter_gets(other, 1);
-			free(other);
-		}
-		assert_ok(aio_destroy(m.ctx));
-		m.ctx = aio_new(1);
-		free(g);
-		maker_free(&m);
-	}
-	assert_ok(sigaction(SIGUSR1, &old, NULL));
-}
-
 static void AIO_GET_07_AIO_DESTROY_02_waits_left_by_a_jump(void **state)
 {
 	static const int places[][2] = {{0, 0}, {5, 0}, {0, 5}, {0, -1}, {5, -1}};
@@ -1814,7 +1775,6 @@ int main(void)
 		TEST_EACH_SOURCE(AIO_GET_07_with_some_events_their_number_is_returned),
 		cmocka_unit_test(AIO_GET_07_ignored_and_blocked_signals_end_nothing),
 		cmocka_unit_test(AIO_GET_07_AIO_DESTROY_02_waits_left_by_a_jump),
-		cmocka_unit_test(AIO_GET_07_AIO_DESTROY_02_waits_left_by_the_end_of_the_thread),
 		cmocka_unit_test(AIO_GET_07_AIO_DESTROY_02_a_handler_destroys_the_context),
 		cmocka_unit_test(AIO_GET_07_AIO_CTX_02_a_handler_forks),
 		cmocka_unit_test(AIO_GET_07_AIO_DESTROY_02_at_the_limit),

@@ -515,72 +515,6 @@ static void AIO_PGET_02_what_is_kept_off_does_not_end_the_wait(enum source sourc
 }
 BOTH_SOURCES(AIO_PGET_02_what_is_kept_off_does_not_end_the_wait)
 
-/* What a handler that is let in finds: what has come, and the mask as it is after the call. */
-static void AIO_PGET_02_what_has_come_is_stored_before_the_handler(enum source source)
-{
-	NEEDS_EXACT_HANDLERS();
-	for (int i = 0; i < 6; i++) {
-		struct maker m = maker_new(source);
-		struct signals s = signals_begin(i % 2 ? SA_RESTART : 0);
-		sigset_t temp;
-		struct getter *g;
-
-		set_of(&temp, SIGUSR1, SIGUSR2);
-		assert_int_equal(pthread_sigmask(SIG_UNBLOCK, &temp, NULL), 0);
-		set_of(&temp, SIGUSR1, 0);
-		g = pgetter_new(m.ctx, 3, i % 2 ? 3600 * 1000 : -1, &temp);
-		make(&m, i / 2);
-		assert_true(getter_sleeps(g));
-		first_event = &g->ev[0];
-		assert_int_equal(pthread_kill(g->t.id, SIGUSR2), 0);
-		if (i / 2)
-			getter_gets(g, i / 2);
-		else
-			getter_fails(g, EINTR);
-		made(g->ev, i / 2, 0);
-		assert_int_equal(handled, 1);
-		assert_int_equal(stored, i / 2 > 0);
-		assert_int_equal(sigismember(&mask_inside, SIGUSR1), 1);
-		assert_int_equal(sigismember(&mask_after, SIGUSR1), 0);
-		first_event = NULL;
-		free(g);
-		signals_end(&s);
-		maker_free(&m);
-	}
-}
-BOTH_SOURCES(AIO_PGET_02_what_has_come_is_stored_before_the_handler)
-
-/* What is held off comes when the handler that ends the wait is over. */
-static void AIO_PGET_02_what_is_kept_off_comes_after_the_handler(enum source source)
-{
-	struct maker m = maker_new(source);
-	struct signals s = signals_begin(0);
-	sigset_t temp;
-	struct getter *g;
-
-	NEEDS_EXACT_HANDLERS();
-	set_of(&temp, SIGUSR1, SIGUSR2);
-	assert_int_equal(pthread_sigmask(SIG_UNBLOCK, &temp, NULL), 0);
-	set_of(&temp, SIGUSR1, 0);
-	g = pgetter_new(m.ctx, 2, -1, &temp);
-	make(&m, 1);
-	assert_true(getter_sleeps(g));
-	assert_int_equal(pthread_kill(g->t.id, SIGUSR1), 0);
-	assert_true(getter_sleeps(g));
-	assert_int_equal(handled, 0);
-	assert_int_equal(pthread_kill(g->t.id, SIGUSR2), 0);
-	getter_gets(g, 1);
-	made(g->ev, 1, 0);
-	assert_int_equal(handled, 2);
-	/* That of the last one. */
-	assert_int_equal(sigismember(&mask_after, SIGUSR1), 0);
-	assert_int_equal(sigismember(&mask_after, SIGUSR2), 0);
-	free(g);
-	signals_end(&s);
-	maker_free(&m);
-}
-BOTH_SOURCES(AIO_PGET_02_what_is_kept_off_comes_after_the_handler)
-
 /* And the mask is what it was. */
 static void *masked_main(void *arg)
 {
@@ -941,8 +875,6 @@ int main(void)
 		TEST_BOTH_SOURCES(AIO_PGET_02_a_signal_that_the_mask_blocks_stays_pending),
 		TEST_BOTH_SOURCES(AIO_PGET_02_the_mask_keeps_signals_off_during_the_wait),
 		TEST_BOTH_SOURCES(AIO_PGET_02_what_is_kept_off_does_not_end_the_wait),
-		TEST_BOTH_SOURCES(AIO_PGET_02_what_has_come_is_stored_before_the_handler),
-		TEST_BOTH_SOURCES(AIO_PGET_02_what_is_kept_off_comes_after_the_handler),
 		TEST_BOTH_SOURCES(AIO_PGET_02_the_old_mask_comes_back_after_a_wait),
 		TEST_BOTH_SOURCES(AIO_PGET_02_AIO_DESTROY_02_the_handler_destroys_the_context),
 		TEST_BOTH_SOURCES(AIO_PGET_02_AIO_DESTROY_02_the_handler_jumps),
