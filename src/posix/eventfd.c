@@ -119,6 +119,7 @@ PLX_CHILD_CODE void plx_eventfd_after_fork_child(void)
 bool plx_eventfd_pin(struct pollux_eventfd *e)
 {
 	plx_xadd(&e->pins, 1);
+	/* Partner: the freeze, whose spill looks at the pins. */
 	plx_mb_after_rmw();
 	if (plx_likely(!plx_load_acq(&e->file.gone)))
 		return true;
@@ -130,6 +131,7 @@ void plx_eventfd_unpin(struct pollux_eventfd *e)
 {
 	bool last = plx_xadd(&e->pins, -1) == 1;
 
+	/* Partner: as in plx_eventfd_pin. */
 	plx_mb_after_rmw();
 	if (plx_likely(!last || !plx_load_acq(&e->file.gone)))
 		return;

@@ -31,10 +31,10 @@
  *
  * The place is unkind: the child of a vfork, in the memory of its parent, on any stack, in a signal
  * handler perhaps. So there are only bare system calls, no lock, and no memory but the stack and,
- * while a file is judged, a page: a handler's stack may be small. errno is not touched. The
- * calls are those that the loader makes for every program, and rt_sigprocmask and clone, which
- * libc's fork and posix_spawn make: who may start one under a seccomp filter may make them. After a
- * filter that we have seen nothing is judged any more.
+ * while a file is judged, a page: a handler's stack may be small. errno is not touched. The calls
+ * are those that the loader makes for every program, and rt_sigprocmask, which libc's fork and
+ * posix_spawn make: who may start one under a seccomp filter may make them. After a filter that we
+ * have seen nothing is judged any more.
  *
  * The environment is walked here where the kernel would have walked it, and a bad pointer in it has
  * to be the kernel's EFAULT; so the kernel is asked about each page first (readable).
@@ -739,24 +739,6 @@ static bool only_thread(void)
 #endif
 }
 
-static uint32_t look_here(struct plx_needless *n, int dir, const char *path)
-{
-	uint32_t v = USE_WHOLE;
-	long fd = dir;
-
-	/* What has been a regular file a moment ago may be a pipe now. */
-	if (*path)
-		fd = plx_sys4(SYS_openat, dir, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
-			      0);
-	if (fd >= 0)
-		v = PLX_INJECTED(wrong_verdict) ? JUDGED : judge(n, (int)fd);
-	else if (fd == -EACCES)
-		v |= JUDGED;
-	if (*path && fd >= 0)
-		plx_sys1(SYS_close, fd);
-	return v;
-}
-
 /*
  * What is looked at gets numbers of the program's own for a moment. Nobody may find it there, or
  * the next number taken: no handler of a signal runs meanwhile, and where there are other threads
@@ -766,12 +748,24 @@ static __attribute__((noinline)) uint32_t look(struct plx_needless *n, int dir, 
 {
 	const uint64_t all = ~0ull;
 	uint32_t v = USE_WHOLE;
+	long fd = dir;
 	uint64_t mask;
 
 	if (plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask, sizeof(all)))
 		return v;
-	if (only_thread())
-		v = look_here(n, dir, path);
+	if (only_thread()) {
+		/* What has been a regular file a moment ago may be a pipe now. */
+		if (*path)
+			fd = plx_sys4(SYS_openat, dir, path,
+				      O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+		if (fd >= 0)
+			v = PLX_INJECTED(wrong_verdict) ? JUDGED : judge(n, (int)fd);
+		else if (fd == -EACCES)
+			/* Nor will it be read next time. */
+			v |= JUDGED;
+		if (*path && fd >= 0)
+			plx_sys1(SYS_close, fd);
+	}
 	plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
 	return v;
 }
