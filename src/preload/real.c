@@ -280,4 +280,12 @@ void *plx_real_vfork(void)
 		plx_store(&plx_real.vfork, (pid_t(*)(void))look_up("vfork"));
 	return (void *)plx_real.vfork;
 }
+
+/* The stub has seven parameters: by a jump it would own memory of the program's caller. */
+PLX_START_CODE void *plx_real_syscall(void)
+{
+	if (plx_load(&plx_real.syscall) == first_syscall)
+		plx_store(&plx_real.syscall, (__typeof__(plx_real.syscall))look_up("syscall"));
+	return (void *)plx_real.syscall;
+}
 #endif

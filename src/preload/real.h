@@ -221,6 +221,8 @@ const char *plx_real_learn(void);
 void plx_real_init(void);
 /* The real vfork, which no stub can call for somebody: it returns twice into its caller. */
 void *plx_real_vfork(void);
+/* The same for syscall. */
+void *plx_real_syscall(void);
 /* A function of a library that may have been loaded later than we; NULL: there is none. */
 void *plx_real_anywhere(const char *name);
 

@@ -3,7 +3,7 @@
  * syscall(): the second way into every family.
  *
  * A number that concerns us does what the libc function of that name does here, with
- * the kernel's own argument layout. Everything else is a tail call. No call made
+ * the kernel's own argument layout. Everything else goes on in libc's function. No call made
  * through syscall() is a cancellation point.
  *
  *   io_setup...     Linux AIO, see aio.c
@@ -25,16 +25,10 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
+/* The arguments, as the entry at the end of this file lays them down. */
 struct raw {
 	long nr, a, b, c, d, e, f;
 };
-
-/*
- * What syscall() gets, all of it on to a function of its own: the frame of syscall
- * itself stays empty, so that its last call can be a jump.
- */
-#define RAW_PARAMS long nr, long a, long b, long c, long d, long e, long f
-#define RAW_ARGS nr, a, b, c, d, e, f
 
 static long pass(const struct raw *s)
 {
@@ -239,17 +233,16 @@ static long serve_sleeping(const struct raw *s)
 	}
 }
 
-static __attribute__((noinline)) long enter_sleeping(RAW_PARAMS)
+static long enter_sleeping(const struct raw *s)
 {
-	struct raw s = {RAW_ARGS};
 	int saved = errno, state;
 	long r;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-	r = serve_sleeping(&s);
+	r = serve_sleeping(s);
 	pthread_setcancelstate(state, NULL);
 	errno = saved;
-	return r == PLX_PASS ? pass(&s) : plx_result(r);
+	return r == PLX_PASS ? pass(s) : plx_result(r);
 }
 
 static long do_close_range(const struct raw *s)
@@ -416,63 +409,60 @@ static long serve(const struct raw *s)
 	}
 }
 
-static __attribute__((noinline)) long enter(RAW_PARAMS)
+static long enter(const struct raw *s)
 {
-	struct raw s = {RAW_ARGS};
 	int saved = errno;
-	long r = serve(&s);
+	long r = serve(s);
 
 	errno = saved;
 	if (r != PLX_PASS)
 		return plx_result(r);
-	r = pass(&s);
-	return gives(&s) ? plx_given((int)r) : r;
+	r = pass(s);
+	return gives(s) ? plx_given((int)r) : r;
 }
 
-static __attribute__((noinline)) long do_mremap(RAW_PARAMS)
+static long do_mremap(const struct raw *s)
 {
 	PLX_INSIDE();
-	void *token = plx_aio_mremap_begin((void *)a, b, (int)d);
-	long r = plx_real.syscall(RAW_ARGS);
+	void *token = plx_aio_mremap_begin((void *)s->a, s->b, (int)s->d);
+	long r = pass(s);
 
 	plx_aio_mremap_end(token, (void *)r);
 	return r;
 }
 
-static __attribute__((noinline)) long do_uring(RAW_PARAMS)
+static long do_uring(const struct raw *s)
 {
 	int saved = errno;
 	long r;
 
-	if (nr == SYS_io_uring_enter)
-		plx_uring_before_enter((int)a, (uint32_t)b, (uint32_t)d);
-	else if (nr == SYS_io_uring_register)
-		plx_uring_before_register((uint32_t)b);
+	if (s->nr == SYS_io_uring_enter)
+		plx_uring_before_enter((int)s->a, (uint32_t)s->b, (uint32_t)s->d);
+	else if (s->nr == SYS_io_uring_register)
+		plx_uring_before_register((uint32_t)s->b);
 	errno = saved;
-	r = plx_real.syscall(RAW_ARGS);
-	if (nr == SYS_io_uring_setup && r >= 0) {
-		plx_uring_made((int)r, (const void *)b);
+	r = pass(s);
+	if (s->nr == SYS_io_uring_setup && r >= 0) {
+		plx_uring_made((int)r, (const void *)s->b);
 		errno = saved;
 	}
 	return r;
 }
 
-/*
- * Whether a clone is like a fork, and stays on this stack. Otherwise the caller makes
- * the call, by a jump: the child may return on another stack than the parent.
+/* Whether a clone is like a fork, and stays on this stack. Otherwise the entry makes it by a jump.
  */
-static __attribute__((noinline)) bool clone_forks(long nr, long a, long b)
+static bool clone_forks(const struct raw *s)
 {
-	unsigned long flags = a;
-	bool own_stack = b;
+	unsigned long flags = s->a;
+	bool own_stack = s->b;
 	int saved = errno;
 	bool forks;
 
-	if (nr == SYS_clone3) {
+	if (s->nr == SYS_clone3) {
 		struct clone_args args = {0};
 
-		if (b < CLONE_ARGS_SIZE_VER0 ||
-		    plx_copy_in(&args, (const void *)a, CLONE_ARGS_SIZE_VER0))
+		if (s->b < CLONE_ARGS_SIZE_VER0 ||
+		    plx_copy_in(&args, (const void *)s->a, CLONE_ARGS_SIZE_VER0))
 			return false;
 		flags = args.flags;
 		own_stack = args.stack;
@@ -490,73 +480,69 @@ static __attribute__((noinline)) bool clone_forks(long nr, long a, long b)
 	return forks;
 }
 
-static __attribute__((noinline)) long do_fork(RAW_PARAMS)
+static long do_fork(const struct raw *s)
 {
 	struct clone_args args = {0};
 	long pid;
 
-	if (nr == SYS_clone3)
-		plx_copy_in(&args, (const void *)a, CLONE_ARGS_SIZE_VER0);
+	if (s->nr == SYS_clone3)
+		plx_copy_in(&args, (const void *)s->a, CLONE_ARGS_SIZE_VER0);
 	plx_fork_prepare();
-	pid = plx_real.syscall(RAW_ARGS);
+	pid = pass(s);
 	plx_fork_done(pid == 0);
 	if (pid == 0 && (args.flags & CLONE_CLEAR_SIGHAND))
 		plx_guard_after_fork(true);
 	return pid;
 }
 
-static __attribute__((noinline)) long do_exec(RAW_PARAMS)
+static long do_exec(const struct raw *s)
 {
-	struct plx_execution x = {.dir = AT_FDCWD, .path = (const char *)a};
-	long *envp = &c, r;
+	struct plx_execution x = {.dir = AT_FDCWD, .path = (const char *)s->a};
+	struct raw with = *s;
+	long *envp = &with.c, r;
 	struct plx_needless n;
 	bool held;
 
-	if (nr == SYS_execveat) {
-		x.dir = (int)a;
-		x.path = (const char *)b;
-		x.flags = (int)e;
-		envp = &d;
+	if (s->nr == SYS_execveat) {
+		x.dir = (int)s->a;
+		x.path = (const char *)s->b;
+		x.flags = (int)s->e;
+		envp = &with.d;
 	}
 	plx_before_exec(PLX_OUT_EXEC);
 	char *room[plx_needless(&n, &x, (char *const *)*envp)];
 
 	*envp = (long)plx_needless_env(&n, room);
 	held = plx_start_begin();
-	r = plx_real.syscall(RAW_ARGS);
+	r = pass(&with);
 	plx_start_end(held);
 	return r;
 }
 
-/* Ends in a jump on every path; see clone_forks. */
-static __attribute__((noinline)) long enter_process(RAW_PARAMS)
+/*
+ * What becomes of a call: the function to go on with, by a jump and with the program's own
+ * arguments, or NULL and the result. Two registers hold it.
+ */
+struct outcome {
+	void *next;
+	long result;
+};
+
+static struct outcome done(long result)
 {
-	switch (nr) {
-#ifdef SYS_fork
-	case SYS_fork:
-		if (!plx_vfork_child())
-			return do_fork(RAW_ARGS);
-		break;
-	case SYS_vfork:
-		plx_vfork_enter();
-		break;
-#endif
-	case SYS_execve:
-	case SYS_execveat:
-		return do_exec(RAW_ARGS);
-	default:
-		if (clone_forks(nr, a, b))
-			return do_fork(RAW_ARGS);
-	}
-	return plx_real.syscall(RAW_ARGS);
+	return (struct outcome){.result = result};
 }
 
-/* The name in the program is `syscall`; unistd.h declares that with other parameters. */
-PLX_EXPORT long plx_syscall(RAW_PARAMS) __asm__("syscall");
-/* liburcu calls it at the start of each program. */
-PLX_EXPORT PLX_START_CODE long plx_syscall(RAW_PARAMS)
+static PLX_START_CODE struct outcome jump(void)
 {
-	switch (nr) {
+	return (struct outcome){.next = plx_real_syscall()};
+}
+
+__attribute__((used, visibility("hidden"))) struct outcome plx_syscall(const struct raw *s);
+/* liburcu calls it at the start of each program. */
+PLX_START_CODE struct outcome plx_syscall(const struct raw *s)
+{
+	switch (s->nr) {
 	case SYS_read:
 	case SYS_write:
 	case SYS_readv:
@@ -574,7 +560,7 @@ PLX_EXPORT PLX_START_CODE long plx_syscall(RAW_PARAMS)
 #endif
 		if (!plx_load(&plx_active))
 			break;
-		return enter_sleeping(RAW_ARGS);
+		return done(enter_sleeping(s));
 	case SYS_epoll_create1:
 	case SYS_eventfd2:
 	case SYS_timerfd_create:
@@ -619,36 +605,131 @@ PLX_EXPORT PLX_START_CODE long plx_syscall(RAW_PARAMS)
 	case SYS_unshare:
 	case SYS_prctl:
 	case SYS_seccomp:
-		return enter(RAW_ARGS);
+		return done(enter(s));
 	case SYS_exit_group:
 		plx_before_exit();
 		break;
 	case SYS_io_uring_setup:
 	case SYS_io_uring_enter:
 	case SYS_io_uring_register:
-		return do_uring(RAW_ARGS);
+		return done(do_uring(s));
 	case SYS_io_setup:
 	case SYS_io_destroy:
 	case SYS_io_submit:
 	case SYS_io_cancel:
 	case SYS_io_getevents:
 	case SYS_io_pgetevents:
-		return plx_result(plx_aio_call(RAW_ARGS));
+		return done(plx_result(plx_aio_call(s->nr, s->a, s->b, s->c, s->d, s->e, s->f)));
 	case SYS_mremap:
-		return do_mremap(RAW_ARGS);
+		return done(do_mremap(s));
 #ifdef SYS_fork
 	case SYS_fork:
+		if (plx_vfork_child())
+			break;
+		return done(do_fork(s));
 	case SYS_vfork:
+		plx_vfork_enter();
+		break;
 #endif
 	case SYS_clone:
 	case SYS_clone3:
+		if (!clone_forks(s))
+			break;
+		return done(do_fork(s));
 	case SYS_execve:
 	case SYS_execveat:
-		return enter_process(RAW_ARGS);
+		return done(do_exec(s));
 	case SYS_membarrier:
 		/* liburcu's, before our constructor: libc's syscall could only be found by dlsym.
 		 */
-		return plx_result(plx_sys3(nr, a, b, c));
+		return done(plx_result(plx_sys3(s->nr, s->a, s->b, s->c)));
 	}
-	return plx_real.syscall(RAW_ARGS);
+	return jump();
 }
+
+/*
+ * The name in the program. C would not do, for two reasons.
+ *
+ * On x86-64 the seventh argument is in memory, in a frame that is the caller's. Most callers pass
+ * fewer, and have a variable of their own there. It is read, as libc does, and never written: a
+ * compiler may store it back before the last call, and undo what another thread has written
+ * meanwhile.
+ *
+ * A call that returns twice, or on another stack, must find no frame of ours. So the real function
+ * is entered by a jump, with the stack as the caller has left it.
+ */
+#if defined(__x86_64__)
+__asm__(".pushsection .text.startup.plx, \"ax\", @progbits\n"
+	".globl syscall\n"
+	".type syscall, @function\n"
+	"syscall:\n"
+	".cfi_startproc\n"
+	"	endbr64\n"
+	"	subq $56, %rsp\n"
+	".cfi_adjust_cfa_offset 56\n"
+	"	movq %rdi, (%rsp)\n"
+	"	movq %rsi, 8(%rsp)\n"
+	"	movq %rdx, 16(%rsp)\n"
+	"	movq %rcx, 24(%rsp)\n"
+	"	movq %r8, 32(%rsp)\n"
+	"	movq %r9, 40(%rsp)\n"
+	"	movq 64(%rsp), %rax\n"
+	"	movq %rax, 48(%rsp)\n"
+	"	movq %rsp, %rdi\n"
+	"	call plx_syscall\n"
+	"	testq %rax, %rax\n"
+	"	jz 1f\n"
+	"	movq (%rsp), %rdi\n"
+	"	movq 8(%rsp), %rsi\n"
+	"	movq 16(%rsp), %rdx\n"
+	"	movq 24(%rsp), %rcx\n"
+	"	movq 32(%rsp), %r8\n"
+	"	movq 40(%rsp), %r9\n"
+	"	addq $56, %rsp\n"
+	".cfi_remember_state\n"
+	".cfi_adjust_cfa_offset -56\n"
+	"	jmp *%rax\n"
+	".cfi_restore_state\n"
+	"1:	movq %rdx, %rax\n"
+	"	addq $56, %rsp\n"
+	".cfi_adjust_cfa_offset -56\n"
+	"	ret\n"
+	".cfi_endproc\n"
+	".size syscall, .-syscall\n"
+	".popsection\n");
+#elif defined(__aarch64__)
+__asm__(".pushsection .text.startup.plx, \"ax\", %progbits\n"
+	".globl syscall\n"
+	".type syscall, %function\n"
+	"syscall:\n"
+	".cfi_startproc\n"
+	"	hint #34\n"
+	"	stp x29, x30, [sp, #-80]!\n"
+	".cfi_adjust_cfa_offset 80\n"
+	".cfi_rel_offset x29, 0\n"
+	".cfi_rel_offset x30, 8\n"
+	"	mov x29, sp\n"
+	"	stp x0, x1, [sp, #16]\n"
+	"	stp x2, x3, [sp, #32]\n"
+	"	stp x4, x5, [sp, #48]\n"
+	"	str x6, [sp, #64]\n"
+	"	add x0, sp, #16\n"
+	"	bl plx_syscall\n"
+	"	mov x16, x0\n"
+	"	mov x17, x1\n"
+	"	ldp x0, x1, [sp, #16]\n"
+	"	ldp x2, x3, [sp, #32]\n"
+	"	ldp x4, x5, [sp, #48]\n"
+	"	ldr x6, [sp, #64]\n"
+	"	ldp x29, x30, [sp], #80\n"
+	".cfi_restore x30\n"
+	".cfi_restore x29\n"
+	".cfi_adjust_cfa_offset -80\n"
+	"	cbz x16, 1f\n"
+	"	br x16\n"
+	"1:	mov x0, x17\n"
+	"	ret\n"
+	".cfi_endproc\n"
+	".size syscall, .-syscall\n"
+	".popsection\n");
+#endif
