@@ -13,7 +13,6 @@
  *   wrong_data       an event carries the data of nobody; a byte that read or AIO yields is
  *                    another one; a write of AIO is reported and not made
  *   wrong_count      an eventfd's counter is one too high
- *   lost_count       an eventfd that comes back after a fork has a counter of 0
  *   wrong_poll       poll and select say the contrary of what an eventfd is ready for
  *   wrong_flag       a duplicate is close-on-exec
  *   forgotten_del    what epoll_ctl removes stays

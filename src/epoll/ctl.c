@@ -187,8 +187,8 @@ static int ctl_add(struct pollux_ep *ep, struct pollux_file *f, int key, uint32_
 	return r;
 }
 
-int plx_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
-	       const struct epoll_event *ev)
+int pollux_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
+		  const struct epoll_event *ev)
 {
 	uint32_t events = op == EPOLL_CTL_DEL ? 0 : ev->events;
 	uint64_t data = op == EPOLL_CTL_DEL ? 0 : ev->data.u64;
@@ -226,14 +226,6 @@ int plx_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
 	}
 	if (tell)
 		ctl_tell(ep);
-	return r;
-}
-
-int pollux_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
-		  const struct epoll_event *ev)
-{
-	int r = plx_ep_ctl(ep, op, f, key, ev);
-
 	plx_retire_flush_if_full();
 	return r;
 }

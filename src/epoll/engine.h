@@ -90,8 +90,6 @@ enum plx_file_kind {
 	PLX_KIND_PIPE_WRITE,
 	PLX_KIND_HIDDEN,
 	PLX_KIND_TIMER,
-	/* A number of an eventfd that is the kernel's, and may come back (lent.c). */
-	PLX_KIND_LENT,
 };
 
 /* Interest bits that are not events (EP-RDY-14). */
@@ -367,10 +365,6 @@ static inline bool plx_bell_stray(struct pollux_ep *ep)
 }
 /* So many rings have come out of what the host rings with, or will never be made. */
 void plx_bell_heard(struct pollux_ep *ep, uint64_t n);
-/* One is about to be made that is not begun by plx_ep_wake_one. */
-void plx_bell_other(struct pollux_ep *ep);
-/* The host rings with something new, that nobody has rung with before. */
-void plx_bell_forget(struct pollux_ep *ep);
 
 /*
  * Around a spin of a waiter while others sleep: it counts as woken. came: it has found
@@ -401,9 +395,6 @@ extern const struct pollux_host_ops plx_futex_host;
 
 /* --- ctl.c --------------------------------------------------------------------------- */
 
-/* pollux_ep_ctl for a caller that holds locks: leaves the waiting for grace periods. */
-int plx_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
-	       const struct epoll_event *ev);
 /* ep.mtx held. */
 struct plx_epitem *plx_item_find(struct pollux_ep *ep, struct pollux_file *f, int key);
 

@@ -452,17 +452,6 @@ void plx_bell_heard(struct pollux_ep *ep, uint64_t n)
 	plx_xadd(&ep->heard, n);
 }
 
-void plx_bell_other(struct pollux_ep *ep)
-{
-	bell_over(ep, 1, true);
-}
-
-void plx_bell_forget(struct pollux_ep *ep)
-{
-	plx_bell_collect(ep, 0);
-	plx_store(&ep->heard, plx_load(&ep->rings));
-}
-
 void plx_ep_stand_in(struct pollux_ep *ep)
 {
 	plx_xadd(&ep->sleepers, 1);

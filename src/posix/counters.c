@@ -123,9 +123,6 @@ void plx_px_stats_print(int fd, bool nothing_too)
 		     program_invocation_short_name);
 	if (descriptors)
 		n = print_traffic(buf, sizeof(buf), n);
-	if (counted(PLX_COUNT_BACK))
-		n += snprintf(buf + n, sizeof(buf) - n, "pollux: back after forks: %llu\n",
-			      counted(PLX_COUNT_BACK));
 	if (counted(PLX_COUNT_TIMERS))
 		n += snprintf(buf + n, sizeof(buf) - n,
 			      "pollux: timers %llu: %llu settings that the kernel was not told, "

@@ -235,7 +235,6 @@ static int doorbell_make(struct plx_front *fr)
 			return r;
 		plx_fd_on_move(&fr->doorbell, doorbell_moved);
 	}
-	/* One that has been away has a waiter who knows the old one, perhaps. */
 	if (!fr->marker)
 		plx_store(&fr->marker, marker_new());
 	ev.data.u64 = fr->marker;
@@ -311,46 +310,6 @@ out:
 	return r;
 }
 
-/* What has been rung and not been read so far. */
-static bool doorbell_read(struct plx_front *fr, int fd)
-{
-	uint64_t rings;
-
-	if (plx_sys3(SYS_read, fd, &rings, sizeof(rings)) != sizeof(rings))
-		return false;
-	plx_bell_heard(fr->ep, rings);
-	return true;
-}
-
-int plx_front_bell(struct plx_front *fr, int epfd)
-{
-	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
-	long r = -ESTALE;
-
-	plx_lock(&fr->lock, PLX_RANK_FRONT);
-	plx_hidden_lock();
-	if (fr->doorbell < 0) {
-		plx_bell_forget(fr->ep);
-		r = front_keep(fr, epfd);
-		if (r == 0)
-			r = doorbell_make(fr);
-	} else if (fr->kfd >= 0) {
-		/* Those of old have been heard, or their sleepers are rung for again. */
-		doorbell_read(fr, fr->doorbell);
-		plx_bell_collect(fr->ep, 0);
-		ev.data.u64 = fr->marker;
-		r = plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_ADD, fr->doorbell, &ev);
-		if (r == 0)
-			plx_store_rel(&fr->stands, 1);
-	}
-	/* Before the first ring. Partner: wait_lent, which looks at inproc when it has that. */
-	if (r == 0)
-		plx_store_rel(&fr->inproc, PLX_INPROC_READY);
-	plx_hidden_unlock();
-	plx_unlock(&fr->lock, PLX_RANK_FRONT);
-	return (int)r;
-}
-
 void plx_front_unbell(struct plx_front *fr)
 {
 	int bell = -1;
@@ -372,13 +331,6 @@ void plx_front_unbell(struct plx_front *fr)
 	}
 }
 
-void plx_front_no_bell(struct plx_front *fr)
-{
-	plx_lock(&fr->lock, PLX_RANK_FRONT);
-	plx_front_unbell(fr);
-	plx_unlock(&fr->lock, PLX_RANK_FRONT);
-}
-
 bool plx_front_keep(struct plx_front *fr, int epfd)
 {
 	if (plx_likely(plx_load(&fr->kfd) >= 0))
@@ -395,17 +347,20 @@ bool plx_front_keep(struct plx_front *fr, int epfd)
 
 bool plx_front_hush(struct plx_front *fr)
 {
-	bool rung;
+	uint64_t rings;
+	long r;
 
 	if (!plx_load_acq(&fr->stands))
 		return false;
 	/* Until the end of the section the number means what is meant. */
 	plx_rcu_read_lock();
-	rung = doorbell_read(fr, plx_load(&fr->doorbell));
+	r = plx_sys3(SYS_read, plx_load(&fr->doorbell), &rings, sizeof(rings));
 	plx_rcu_read_unlock();
-	if (rung)
-		plx_bell_collect(fr->ep, 0);
-	return rung;
+	if (r != sizeof(rings))
+		return false;
+	plx_bell_heard(fr->ep, rings);
+	plx_bell_collect(fr->ep, 0);
+	return true;
 }
 
 /* The program has chosen the doorbell's marker as its own data: take another one. */
@@ -488,7 +443,7 @@ static long ctl_inproc(struct plx_front *fr, int epfd, int op, struct pollux_fil
 	if (plx_unlikely(plx_load_acq(&fr->spilled)) || setup < 0) {
 		if (!plx_spill_possible(f))
 			return -ENOMEM;
-		plx_px_escape(fd, plx_file_lent(&fr->ep->file) ? PLX_OUT_FORK : PLX_OUT_NO_FD);
+		plx_px_escape(fd, PLX_OUT_NO_FD);
 		return plx_px_epoll_ctl(epfd, op, fd, ev);
 	}
 	r = pollux_ep_ctl(fr->ep, op, f, fd, &copy);
@@ -540,7 +495,7 @@ static bool ctl_files(int epfd, int op, int fd, struct pollux_file **ef, struct 
 	if (!*f && *ef && (*ef)->kind == PLX_KIND_EPOLL) {
 		struct plx_front *fr = plx_file_front(*ef);
 
-		ours = plx_load(&fr->inproc) || plx_load(&fr->timer_mark) || plx_load(&fr->lent) ||
+		ours = plx_load(&fr->inproc) || plx_load(&fr->timer_mark) ||
 		       (op == EPOLL_CTL_ADD && (raw || !plx_load(&fr->nkernel)));
 	}
 	if (ours) {
@@ -585,15 +540,8 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 		struct plx_front *fr = plx_file_front(ef);
 
 		plx_tsan_before(fr);
-		if (plx_lent.foreign && plx_file_lent(ef))
-			plx_lent_used(epfd);
 		if (!f) {
 			r = ctl_kernel(fr, op, ev);
-		} else if (f->kind == PLX_KIND_LENT) {
-			plx_table_settle();
-			ctl_kernel(fr, op, ev);
-			if (!plx_lent_ctl(f, epfd, op, fd, ev, &r))
-				r = plx_px_epoll_ctl(epfd, op, fd, ev);
 		} else if (plx_file_served(f)) {
 			r = ctl_inproc(fr, epfd, op, f, fd, ev);
 		} else if (op == EPOLL_CTL_ADD && f != ef) {

@@ -53,10 +53,7 @@ static struct pollux_file *escaping(int fd, enum plx_way_out why)
 	struct pollux_file *f;
 
 	plx_pipe_forget(fd);
-	while ((f = plx_table_get(fd)) && plx_file_lent(f)) {
-		plx_lent_used(fd);
-		pollux_file_put(f);
-	}
+	f = plx_table_get(fd);
 	if (f && f->kind == PLX_KIND_TIMER) {
 		if (plx_timer_escape(fd))
 			plx_px_spilled(why, 1);
@@ -78,7 +75,7 @@ void plx_px_escape_pair(int fd, int other, enum plx_way_out why)
 	struct plx_spill s;
 
 	if (f || g) {
-		plx_spill_begin(&s, why);
+		plx_spill_begin(&s);
 		if (f)
 			plx_spill_add(&s, f, fd);
 		if (g)
@@ -106,7 +103,7 @@ void plx_front_escape(struct pollux_file *f, enum plx_way_out why)
 {
 	struct plx_spill s;
 
-	plx_spill_begin(&s, why);
+	plx_spill_begin(&s);
 	plx_spill_add(&s, f, -1);
 	plx_spill_end(&s, why, false);
 }
@@ -120,8 +117,7 @@ static uint64_t all_out;
 PLX_CHILD_CODE uint64_t plx_adopted_ever(void)
 {
 	return plx_counters_sum(PLX_COUNT_EPOLLS) + plx_counters_sum(PLX_COUNT_EVENTFDS) +
-	       plx_counters_sum(PLX_COUNT_PIPES) + plx_counters_sum(PLX_COUNT_TIMERS) +
-	       plx_counters_sum(PLX_COUNT_BACK);
+	       plx_counters_sum(PLX_COUNT_PIPES) + plx_counters_sum(PLX_COUNT_TIMERS);
 }
 
 PLX_CHILD_CODE bool plx_nothing_in(uint64_t adopted)
@@ -140,13 +136,10 @@ void plx_px_escape_all(enum plx_way_out why)
 	uint64_t adopted;
 
 	plx_pipe_forget_all();
-	if (why != PLX_OUT_FORK && plx_load(&plx_lent.on))
-		plx_lent_never();
 	adopted = plx_adopted_ever();
 	if (plx_nothing_in(adopted))
 		return;
-	plx_store(&plx_lent.hold, why == PLX_OUT_FORK);
-	plx_spill_begin(&s, why);
+	plx_spill_begin(&s);
 	plx_spill_add_table(&s, NULL);
 	plx_spill_end(&s, why, false);
 	plx_store_rel(&all_out, adopted);
@@ -185,28 +178,6 @@ static PLX_CHILD_CODE bool any_inherited(void)
 	return any;
 }
 
-/* What is lent is used by another program then. */
-static PLX_CHILD_CODE void lent_inherited(void)
-{
-	int saved;
-
-	if (!plx_load(&plx_lent.on))
-		return;
-	saved = errno;
-	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
-		struct pollux_file *f;
-		bool lent;
-
-		plx_rcu_read_lock();
-		f = plx_table_peek(fd);
-		lent = f && plx_file_lent(f);
-		plx_rcu_read_unlock();
-		if (lent && survives_exec(fd))
-			plx_lent_used(fd);
-	}
-	errno = saved;
-}
-
 PLX_CHILD_CODE void plx_px_escape_inherited(enum plx_way_out why)
 {
 	PLX_INSIDE();
@@ -214,12 +185,11 @@ PLX_CHILD_CODE void plx_px_escape_inherited(enum plx_way_out why)
 	int saved;
 
 	plx_pipe_forget_all();
-	lent_inherited();
 	if (!any_inherited())
 		return;
 	/* Not before: errno is in a page of libc's code that the child of a fork may not have. */
 	saved = errno;
-	plx_spill_begin(&s, why);
+	plx_spill_begin(&s);
 	plx_pipe_forget_all();
 	plx_spill_add_table(&s, survives_exec);
 	plx_spill_end(&s, why, false);

@@ -46,23 +46,6 @@ int plx_eventfd_stands_in(void)
 	return plx_load(&prototype);
 }
 
-long plx_eventfd_stand_in(int fd, int flags)
-{
-	struct rlimit lim;
-	long r;
-
-	/* It does not move meanwhile. */
-	plx_hidden_lock();
-	r = plx_sys3(SYS_dup3, plx_load(&prototype), fd, flags);
-	if (r < 0) {
-		plx_limit_raise(&lim);
-		r = plx_sys3(SYS_dup3, plx_load(&prototype), fd, flags);
-		plx_limit_restore(&lim);
-	}
-	plx_hidden_unlock();
-	return r;
-}
-
 void plx_eventfd_drop_prototype(void)
 {
 	plx_fd_unhide(&prototype);
@@ -182,8 +165,6 @@ static __attribute__((noinline)) long no_eventfd(struct pollux_file *f, int fd, 
 		plx_rcu_read_lock();
 		f = plx_table_peek(fd);
 	}
-	if (f && f->kind == PLX_KIND_LENT)
-		return plx_lent_call(f, fd, buf, n, writes);
 	if (f && plx_file_is_pipe(f)) {
 		if (plx_likely(plx_user_range(buf, n)))
 			return plx_pipe_call(f, fd, &call);
@@ -262,7 +243,6 @@ static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, 
 	/* Gone from the table, by a close or a spill: the number is the kernel's. */
 	if (!got)
 		return efd_again(fd, value, write, nonblock);
-	/* What is pinned does not come back after a fork: only a call that sleeps does so. */
 	if (slept)
 		plx_xadd(&e->pins, 1);
 	PLX_HOLD_PUSH(slept ? unpin_put : only_put, e);
@@ -272,9 +252,6 @@ static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, 
 	}
 	if (r == -ESTALE) {
 		plx_spill_wait(&e->file);
-		/* What a thread sleeps in does not come back. */
-		if (slept)
-			plx_lent_used(fd);
 		/* Not by the number, which may be closed at any time, and be another file's. */
 		pinned = slept && plx_fd_used(&e->kfd) >= 0;
 		PLX_DELAY(efd_goes_on);
@@ -444,7 +421,6 @@ static long vector_way(int fd, const struct iovec *iov, int cnt, int flags, stru
 {
 	struct pollux_file *f;
 
-	plx_lent_used(fd);
 	plx_rcu_read_lock();
 	f = plx_table_peek(fd);
 	if (!f || f->kind != PLX_KIND_EVENTFD) {

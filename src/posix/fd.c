@@ -30,17 +30,6 @@ static void number_goes(struct pollux_file *f)
 }
 
 /*
- * f has lost a number, of whose references so many are ours. A wait in an epoll may outlive it, and
- * would not hear of what comes back.
- */
-static void number_gone(struct pollux_file *f, uint32_t ours)
-{
-	if (f && f->kind == PLX_KIND_EPOLL && plx_load(&plx_file_front(f)->lent) &&
-	    plx_load(&f->refs) > ours)
-		plx_lent_lost();
-}
-
-/*
  * ThreadSanitizer knows who has used a number; that it means something else from now on it learns
  * by the close.
  */
@@ -82,7 +71,6 @@ static long close_number(int fd, struct pollux_file **f)
 	}
 	plx_numbers_lock(fd, fd);
 	*f = plx_table_set(fd, NULL);
-	number_gone(*f, 1);
 	PLX_DELAY(close_no_entry);
 	r = close_seen(fd);
 	plx_numbers_unlock(fd, fd);
@@ -147,10 +135,8 @@ static bool leave_epoll(int fd)
 		leave = f && f->kind == PLX_KIND_EPOLL &&
 			(__libc_single_threaded || !plx_front_live(plx_file_front(f)));
 		PLX_DELAY(range_epoll);
-		if (leave) {
+		if (leave)
 			plx_table_set(fd, NULL);
-			number_gone(f, 1);
-		}
 		plx_numbers_unlock(fd, fd);
 	}
 	plx_table_leave(locked);
@@ -310,8 +296,6 @@ void plx_px_given(int fd)
 	plx_numbers_lock(fd, fd);
 	PLX_DELAY(given_entry);
 	left = left && !is_there(f, fd) && plx_cas(slot, &mine, NULL);
-	if (left)
-		number_gone(f, 2);
 	plx_numbers_unlock(fd, fd);
 	plx_table_leave(locked);
 	/* That of the table. */
@@ -332,17 +316,9 @@ static long dup_any(int fd, int cmd, long from)
 	/* From two numbers it would have two names in an epoll. */
 	if (plx_timer_escape(fd))
 		plx_px_spilled(PLX_OUT_TIMER_DUP, 1);
-	for (;;) {
-		plx_lent_used(fd);
-		locked = plx_table_enter();
-		plx_numbers_lock(fd, fd);
-		f = plx_table_get(fd);
-		if (!f || !plx_file_lent(f))
-			break;
-		plx_numbers_unlock(fd, fd);
-		plx_table_leave(locked);
-		pollux_file_put(f);
-	}
+	locked = plx_table_enter();
+	plx_numbers_lock(fd, fd);
+	f = plx_table_get(fd);
 	if (!f) {
 		plx_numbers_unlock(fd, fd);
 		plx_table_leave(locked);
@@ -588,7 +564,6 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		return PLX_PASS;
 	}
 	for (;;) {
-		plx_lent_used(oldfd);
 		renumber_begin(&renumbered, oldfd, newfd);
 		if (!want_number(newfd, &left, &want, &locked)) {
 			renumber_end(&renumbered);
@@ -597,7 +572,7 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		plx_numbers_lock(oldfd, newfd);
 		f = plx_table_get(oldfd);
 		meets = f && meets_sender(f, newfd);
-		if (renumber_holds(&renumbered, f, newfd) && (!f || (!plx_file_lent(f) && !meets)))
+		if (renumber_holds(&renumbered, f, newfd) && !meets)
 			break;
 		plx_numbers_unlock(oldfd, newfd);
 		plx_hidden_unlock();
@@ -649,8 +624,6 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		if (!slot || plx_cas(slot, &mine, old))
 			old = f;
 	}
-	if (r >= 0 && old && old != f)
-		number_gone(old, 1 + (old == renumbered.from));
 	if (r < 0 && want == PLX_WANT_LEFT)
 		plx_fd_left_close(newfd, &left);
 	plx_numbers_unlock(oldfd, newfd);
@@ -674,7 +647,7 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
  * Says whether an eventfd blocks. A spill gives the kernel's what it finds after it has frozen
  * ours: that may have been before this, and then the kernel is to be told.
  */
-static long set_blocking(struct pollux_file *f, int fd, uint32_t status)
+static long set_blocking(struct pollux_file *f, uint32_t status)
 {
 	PLX_DELAY(status_before);
 	plx_store(&plx_file_efd(f)->served.status, status);
@@ -683,7 +656,6 @@ static long set_blocking(struct pollux_file *f, int fd, uint32_t status)
 	if (plx_likely(!plx_file_gone(f)))
 		return 0;
 	plx_spill_wait(f);
-	plx_lent_used(fd);
 	return PLX_PASS;
 }
 
@@ -695,7 +667,7 @@ static long fcntl_eventfd(struct pollux_file *f, int fd, int cmd, long arg)
 	case F_SETFL:
 		/* Access mode and creation flags are ignored by the kernel, too. */
 		if (!(arg & (O_APPEND | O_ASYNC | O_DIRECT | O_NOATIME)))
-			return set_blocking(f, fd, (uint32_t)arg & O_NONBLOCK);
+			return set_blocking(f, (uint32_t)arg & O_NONBLOCK);
 		break;
 	case F_GETFD:
 	case F_SETFD:
@@ -718,11 +690,6 @@ long plx_px_fcntl(int fd, int cmd, long arg)
 		plx_pipe_fcntl_unused(fd, cmd, arg);
 		return plx_fd_hidden(fd) ? -EBADF : PLX_PASS;
 	}
-	if (plx_unlikely(plx_file_lent(f)) && cmd != F_GETFD && cmd != F_SETFD && cmd != F_GETFL) {
-		plx_lent_used(fd);
-		pollux_file_put(f);
-		return plx_px_fcntl(fd, cmd, arg);
-	}
 	if (f->kind == PLX_KIND_EVENTFD)
 		r = fcntl_eventfd(f, fd, cmd, arg);
 	else if (plx_file_is_pipe(f))
@@ -744,11 +711,6 @@ long plx_px_ioctl(int fd, unsigned long req, void *arg)
 		plx_pipe_ioctl_unused(fd, req);
 		return plx_fd_hidden(fd) ? -EBADF : PLX_PASS;
 	}
-	if (plx_unlikely(plx_file_lent(f)) && req != FIOCLEX && req != FIONCLEX) {
-		plx_lent_used(fd);
-		pollux_file_put(f);
-		return plx_px_ioctl(fd, req, arg);
-	}
 	if (f->kind != PLX_KIND_EVENTFD) {
 		if (plx_file_is_pipe(f))
 			r = plx_pipe_ioctl(f, fd, req, arg);
@@ -761,7 +723,7 @@ long plx_px_ioctl(int fd, unsigned long req, void *arg)
 	case FIONBIO:
 		r = plx_copy_in(&on, arg, sizeof(on));
 		if (!r)
-			r = set_blocking(f, fd, on ? O_NONBLOCK : 0u);
+			r = set_blocking(f, on ? O_NONBLOCK : 0u);
 		break;
 	case FIOCLEX:
 	case FIONCLEX:

@@ -143,7 +143,7 @@ static bool fork_is_quiet(void)
 	uint64_t adopted = plx_adopted_ever();
 
 	if (!plx_px_alone() || !plx_load(&plx_signals_wait) || plx_load(&plx_stats_wanted) ||
-	    !plx_nothing_in(adopted) || plx_lent_here())
+	    !plx_nothing_in(adopted))
 		return false;
 	if (quiet_since == adopted)
 		return true;
@@ -167,14 +167,13 @@ void plx_px_fork_prepare(void)
 		quiet.depth = depth;
 		return;
 	}
-	plx_spill_begin(&s, PLX_OUT_FORK);
+	plx_spill_begin(&s);
 	plx_or(&fork_state, FORK_FULL);
 	fork_depth = depth;
 	plx_pipe_forget_all();
 	plx_spill_add_table(&s, NULL);
 	plx_spill_end(&s, PLX_OUT_FORK, true);
 	fork_masked = s.masked;
-	plx_lent_before_fork(!s.ntargets && !s.fronts);
 	plx_hidden_lock();
 	plx_rcu_before_fork();
 }
@@ -196,7 +195,6 @@ void plx_px_fork_parent(void)
 	plx_and(&fork_state, ~FORK_FULL);
 	plx_rcu_after_fork_parent();
 	plx_hidden_unlock();
-	plx_lent_after_fork_parent();
 	plx_spill_unlock();
 	plx_signals_unblock(&masked);
 	plx_inside_end(&depth);
@@ -237,7 +235,6 @@ PLX_CHILD_CODE void plx_px_fork_child_locks(void)
 	plx_eventfd_after_fork_child();
 	plx_pipe_after_fork_child();
 	plx_spare_after_fork_child();
-	plx_lent_after_fork_child();
 	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
 		struct pollux_file *f = plx_table_peek(fd);
 		struct plx_front *fr;

@@ -12,10 +12,7 @@
  *   inproc    set under lock: waits look for in-process items; READY, they may be added
  *   stands    set under lock: the doorbell is registered; cleared with `spilled`
  *   astray    plx_hidden_lock; it is so by a number that it has left
- *   spilled   set under plx_table_lock: kernel only from now on; cleared if the front has been
- *             lent, and comes back (lent.c)
- *   lent      set for good, before spilled
- *   scanned   the clock of lent.c when a wait began that looked at the kernel's whole list
+ *   spilled   set under plx_table_lock: kernel only from now on
  *   renumbered  atomic; calls by which a number is about to mean it, or to mean it no more (fd.c)
  *   nkernel   atomic; 0: nothing but the doorbell was ever registered in the kernel
  *   had_kernel  under plx_table_lock; what nkernel was when the spill began
@@ -52,7 +49,6 @@ struct plx_front {
 	uint32_t inproc;
 	uint32_t stands;
 	uint32_t spilled;
-	uint32_t lent;
 	uint32_t renumbered;
 	uint32_t nkernel;
 	uint32_t gen;
@@ -77,7 +73,6 @@ struct plx_front {
 	uint32_t had_kernel;
 	uint64_t unseen;
 	uint64_t seen;
-	uint64_t scanned;
 };
 
 static inline struct plx_front *plx_file_front(struct pollux_file *f)
@@ -207,121 +202,8 @@ bool plx_front_hush(struct plx_front *fr);
  */
 bool plx_front_keep(struct plx_front *fr, int epfd);
 
-/* --- lent.c -------------------------------------------------------------------------- */
-
-/* So many waits, once nobody else has a copy. */
-#define PLX_LENT_LOOKS 1024
-
-struct plx_lent {
-	uint64_t calls __attribute__((aligned(64)));
-	uint32_t returning;
-	uint32_t never;
-	/* Something is lent, or something of the parent's is known here. */
-	uint32_t on;
-	/* A fork is on its way. */
-	uint32_t hold;
-	/* Whether all pipes have come to their end; waits since the last change of that. */
-	uint32_t alone;
-	uint32_t waits;
-	/* The wait that looks next, and how many lie between that and the one after it. */
-	uint32_t next;
-	uint32_t gap;
-	/* How often all has come back. */
-	uint32_t returns;
-	/* Forks in a row with few waits between them. */
-	uint32_t idle_forks;
-	uint32_t semaphores;
-	/* In the child of a fork: what is lent is the parent's. */
-	bool foreign;
-	bool made;
-	int wr;
-	/* Shared with the children. */
-	uint32_t *used;
-};
-extern struct plx_lent plx_lent;
-
-/* An epoll_wait that may bring back what is lent. */
-struct plx_lent_wait {
-	struct plx_front *fr;
-	struct epoll_event *ev;
-	int max;
-	/* Collects what the kernel has now, for the program, into ev. */
-	long (*collect)(void *arg);
-	void *arg;
-	/* All has come back by it. */
-	bool back;
-};
-
-/* f has been lent and has not come back. */
-static inline bool plx_file_lent(struct pollux_file *f)
-{
-	return f->kind == PLX_KIND_LENT ||
-	       (f->kind == PLX_KIND_EPOLL && plx_load(&plx_file_front(f)->lent) &&
-		plx_load(&plx_file_front(f)->spilled) && !plx_load(&plx_lent.never));
-}
-
-/* What stands in the table for a lent eventfd, NULL without memory. */
-struct pollux_file *plx_lent_new(bool semaphore);
-/* It may be on a ready list without being ready. */
-void plx_lent_stale(struct pollux_file *f);
-/* Nothing comes back. For who holds plx_table_lock, or does not act on it. */
-void plx_lent_lost(void);
-/* The same for who is about to go to the kernel with a lent number. No lock, no RCU section. */
-void plx_lent_never(void);
-/* If fd is lent: something is done with it that is not seen, or cannot be undone. */
-void plx_lent_used(int fd);
-/* Nothing comes back any more: what is the kernel's is so for good. */
-bool plx_lent_over(void);
-/* f is a lent eventfd, found at fd under RCU, which is left: a read or write of it. */
-long plx_lent_call(struct pollux_file *f, int fd, void *buf, size_t n, bool writes);
-/* The same with a reference; false: the table is to be asked again. */
-bool plx_lent_ctl(struct pollux_file *f, int epfd, int op, int fd, struct epoll_event *ev, long *r);
-/* What front.scanned is set to. */
-uint64_t plx_lent_clock(void);
-/* Whether waits are to look at the whole list before they sleep. */
-static inline bool plx_lent_looks(void)
-{
-	return plx_load(&plx_lent.alone) && plx_load(&plx_lent.waits) < PLX_LENT_LOOKS;
-}
-/* PLX_PASS if nothing has been collected, else what collect has returned. */
-long plx_lent_return(struct plx_lent_wait *w);
-/* No other thread is here: whether something is lent, and may come back. */
-bool plx_lent_here(void);
-/* Around a fork, with plx_table_lock. settled: a grace period has passed since the last spill. */
-void plx_lent_before_fork(bool settled);
-void plx_lent_after_fork_parent(void);
-void plx_lent_after_fork_child(void);
-
-/*
- * spill.c: between the two, with plx_table_lock, nobody changes what a number means. wait: those
- * who are about it are waited for; else false if there is one.
- */
-bool plx_spill_hold(bool wait);
-void plx_spill_release(void);
-/* A registration of a kernel epoll, as fdinfo shows it. */
-struct plx_registration {
-	int fd;
-	uint32_t events;
-	uint64_t data;
-	/* Its place among those with the same number, which all but one have lost that. */
-	uint32_t place;
-	/* A descriptor that means the file: fd, unless that has come to mean another. */
-	int source;
-};
-/*
- * All of them, by their numbers; how many, or -1 if the kernel does not tell: there is no /proc, as
- * after a chroot. *out is to be put back to plx_mem_put.
- */
-int plx_registrations(int epfd, struct plx_registration **out);
-/*
- * As qsort, but what is equal stays in its order, and the memory is of our own: a handler that has
- * interrupted malloc may be here, or a fork between an allocator's handlers. False: there is none.
- */
-bool plx_sort(void *array, int n, size_t size, int (*compare)(const void *, const void *));
 /* eventfd.c: the number of the prototype, if there is one; it stays until plx_table_leave. */
 int plx_eventfd_stands_in(void);
-/* A duplicate of it in the place of fd. */
-long plx_eventfd_stand_in(int fd, int flags);
 /* escape.c: f, an epoll, becomes the kernel's, whatever its numbers mean by now. */
 void plx_front_escape(struct pollux_file *f, enum plx_way_out why);
 /*
@@ -329,9 +211,6 @@ void plx_front_escape(struct pollux_file *f, enum plx_way_out why);
  * epoll has no items of ours; -ENOSPC: the kernel does not register it; else there is none.
  */
 int plx_front_ring(struct plx_front *fr);
-/* For fronts that come back: the same, and items may be added; no longer. */
-int plx_front_bell(struct plx_front *fr, int epfd);
-void plx_front_no_bell(struct plx_front *fr);
 /* front.lock held: nobody rings any more, and nobody would take the doorbell's event out. */
 void plx_front_unbell(struct plx_front *fr);
 

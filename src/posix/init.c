@@ -40,7 +40,8 @@ static const struct {
 	{"watched-pipe", PLX_ADOPT_WATCHED_PIPE},
 	{"aio", PLX_ADOPT_AIO},
 	{"timerfd", PLX_ADOPT_TIMERFD},
-	{"forked", PLX_ADOPT_FORKED},
+	/* Accepted for one version more, and does nothing. */
+	{"forked", 0},
 	{"inline", PLX_ADOPT_INLINE},
 	{"all", ~0u},
 };

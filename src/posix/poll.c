@@ -749,11 +749,6 @@ static int poll_call_new(struct poll_call **made, struct pollfd *set, nfds_t n, 
 
 		set[i].revents = 0;
 		c->kernel[i] = set[i];
-		while (f && plx_file_lent(f)) {
-			pollux_file_put(f);
-			plx_lent_used(set[i].fd);
-			f = plx_table_get(set[i].fd);
-		}
 		if (f && (f->kind == PLX_KIND_EPOLL || f->kind == PLX_KIND_TIMER)) {
 			pollux_file_put(f);
 			plx_px_escape(set[i].fd, PLX_OUT_POLL);
@@ -864,7 +859,6 @@ static bool poll_ours(int fd)
 	if (plx_likely(!plx_fd_ours(fd)))
 		return false;
 	plx_pipe_forget(fd);
-	plx_lent_used(fd);
 	if (plx_timer_escape(fd))
 		plx_px_spilled(PLX_OUT_POLL, 1);
 	plx_rcu_read_lock();

@@ -58,8 +58,7 @@ extern struct plx_libc plx_libc;
 #define PLX_ADOPT_WATCHED_PIPE 8u
 #define PLX_ADOPT_AIO 16u
 #define PLX_ADOPT_TIMERFD 32u
-#define PLX_ADOPT_FORKED 64u
-#define PLX_ADOPT_INLINE 128u
+#define PLX_ADOPT_INLINE 64u
 extern uint32_t plx_px_no_adopt;
 /*
  * What is adopted only on request: pipes from their creation on (PLX_ADOPT_PIPE), or when
@@ -300,8 +299,6 @@ enum plx_counter {
 	PLX_COUNT_AIO_GIVEN,
 	PLX_COUNT_SLEEPS,
 	PLX_COUNT_SPILLED,
-	/* Eventfds that have come back. */
-	PLX_COUNT_BACK,
 	PLX_COUNT_MAX,
 };
 void plx_px_count(enum plx_counter what);

@@ -282,16 +282,6 @@ void plx_spill_replace_number(int k, int fd, int flags)
 	plx_limit_restore(&lim);
 }
 
-/* The slot's reference, so that the spill has one until it ends. A second number is one too many.
- */
-static struct pollux_file *lend_number(struct pollux_file *lent)
-{
-	if (plx_load(&lent->refs) > 1)
-		plx_lent_lost();
-	pollux_file_get(lent);
-	return lent;
-}
-
 /*
  * Puts the kernel eventfds that there are under all the numbers of their objects. The
  * numbers of pipes belong to the right objects already.
@@ -323,18 +313,15 @@ static void replace_numbers(struct plx_spill *s)
 }
 
 /* All is as it was, in the kernel: who finds one of the numbers may go there. */
-static void numbers_leave(struct plx_spill *s)
+static void numbers_leave(void)
 {
 	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
 		struct pollux_file *f = plx_table_peek(fd);
 		struct plx_served *served = f ? plx_file_served(f) : NULL;
-		const struct plx_target *t;
 
 		if (!served || !served->picked)
 			continue;
-		t = &s->targets[served->picked - 1];
-		/* Never empty in between, so that nobody goes past what counts his call. */
-		plx_table_set(fd, t->lent ? lend_number(t->lent) : NULL);
+		plx_table_set(fd, NULL);
 		plx_file_put_locked(f);
 	}
 }
@@ -454,38 +441,6 @@ static void target_done(struct plx_spill *s, struct plx_target *t)
 		plx_sys1(SYS_close, t->k);
 	served->picked = 0;
 	plx_store_rel(&served->spilled, 1);
-	if (t->lent)
-		plx_file_put_locked(t->lent);
-}
-
-/* Before numbers change. Whatever cannot be lent makes all that is gone for good. */
-static void targets_lend(struct plx_spill *s)
-{
-	if (s->lend)
-		plx_store_rel(&plx_lent.on, 1);
-	for (struct plx_target *t = s->targets; s->lend && t < s->targets + s->ntargets; t++) {
-		struct pollux_eventfd *e = plx_file_efd(t->f);
-
-		if (plx_target_is_eventfd(t) && !plx_load(&e->pins) &&
-		    plx_load(&e->served.status) && t->count < UINT64_MAX - 1)
-			t->lent = plx_lent_new(e->file.mode);
-		s->lend = t->lent;
-	}
-	if (!s->lend)
-		plx_lent_lost();
-}
-
-/* Once all is registered: what the way back would not find as it was. */
-static void moves_lend(struct plx_spill *s)
-{
-	for (struct plx_move *m = s->moves; m < s->moves + s->nmoves; m++) {
-		bool number = m->key < s->nnumbers && s->numbers[m->key] == plx_target_place(m->t);
-
-		if (!number)
-			plx_lent_lost();
-		if (m->stale && m->t->lent)
-			plx_lent_stale(m->t->lent);
-	}
 }
 
 /* The mutexes held: whether some item remembers that its event has been collected. */
@@ -528,16 +483,13 @@ static void spill_run(struct plx_spill *s, enum plx_way_out why)
 		number_items(t->f);
 	for (int i = 0; i < s->neps; i++)
 		take_items(s, s->eps[i]);
-	targets_lend(s);
 	make_kernel_objects(s);
 	PLX_DELAY(spill_moving);
 	plx_spill_register(s);
 	for (t = s->targets; t < end; t++)
 		if (plx_file_is_pipe(t->f))
 			plx_pipe_keep_filled(t->f);
-	numbers_leave(s);
-	if (s->lend)
-		moves_lend(s);
+	numbers_leave();
 	for (t = s->targets; t < end; t++)
 		target_done(s, t);
 	for (int i = s->neps - 1; i >= 0; i--)
@@ -551,8 +503,11 @@ void plx_spill_wait(struct pollux_file *f)
 		plx_await_step(tries);
 }
 
-bool plx_spill_hold(bool wait)
+void plx_spill_begin(struct plx_spill *s)
 {
+	memset(s, 0, sizeof(*s));
+	plx_signals_block(&s->masked);
+	plx_lock(&plx_table_lock, PLX_RANK_TABLE);
 	/* Who changes a number now does it after us; who has begun is waited for. */
 	plx_store_rel(&plx_spilling, 1);
 	/* Before any slot is emptied and any front is given up: who finds those finds this set. */
@@ -560,27 +515,7 @@ bool plx_spill_hold(bool wait)
 	plx_store_rel(&plx_moving, 1);
 	plx_mb();
 	plx_rcu_synchronize();
-	if (!wait)
-		return plx_table_idle();
 	plx_table_await();
-	return true;
-}
-
-void plx_spill_release(void)
-{
-	plx_store_rel(&plx_moving, 0);
-	plx_mover = false;
-	plx_store_rel(&plx_spilling, 0);
-}
-
-void plx_spill_begin(struct plx_spill *s, enum plx_way_out why)
-{
-	memset(s, 0, sizeof(*s));
-	s->lend = why == PLX_OUT_FORK && (plx_px_adopt & PLX_ADOPT_FORKED) && !plx_lent.foreign &&
-		  !plx_load(&plx_lent.never);
-	plx_signals_block(&s->masked);
-	plx_lock(&plx_table_lock, PLX_RANK_TABLE);
-	plx_spill_hold(true);
 	/* No timer can begin to be lazy before the end of this. */
 	plx_timers_true_all();
 }
@@ -618,18 +553,8 @@ void plx_spill_end(struct plx_spill *s, enum plx_way_out why, bool keep)
 /* The front is the kernel's alone from now on. */
 static void front_give_up(struct plx_spill *s, struct plx_front *fr)
 {
-	s->fronts++;
 	plx_lock(&fr->lock, PLX_RANK_FRONT);
 	fr->had_kernel = plx_load(&fr->nkernel);
-	if (s->lend) {
-		plx_store(&fr->scanned, 0);
-		plx_store(&fr->lent, 1);
-		/* The child may register what it likes. */
-		plx_xchg(&fr->nkernel, 1);
-		plx_store_rel(&plx_lent.on, 1);
-	} else {
-		plx_lent_lost();
-	}
 	plx_store_rel(&fr->spilled, 1);
 	plx_front_unbell(fr);
 	plx_unlock(&fr->lock, PLX_RANK_FRONT);

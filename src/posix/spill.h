@@ -41,8 +41,6 @@ struct plx_target {
 	uint32_t ready;
 	/* A descriptor of the kernel's object: one of the program's, or our own; -1: none. */
 	int k;
-	/* What its number means from now on, if it is lent, with a reference. */
-	struct pollux_file *lent;
 };
 
 struct plx_spill {
@@ -57,10 +55,6 @@ struct plx_spill {
 	struct plx_masked masked;
 	/* Timers that are the kernel's alone now. */
 	int timers;
-	/* What goes may come back (lent.c). */
-	bool lend;
-	/* Fronts that have been given up. */
-	int fronts;
 };
 
 static inline bool plx_target_is_eventfd(const struct plx_target *t)
@@ -90,7 +84,7 @@ static inline bool plx_spill_owns(const struct plx_spill *s, int fd, int place)
 /* --- spill.c ------------------------------------------------------------------------- */
 
 /* Takes plx_table_lock, keeps signals away, and waits for those who change numbers. */
-void plx_spill_begin(struct plx_spill *s, enum plx_way_out why);
+void plx_spill_begin(struct plx_spill *s);
 /* f, found under fd, goes. */
 void plx_spill_add(struct plx_spill *s, struct pollux_file *f, int fd);
 /* So does everything in the table that want() picks. */
@@ -115,6 +109,22 @@ void plx_spill_replace_number(int k, int fd, int flags);
 /* --- spill_items.c --------------------------------------------------------------------- */
 
 void plx_spill_register(struct plx_spill *s);
+
+/* A registration of a kernel epoll, as fdinfo shows it. */
+struct plx_registration {
+	int fd;
+	uint32_t events;
+	uint64_t data;
+	/* Its place among those with the same number, which all but one have lost that. */
+	uint32_t place;
+	/* A descriptor that means the file: fd, unless that has come to mean another. */
+	int source;
+};
+/*
+ * All of them, by their numbers; how many, or -1 if the kernel does not tell: there is no /proc, as
+ * after a chroot. *out is to be put back to plx_mem_put.
+ */
+int plx_registrations(int epfd, struct plx_registration **out);
 
 /* --- escape.c -------------------------------------------------------------------------- */
 

@@ -54,15 +54,17 @@ static void merge(char *to, const char *from, const int at[3], size_t size,
 	}
 }
 
-bool plx_sort(void *array, int n, size_t size, int (*compare)(const void *, const void *))
+/*
+ * As qsort, but what is equal stays in its order, and the memory is of our own: a handler that has
+ * interrupted malloc may be here, or a fork between an allocator's handlers.
+ */
+static void sort(void *array, int n, size_t size, int (*compare)(const void *, const void *))
 {
 	char *from = array, *to, *spare;
 
 	if (n < 2)
-		return true;
-	to = spare = plx_mem_get_zero(n * size);
-	if (!spare)
-		return false;
+		return;
+	to = spare = plx_spill_scratch(n * size);
 	for (int width = 1; width < n; width *= 2) {
 		char *done = to;
 
@@ -78,14 +80,6 @@ bool plx_sort(void *array, int n, size_t size, int (*compare)(const void *, cons
 	if (from != array)
 		plx_copy(array, from, n * size);
 	plx_mem_put(spare);
-	return true;
-}
-
-static void sort(void *array, int n, size_t size, int (*compare)(const void *, const void *))
-{
-	bool done = plx_sort(array, n, size, compare);
-
-	PLX_INVARIANT(done, "there is memory for turning objects into kernel objects");
 }
 
 /* --- numbers of items ---------------------------------------------------------------- */
@@ -259,7 +253,7 @@ int plx_registrations(int epfd, struct plx_registration **out)
 	int len = 0, size = 0;
 	struct rlimit lim;
 	long fd, r;
-	int lent = -1;
+	int spare = -1;
 
 	*out = NULL;
 	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", epfd);
@@ -269,8 +263,8 @@ int plx_registrations(int epfd, struct plx_registration **out)
 		fd = plx_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 		plx_limit_restore(&lim);
 	}
-	if (fd == -EMFILE && (lent = plx_spare_take(false)) >= 0) {
-		plx_sys1(SYS_close, lent);
+	if (fd == -EMFILE && (spare = plx_spare_take(false)) >= 0) {
+		plx_sys1(SYS_close, spare);
 		fd = plx_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 	}
 	if (fd < 0)
@@ -281,7 +275,7 @@ int plx_registrations(int epfd, struct plx_registration **out)
 		len += r > 0 ? r : 0;
 	} while (r > 0);
 	plx_sys1(SYS_close, fd);
-	if (lent >= 0)
+	if (spare >= 0)
 		plx_spare_renew(false);
 	text[len] = 0;
 	for (line = text; line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {

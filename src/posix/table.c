@@ -269,14 +269,6 @@ void plx_table_settle(void)
 		plx_await_step(tries);
 }
 
-bool plx_table_idle(void)
-{
-	for (struct plx_changer *c = plx_load_acq(&changers); c; c = c->next)
-		if (plx_load_acq(&c->inside))
-			return false;
-	return true;
-}
-
 void plx_table_after_fork_child(void)
 {
 	/* Whoever was inside is not here. */

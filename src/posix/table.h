@@ -204,8 +204,6 @@ void plx_table_settle(void);
 
 /* After a grace period: waits for those who were inside before it, until each has left once. */
 void plx_table_await(void);
-/* The same without waiting: false if somebody has not left. */
-bool plx_table_idle(void);
 /* The key by which ends of threads are heard of. */
 void plx_table_init(void);
 /* In the child of a fork that found nothing of ours. */

@@ -522,30 +522,6 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 	return buf == user ? kept : store_events(user, buf, kept);
 }
 
-/*
- * Items have come back since the kernel was asked, which may have given them out already: no call
- * reports an item twice, nor writes beyond its result. One that is left out is level-triggered, and
- * stays on its list.
- */
-static __attribute__((noinline)) int collect_others(struct waiter *w, int n)
-{
-	struct epoll_event stack[BOUNCE_STACK], given, *buf;
-	int room = w->max - n, kept = n, r;
-
-	buf = bounce_get(stack, &room);
-	r = plx_ep_harvest(w->fr->ep, sink_user, buf, room);
-	for (int i = 0; i < r; i++) {
-		bool twice = false;
-
-		for (int k = 0; k < n && !twice; k++)
-			twice = plx_copy_in(&given, w->ev + k, sizeof(given)) == 0 &&
-				given.data.u64 == buf[i].data.u64;
-		if (!twice && plx_copy_out(w->ev + kept++, &buf[i], sizeof(*buf)))
-			return kept - 1 - n;
-	}
-	return kept - n;
-}
-
 static int collect_inproc(struct waiter *w, int n)
 {
 	int r;
@@ -554,8 +530,6 @@ static int collect_inproc(struct waiter *w, int n)
 		pass_ring_on(w);
 		return 0;
 	}
-	if (plx_unlikely(n && w->gen != plx_load_acq(&w->fr->gen)))
-		return collect_others(w, n);
 	r = plx_ep_harvest(w->fr->ep, sink_user, w->ev + n, w->max - n);
 	if (plx_unlikely(plx_load(&plx_stats_wanted)) && r > 0)
 		plx_stat_turn(r);
@@ -783,12 +757,13 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 	if (!poll_only)
 		plx_flood_wait();
 	for (;;) {
-		uint32_t gen = plx_load_acq(&w->fr->gen), handlers, since;
-		bool at_once = !over && sleeps_at_once(w);
+		uint32_t handlers, since;
+		bool at_once;
 		int n = 0;
 
-		w->gen = gen;
+		w->gen = plx_load_acq(&w->fr->gen);
 		w->swallowed = false;
+		at_once = !over && sleeps_at_once(w);
 		if (!at_once || !plx_ready_empty(w->fr->ep)) {
 			n = collect_both(w, at_once);
 			plx_spin_brought(&w->fr->ep->yields, n);
@@ -1003,7 +978,7 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 	return more > 0 ? n + more : n;
 }
 
-/* The kernel's alone, for good. */
+/* The kernel's alone. */
 static long wait_spilled(struct waiter *w, const struct timespec *timeout, bool poll_only)
 {
 	int fd, r;
@@ -1015,92 +990,6 @@ static long wait_spilled(struct waiter *w, const struct timespec *timeout, bool 
 		r = kernel_wait(w, false, fd, w->ev, w->max, timeout);
 	} while (plx_unlikely(r < 0) && wait_fd_lost(w, fd, r));
 	return r;
-}
-
-static long collect_now(void *arg)
-{
-	return collect_kernel(arg, 0, false);
-}
-
-/*
- * The front's items are the kernel's, but they may come back (lent.c): then this thread is
- * known to sleep, and the doorbell has an event.
- */
-static __attribute__((noinline)) long wait_lent(struct waiter *w, const struct timespec *timeout,
-						bool poll_only)
-{
-	struct plx_lent_wait look = {
-		.fr = w->fr, .ev = w->ev, .max = w->max, .collect = collect_now, .arg = w};
-	struct timespec left;
-
-	for (;;) {
-		uint64_t clock = plx_lent_clock();
-		uint32_t handlers;
-		long got;
-		int n, fd;
-
-		w->gen = plx_load_acq(&w->fr->gen);
-		plx_table_settle();
-		if (plx_front_live(w->fr))
-			return wait_mixed(w, poll_only);
-		if (plx_lent_over() && !plx_front_live(w->fr))
-			return wait_spilled(w, timeout, poll_only);
-		got = plx_lent_return(&look);
-		if (got == PLX_PASS && (poll_only || plx_lent_looks()))
-			got = collect_kernel(w, 0, false);
-		if (got < 0 && got != PLX_PASS)
-			return got;
-		/* Before it sleeps, so that others know meanwhile what is on the list. */
-		if (got >= 0 && got < w->max)
-			plx_store(&w->fr->scanned, clock);
-		n = got == PLX_PASS ? 0 : (int)got;
-		if (!n && !poll_only) {
-			w->announced = true;
-			plx_xadd(&w->fr->ep->sleepers, 1);
-			plx_mb_after_rmw();
-			if (plx_front_live(w->fr)) {
-				waiter_retract(w);
-				continue;
-			}
-			fd = wait_fd(w);
-			handlers = plx_inside.handlers;
-			got = kernel_wait(w, true, fd, w->ev, w->max, timeout);
-			if (plx_sleep_is_over(got))
-				return got;
-			/* So it does if it could not store the doorbell's event. */
-			if (got < 0 && (wait_fd_lost(w, fd, (int)got) ||
-					(got == -EFAULT && plx_front_live(w->fr))))
-				got = 0, fd = -1;
-			if (got < 0) {
-				waiter_leave(w);
-				return got;
-			}
-			waiter_retract(w);
-			n = got > 0 && plx_load_acq(&w->fr->inproc)
-				    ? filter_events(w, w->ev, (int)got, got < w->max)
-				    : (int)got;
-			/* It was the doorbell, or the number has moved. */
-			if ((got > 0 && !n) || fd < 0) {
-				if (handlers != plx_inside.handlers) {
-					got = wait_lent(w, NULL, true);
-					return got ? got : -EINTR;
-				}
-				timeout = time_left(w, &left);
-				poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
-				continue;
-			}
-		}
-		if (got < w->max)
-			plx_store(&w->fr->scanned, clock);
-		/* What has come back since this has looked at the kernel, unless it has done both.
-		 */
-		if (!(n && look.back) && plx_front_live(w->fr) && n < w->max) {
-			int more = collect_inproc(w, n);
-
-			n += more > 0 ? more : 0;
-		}
-		return n;
-	}
 }
 
 /*
@@ -1201,8 +1090,8 @@ static long look_quickly(struct waiter *w, bool *ours)
 		goto out;
 	w->fr = fr = plx_file_front(f);
 	PLX_DELAY(wait_found);
-	if (plx_unlikely(plx_load(&fr->timer_mark) || plx_load(&fr->lent) ||
-			 plx_load_acq(&fr->renumbered) || plx_table_moving()))
+	if (plx_unlikely(plx_load(&fr->timer_mark) || plx_load_acq(&fr->renumbered) ||
+			 plx_table_moving()))
 		goto out;
 	w->gen = plx_load_acq(&fr->gen);
 	if (!plx_load_acq(&fr->inproc)) {
@@ -1271,7 +1160,6 @@ static long wait_call(int epfd, struct epoll_event *ev, int max, const struct ti
 	w.fr = plx_file_front(w.file);
 	sleep.kernel.over = 0;
 	w.deadline = *deadline ? *deadline : -1;
-	w.gen = plx_load_acq(&w.fr->gen);
 	note_check(&w);
 	plx_stat(plx_front_live(w.fr) ? PLX_STAT_WAITS : PLX_STAT_KERNEL_WAITS);
 	if (timeout && !poll_only && !*deadline) {
@@ -1289,8 +1177,7 @@ static long wait_call(int epfd, struct epoll_event *ev, int max, const struct ti
 	else if (plx_front_live(w.fr))
 		r = wait_mixed(&w, poll_only);
 	else if (plx_front_spilled(w.fr))
-		r = plx_unlikely(plx_load(&w.fr->lent)) ? wait_lent(&w, timeout, poll_only)
-							: wait_spilled(&w, timeout, poll_only);
+		r = wait_spilled(&w, timeout, poll_only);
 	else
 		r = wait_kernel(&w, timeout, poll_only);
 	if (r > 0 && plx_unlikely(plx_table_peek(epfd) != w.file))

@@ -83,8 +83,6 @@ enum profile {
 	PROFILE_MIXED,
 	PROFILE_NESTED,
 	PROFILE_FORK,
-	/* Children that end at once, after which Pollux has everything again. */
-	PROFILE_BACK,
 	PROFILE_COUNT,
 };
 
@@ -108,8 +106,6 @@ enum kind {
 /* Where an object's state is believed to be. */
 enum where {
 	AT_KERNEL,
-	/* On one side, all of these on the same: what a fork has lent to the kernel. */
-	AT_BACK,
 	AT_EITHER,
 	AT_POLLUX,
 };
@@ -131,8 +127,6 @@ struct obj {
 	bool packets;
 	/* Has been sent, and may be what another descriptor is believed not to be. */
 	bool unsure;
-	/* Was there at a fork. */
-	bool shared;
 	int16_t refs;
 	/* The other end. */
 	int16_t peer;
@@ -157,8 +151,6 @@ struct model {
 	struct proc procs[PROCS];
 	/* The process whose steps these are. */
 	struct proc *me;
-	/* A child has used what it has inherited, for certain. */
-	bool lost;
 	int nobjs;
 	struct obj objs[OBJECTS];
 };
@@ -306,9 +298,6 @@ void model_escape(struct model *m, struct obj *o);
 void model_escape_pair(struct model *m, struct obj *a, struct obj *b);
 void model_escape_maybe(struct model *m, struct obj *o);
 void model_escape_all(struct model *m);
-/* A fork's child has ended: what it took out may be served again. */
-void model_back(struct model *m);
-void model_join(struct model *m, struct obj *o);
 struct item *model_item(struct model *m, struct obj *ep, struct obj *o, int number);
 void model_add_item(struct model *m, struct obj *ep, struct obj *o, int number, uint32_t events);
 void model_del_item(struct obj *ep, struct item *it);

@@ -84,8 +84,6 @@ class Tester:
             self.env["DIFFERENTIAL_ADOPT"] = args.adopt
         if args.storm:
             self.env["DIFFERENTIAL_STORM"] = str(args.storm)
-        # What comes back does so only if it is asked for.
-        self.adopt = ["--adopt=forked"] + (["--adopt=" + args.adopt] if args.adopt else [])
         self.steps = 0
         self.digests = ("nothing", "nothing")
 
@@ -96,7 +94,8 @@ class Tester:
         return done.stdout.decode().strip()
 
     def argv(self, pollux, *rest):
-        front = [self.args.pollux, "run"] + self.adopt + ["--"] if pollux else []
+        adopt = ["--adopt=" + self.args.adopt] if self.args.adopt else []
+        front = [self.args.pollux, "run"] + adopt + ["--"] if pollux else []
         return front + [self.args.binary] + [str(r) for r in rest]
 
     def run(self, profile, first, count, until=None):
@@ -240,7 +239,7 @@ def main():
     args = parser.parse_args()
     args.binary = os.path.abspath(args.binary)
     args.pollux = os.path.abspath(args.pollux)
-    profiles = args.profile or ["inproc", "mixed", "nested", "fork", "back"]
+    profiles = args.profile or ["inproc", "mixed", "nested", "fork"]
     if os.environ.get("POLLUX_TEST_LONG"):
         args.sequences *= 40
 

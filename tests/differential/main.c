@@ -17,9 +17,8 @@
 
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 
-static const char *const profiles[] = {"inproc", "mixed", "nested", "fork", "back"};
+static const char *const profiles[] = {"inproc", "mixed", "nested", "fork"};
 
 static struct gen gen;
 static struct step steps[STEPS + 2 * SLOTS];
@@ -86,22 +85,6 @@ static int prepare(enum profile profile, uint64_t number, const char *keep)
 	return n;
 }
 
-/* In a process of its own, which knows of nothing that has left before. */
-static bool run_apart(const struct step *some, int n)
-{
-	pid_t pid;
-	int status;
-
-	fflush(stdout);
-	pid = fork();
-	if (pid == 0) {
-		storm_start();
-		run_steps(some, n);
-		exit(0);
-	}
-	return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
-}
-
 int main(int argc, char **argv)
 {
 	const char *adopt = getenv("DIFFERENTIAL_ADOPT");
@@ -147,13 +130,8 @@ int main(int argc, char **argv)
 		run->hash = run->steps = 0;
 		run->verbose = last;
 		n = prepare(profile, i, last ? (argc > 4 ? argv[4] : "-") : NULL);
-		if (profile == PROFILE_BACK) {
-			if (!run_apart(steps, n))
-				return 1;
-		} else {
-			run_steps(steps, n);
-			tidy(i, &lim);
-		}
+		run_steps(steps, n);
+		tidy(i, &lim);
 		n = snprintf(line, sizeof(line), "%llu %016llx %llu\n", (unsigned long long)i,
 			     (unsigned long long)run->hash, (unsigned long long)run->steps);
 		if (!show && write(1, line, n) != n)

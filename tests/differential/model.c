@@ -8,10 +8,6 @@
  * an epoll that has both, the order between the two is not kept, so neither is which of
  * them come first when maxevents does not cover all. Such an epoll gets any_order for
  * the rest of its life. For that the model must know where an object's state can be.
- *
- * What a fork has taken out comes back as a whole, or not at all (src/posix/lent.c), so eventfds
- * of that keep their order among each other, wherever they are. An eventfd that is added to an
- * epoll of theirs goes with them.
  */
 #include "differential.h"
 
@@ -30,7 +26,6 @@ bool kind_adopted(enum kind kind)
 void model_init(struct model *m, enum profile profile)
 {
 	m->profile = profile;
-	m->lost = false;
 	m->nobjs = 0;
 	for (int p = 0; p < PROCS; p++) {
 		m->procs[p].alive = p == 0;
@@ -237,12 +232,6 @@ void model_replace(struct model *m, int number, struct obj *o)
 	m->me->obj[i] = obj_index(m, o);
 }
 
-/* The first may be served by Pollux while the second is the kernel's. */
-static bool apart(enum where a, enum where b)
-{
-	return a >= AT_BACK && b <= AT_EITHER && !(a == AT_BACK && b == AT_BACK);
-}
-
 /* An epoll whose items may be on both sides. */
 static void check_order(struct model *m, struct obj *ep)
 {
@@ -251,7 +240,8 @@ static void check_order(struct model *m, struct obj *ep)
 	for (int i = 0; i < ep->nitems; i++)
 		for (int k = 0; k < ep->nitems; k++)
 			if (ep->items[i].obj != ep->items[k].obj &&
-			    apart(m->objs[ep->items[i].obj].where, m->objs[ep->items[k].obj].where))
+			    m->objs[ep->items[i].obj].where >= AT_EITHER &&
+			    m->objs[ep->items[k].obj].where <= AT_EITHER)
 				ep->any_order = true;
 }
 
@@ -305,7 +295,7 @@ void model_escape_pair(struct model *m, struct obj *a, struct obj *b)
 
 void model_escape_maybe(struct model *m, struct obj *o)
 {
-	if (o->where != AT_POLLUX && o->where != AT_BACK)
+	if (o->where != AT_POLLUX)
 		return;
 	if (o->kind == KIND_EPOLL) {
 		o->where = AT_EITHER;
@@ -319,29 +309,8 @@ void model_escape_maybe(struct model *m, struct obj *o)
 /* Nothing is left on the other side, so no order is mixed by it. */
 void model_escape_all(struct model *m)
 {
-	for (int i = 0; i < m->nobjs; i++) {
+	for (int i = 0; i < m->nobjs; i++)
 		m->objs[i].where = AT_KERNEL;
-		m->objs[i].shared = true;
-	}
-}
-
-/* The same where it is added to an epoll of such. */
-void model_join(struct model *m, struct obj *o)
-{
-	move_file(m, o, AT_BACK);
-}
-
-void model_back(struct model *m)
-{
-	if (m->lost)
-		return;
-	for (int i = 0; i < m->nobjs; i++)
-		if (m->objs[i].where == AT_KERNEL &&
-		    (m->objs[i].kind == KIND_EPOLL || m->objs[i].kind == KIND_EVENTFD))
-			m->objs[i].where = AT_BACK;
-	for (int i = 0; i < m->nobjs; i++)
-		if (m->objs[i].kind == KIND_EPOLL)
-			check_order(m, &m->objs[i]);
 }
 
 struct item *model_item(struct model *m, struct obj *ep, struct obj *o, int number)

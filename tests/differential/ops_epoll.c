@@ -155,10 +155,6 @@ static bool ctl_make(struct gen *g, struct step *s)
 			   EPOLLEXCLUSIVE;
 	s->u = make_data(g, s->b, s->flags);
 	s->how = below(g, 4);
-	/* Others do not come back. */
-	if (g->m.profile == PROFILE_BACK && chance(g, 90))
-		s->flags =
-			s->flags & (EPOLLIN | EPOLLOUT) ? s->flags & (EPOLLIN | EPOLLOUT) : EPOLLIN;
 	if (rare(g, 50)) {
 		s->ptr = below(g, PTR_COUNT);
 		s->room = below(g, sizeof(struct epoll_event) + 1);
@@ -184,8 +180,6 @@ static void ctl_apply(struct model *m, struct step *s)
 	if (!ep || !o || (s->n != EPOLL_CTL_DEL && !ctl_readable(s)))
 		return;
 	unsure = ep->unsure || o->unsure;
-	if (s->proc && ep->kind == KIND_EPOLL && ep->shared && !unsure && o->kind != KIND_TIMER)
-		m->lost = true;
 	if (o->kind == KIND_EPOLL && ep != o && ep->kind == KIND_EPOLL) {
 		if (unsure) {
 			model_escape_maybe(m, o);
@@ -193,9 +187,6 @@ static void ctl_apply(struct model *m, struct step *s)
 		} else if (s->n == EPOLL_CTL_ADD) {
 			model_escape_pair(m, o, ep);
 		}
-	} else if (ep->kind == KIND_EPOLL && ep->where == AT_BACK && o->kind == KIND_EVENTFD &&
-		   o->where == AT_POLLUX) {
-		model_join(m, o);
 	} else if (kind_adopted(o->kind) && ep->where <= AT_EITHER) {
 		model_escape_maybe(m, o);
 		/* A pipe that nobody has used stays so, but for an ADD. */
@@ -411,14 +402,8 @@ static void wait_text(const struct step *s)
 }
 
 const struct op ops_epoll[] = {
-	{"new_epoll",
-	 {16, 14, 30, 12, 8},
-	 create_make,
-	 create_apply,
-	 create_run,
-	 create_text,
-	 false},
-	{"ctl", {60, 60, 80, 60, 60}, ctl_make, ctl_apply, ctl_run, ctl_text, true},
-	{"wait", {60, 60, 60, 60, 60}, wait_make, wait_apply, wait_run, wait_text, true},
+	{"new_epoll", {16, 14, 30, 12}, create_make, create_apply, create_run, create_text, false},
+	{"ctl", {60, 60, 80, 60}, ctl_make, ctl_apply, ctl_run, ctl_text, true},
+	{"wait", {60, 60, 60, 60}, wait_make, wait_apply, wait_run, wait_text, true},
 	{0},
 };

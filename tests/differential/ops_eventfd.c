@@ -9,7 +9,7 @@ static bool new_make(struct gen *g, struct step *s)
 	s->a = pick_free(g);
 	s->how = below(g, 3);
 	s->u = chance(g, 60) ? 0 : pick(g, inits);
-	s->flags = chance(g, g->m.profile == PROFILE_BACK ? 98 : 80) ? EFD_NONBLOCK : 0;
+	s->flags = chance(g, 80) ? EFD_NONBLOCK : 0;
 	if (chance(g, 25))
 		s->flags |= EFD_SEMAPHORE;
 	if (chance(g, 25))
@@ -104,7 +104,7 @@ static void own_text(const struct step *s)
 }
 
 const struct op ops_eventfd[] = {
-	{"new_eventfd", {30, 20, 24, 20, 30}, new_make, new_apply, new_run, new_text, false},
-	{"eventfd_rw", {3, 3, 2, 2, 2}, own_make, own_apply, own_run, own_text, true},
+	{"new_eventfd", {30, 20, 24, 20}, new_make, new_apply, new_run, new_text, false},
+	{"eventfd_rw", {3, 3, 2, 2}, own_make, own_apply, own_run, own_text, true},
 	{0},
 };

@@ -456,13 +456,13 @@ static void limit_text(const struct step *s)
 }
 
 const struct op ops_fd[] = {
-	{"new_plain", {2, 2, 1, 1, 0}, plain_make, plain_apply, plain_run, plain_text, false},
-	{"close", {14, 16, 14, 16, 8}, close_make, close_apply, close_run, close_text, true},
-	{"close_range", {2, 2, 2, 2, 1}, range_make, range_apply, range_run, range_text, true},
-	{"new_dup", {8, 8, 8, 8, 1}, dup_make, dup_apply, dup_run, dup_text, true},
-	{"dup2", {7, 8, 8, 8, 1}, dup2_make, dup2_apply, dup2_run, dup2_text, true},
-	{"flags", {8, 8, 5, 6, 1}, flags_make, flags_apply, flags_run, flags_text, false},
-	{"fdinfo", {0, 1, 1, 1, 0}, info_make, info_apply, info_run, info_text, false},
-	{"limit", {1, 1, 1, 1, 0}, limit_make, limit_apply, limit_run, limit_text, false},
+	{"new_plain", {2, 2, 1, 1}, plain_make, plain_apply, plain_run, plain_text, false},
+	{"close", {14, 16, 14, 16}, close_make, close_apply, close_run, close_text, true},
+	{"close_range", {2, 2, 2, 2}, range_make, range_apply, range_run, range_text, true},
+	{"new_dup", {8, 8, 8, 8}, dup_make, dup_apply, dup_run, dup_text, true},
+	{"dup2", {7, 8, 8, 8}, dup2_make, dup2_apply, dup2_run, dup2_text, true},
+	{"flags", {8, 8, 5, 6}, flags_make, flags_apply, flags_run, flags_text, false},
+	{"fdinfo", {0, 1, 1, 1}, info_make, info_apply, info_run, info_text, false},
+	{"limit", {1, 1, 1, 1}, limit_make, limit_apply, limit_run, limit_text, false},
 	{0},
 };

@@ -187,8 +187,8 @@ static void splice_text(const struct step *s)
 }
 
 const struct op ops_pipe[] = {
-	{"new_pipe", {0, 14, 6, 8, 2}, new_make, new_apply, new_run, new_text, false},
-	{"pipe_size", {0, 4, 1, 1, 0}, size_make, size_apply, size_run, size_text, false},
-	{"splice", {0, 3, 1, 1, 0}, splice_make, splice_apply, splice_run, splice_text, false},
+	{"new_pipe", {0, 14, 6, 8}, new_make, new_apply, new_run, new_text, false},
+	{"pipe_size", {0, 4, 1, 1}, size_make, size_apply, size_run, size_text, false},
+	{"splice", {0, 3, 1, 1}, splice_make, splice_apply, splice_run, splice_text, false},
 	{0},
 };

@@ -171,6 +171,6 @@ static void poll_text(const struct step *s)
 }
 
 const struct op ops_poll[] = {
-	{"poll", {8, 10, 8, 6, 1}, poll_make, poll_apply, poll_run, poll_text, true},
+	{"poll", {8, 10, 8, 6}, poll_make, poll_apply, poll_run, poll_text, true},
 	{0},
 };

@@ -114,7 +114,6 @@ static void exit_apply(struct model *m, struct step *s)
 	if (s->skip)
 		return;
 	m->procs[1].alive = false;
-	model_back(m);
 	for (int i = 0; i < NUMBERS; i++)
 		if (m->procs[1].obj[i] >= 0)
 			model_unref(m, &m->objs[m->procs[1].obj[i]]);
@@ -152,10 +151,8 @@ static bool spawn_make(struct gen *g, struct step *s)
 static void spawn_apply(struct model *m, struct step *s)
 {
 	s->skip = s->proc != 0 || m->procs[1].alive;
-	if (s->skip)
-		return;
-	model_escape_all(m);
-	model_back(m);
+	if (!s->skip)
+		model_escape_all(m);
 }
 
 static void spawn_run(const struct step *s)
@@ -226,10 +223,10 @@ static void sleep_text(const struct step *s)
 }
 
 const struct op ops_proc[] = {
-	{"fork", {0, 0, 0, 6, 1}, fork_make, fork_apply, fork_run, fork_text, false},
-	{"exit", {0, 0, 0, 6, 4}, exit_make, exit_apply, exit_run, exit_text, false},
-	{"spawn", {0, 0, 0, 3, 14}, spawn_make, spawn_apply, spawn_run, spawn_text, false},
-	{"sleep", {1, 1, 1, 0, 0}, sleep_make, sleep_apply, sleep_run, sleep_text, false},
+	{"fork", {0, 0, 0, 6}, fork_make, fork_apply, fork_run, fork_text, false},
+	{"exit", {0, 0, 0, 6}, exit_make, exit_apply, exit_run, exit_text, false},
+	{"spawn", {0, 0, 0, 3}, spawn_make, spawn_apply, spawn_run, spawn_text, false},
+	{"sleep", {1, 1, 1, 0}, sleep_make, sleep_apply, sleep_run, sleep_text, false},
 	{0},
 };
 

@@ -278,7 +278,7 @@ static void write_text(const struct step *s)
 }
 
 const struct op ops_rw[] = {
-	{"read", {36, 36, 24, 30, 36}, read_make, read_apply, read_run, read_text, false},
-	{"write", {60, 60, 50, 60, 60}, write_make, write_apply, write_run, write_text, false},
+	{"read", {36, 36, 24, 30}, read_make, read_apply, read_run, read_text, false},
+	{"write", {60, 60, 50, 60}, write_make, write_apply, write_run, write_text, false},
 	{0},
 };

@@ -210,9 +210,9 @@ static void take_text(const struct step *s)
 }
 
 const struct op ops_socket[] = {
-	{"new_socket", {0, 8, 3, 5, 0}, new_make, new_apply, new_run, new_text, false},
-	{"shutdown", {0, 4, 1, 2, 0}, shut_make, no_apply, shut_run, shut_text, false},
-	{"send_fd", {0, 3, 1, 2, 0}, pass_make, pass_apply, pass_run, pass_text, false},
-	{"recv_fd", {0, 4, 1, 2, 0}, take_make, take_apply, take_run, take_text, false},
+	{"new_socket", {0, 8, 3, 5}, new_make, new_apply, new_run, new_text, false},
+	{"shutdown", {0, 4, 1, 2}, shut_make, no_apply, shut_run, shut_text, false},
+	{"send_fd", {0, 3, 1, 2}, pass_make, pass_apply, pass_run, pass_text, false},
+	{"recv_fd", {0, 4, 1, 2}, take_make, take_apply, take_run, take_text, false},
 	{0},
 };

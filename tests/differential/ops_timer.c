@@ -397,16 +397,16 @@ static void get_text(const struct step *s)
 }
 
 const struct op ops_timer[] = {
-	{"new_timer", {0, 10, 3, 5, 0}, new_make, new_apply, new_run, new_text, false},
+	{"new_timer", {0, 10, 3, 5}, new_make, new_apply, new_run, new_text, false},
 	{"new_watched_timer",
-	 {0, 8, 4, 6, 0},
+	 {0, 8, 4, 6},
 	 watched_make,
 	 watched_apply,
 	 watched_run,
 	 watched_text,
 	 false},
-	{"settime", {0, 12, 3, 6, 0}, set_make, set_apply, set_run, set_text, false},
-	{"rearm", {0, 30, 8, 15, 0}, row_make, row_apply, row_run, row_text, false},
-	{"gettime", {0, 3, 1, 2, 0}, get_make, get_apply, get_run, get_text, false},
+	{"settime", {0, 12, 3, 6}, set_make, set_apply, set_run, set_text, false},
+	{"rearm", {0, 30, 8, 15}, row_make, row_apply, row_run, row_text, false},
+	{"gettime", {0, 3, 1, 2}, get_make, get_apply, get_run, get_text, false},
 	{0},
 };

@@ -28,7 +28,7 @@
 #include <pollux/posix.h>
 
 #include "base/mem.h"
-#include "posix/front.h"
+#include "posix/spill.h"
 #include "posix/table.h"
 
 /* A run in which the failing allocation was reached, and one in which it was not. */
@@ -1325,69 +1325,6 @@ static void moving_a_doorbell_that_is_registered_later(void **state)
 	assert_int_equal(in_child(move_a_doorbell_on), 0);
 }
 
-/*
- * What a fork has lent comes back, but for want of memory; and somebody sleeps in another epoll,
- * which would have got a doorbell by it.
- */
-struct sleeper {
-	struct thread t;
-	int ep, n;
-	struct epoll_event ev[4];
-};
-
-static void sleeper_main(struct thread *t)
-{
-	struct sleeper *s = t->arg;
-
-	s->n = pollux_epoll_wait(s->ep, s->ev, 4, -1);
-}
-
-static int end_at_once(void)
-{
-	pid_t pid = pollux_fork();
-	int status = -1;
-
-	if (pid == 0)
-		_exit(0);
-	return waitpid(pid, &status, 0) == pid ? status : -1;
-}
-
-static int fail_on_the_way_back(void)
-{
-	int ep = make_ep(), lent = make_efd(0), late;
-	struct sleeper s = {.ep = -1};
-	struct epoll_event ev[4];
-	bool back = false;
-
-	plx_px_adopt |= PLX_ADOPT_FORKED;
-	CHECK(add(ep, lent, EPOLLIN, 2) == 0);
-	CHECK(end_at_once() == 0 && pollux_fd_served(lent) == 0);
-	s.ep = make_ep();
-	CHECK(add(s.ep, lent, EPOLLIN, 2) == 0);
-	/* Its ready list is known then: nothing has been done since. */
-	CHECK(end_at_once() == 0);
-	thread_start(&s.t, sleeper_main, &s);
-	CHECK(thread_asleep(&s.t));
-	arm();
-	for (int i = 0; i < 40 && !back && plx_mem_calls() - calls_before <= fail_at; i++) {
-		CHECK(pollux_epoll_wait(ep, ev, 4, 0) == 0);
-		back = pollux_fd_served(lent) == 1;
-	}
-	CHECK(disarm() || back);
-	late = make_efd(0);
-	CHECK(add(s.ep, late, EPOLLIN, 1) == 0);
-	put(late, 7);
-	thread_join(&s.t);
-	CHECK(s.n == 1 && s.ev[0].data.u64 == 1);
-	return run_status(!back);
-}
-
-static void a_way_back_without_memory(void **state)
-{
-	(void)state;
-	each_allocation(fail_on_the_way_back, 4);
-}
-
 static void (*leave_by)(struct world *w);
 
 static bool limit_is_hard;
@@ -1482,7 +1419,6 @@ int main(void)
 		cmocka_unit_test(sleeping_without_doorbell),
 		cmocka_unit_test(moving_a_doorbell_that_is_not_registered_anew),
 		cmocka_unit_test(moving_a_doorbell_that_is_registered_later),
-		cmocka_unit_test(a_way_back_without_memory),
 		cmocka_unit_test(leaving_with_no_descriptor),
 		cmocka_unit_test(polling_with_no_descriptor),
 	};

@@ -3,9 +3,9 @@
  * An epoll's doorbell, whose number the program wants, while its marker changes, or the epoll leaves.
  *
  * Mirrors: src/posix/epoll.c doorbell_moved, marker_change, plx_front_unbell; src/posix/table.c
- * plx_fd_evict, move_away; src/posix/spill.c front_give_up; src/posix/lent.c undo, which ends the
- * doorbell in the same way. The number moves once, from OLD to NEW; the kernel may refuse the new
- * one, as at its limit of watches. The marker changes two times. The epoll leaves, or not.
+ * plx_fd_evict, move_away; src/posix/spill.c front_give_up. The number moves once, from OLD to
+ * NEW; the kernel may refuse the new one, as at its limit of watches. The marker changes two times.
+ * The epoll leaves, or not.
  *
  * Checked: until the epoll leaves, what is rung is always heard, by one registration at least; when
  * all is over there is one, by the number that it has, with the marker that the front knows. Of an

@@ -248,28 +248,6 @@ timer_place_few broken timer_place -DBROKEN_FEW
 timer_place_not_looked broken timer_place -DBROKEN_NOT_LOOKED
 timer_place_no_renew broken timer_place -DBROKEN_NO_RENEW
 timer_place_not_asked broken timer_place -DBROKEN_NOT_ASKED
-lent ok lent
-lent_no_return_barrier broken lent -DBROKEN_NO_RETURN_BARRIER
-lent_no_never_barrier broken lent -DBROKEN_NO_NEVER_BARRIER
-lent_count_late broken lent -DBROKEN_COUNT_LATE
-lent_count_first broken lent -DBROKEN_COUNT_FIRST
-lent_slot_once broken lent -DBROKEN_SLOT_ONCE
-lent_no_settle broken lent -DBROKEN_NO_SETTLE
-lent_leave_early broken lent -DBROKEN_LEAVE_EARLY
-lent_child ok lent_child
-lent_child_noted_first broken lent_child -DBROKEN_NOTED_FIRST
-lent_child_note_late broken lent_child -DBROKEN_NOTE_LATE
-lent_child_not_inherited broken lent_child -DBROKEN_NOT_INHERITED
-lent_child_pipe_first broken lent_child -DBROKEN_PIPE_FIRST
-lent_child_no_write_end broken lent_child -DBROKEN_NO_WRITE_END
-back ok back
-back_no_live_look broken back -DBROKEN_NO_LIVE_LOOK
-back_live_look_first broken back -DBROKEN_LIVE_LOOK_FIRST
-back_no_ring broken back -DBROKEN_NO_RING
-back_ring_first broken back -DBROKEN_RING_FIRST
-back_bell_late broken back -DBROKEN_BELL_LATE
-back_inproc_late broken back -DBROKEN_INPROC_LATE
-back_no_count broken back -DBROKEN_NO_COUNT
 exclusive ok exclusive
 exclusive_no_look broken exclusive -DBROKEN_NO_LOOK
 exclusive_no_look_barrier broken exclusive -DBROKEN_NO_LOOK_BARRIER

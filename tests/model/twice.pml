@@ -3,7 +3,7 @@
  * One wait asks our side and then the kernel's, while an item goes from here to there: it is given
  * out by one of them.
  *
- * Mirrors: src/posix/wait.c collect_both, kernel_look, items_left; src/posix/spill.c plx_spill_hold,
+ * Mirrors: src/posix/wait.c collect_both, kernel_look, items_left; src/posix/spill.c plx_spill_begin,
  * spill_run, plx_spill_end, spill_items.c plx_spill_register. One level-triggered item that is ready;
  * a spill takes it out, another finds nothing; the wait does both looks two times.
  *

@@ -51,7 +51,6 @@ RULES = {
     "efd": ["wrong_count:5", "wrong_poll:5"],
     "aio_op": ["wrong_data:3", "wrong_errno:3"],
     "aio_ring": ["lost_context:5"],
-    "back --adopt=forked": ["lost_count:1"],
     "escape_state": ["lost_limit:1"],
     "limit_of_child": ["lost_hold:1"],
     "number_again": ["forgotten_number:1"],
