@@ -13,7 +13,7 @@
 #include "base/sys.h"
 
 uint32_t plx_sleeps_seen;
-__thread struct plx_sleep *plx_asleep;
+static __thread struct plx_sleep *asleep;
 
 enum { BEFORE, CALL, DONE };
 /* Of over: where the handler has met the sleep. */
@@ -161,7 +161,7 @@ void *plx_sleep_context(void *context, bool (*handler)(uintptr_t pc))
 enum plx_sleep_signal plx_sleep_interrupted(const void *context)
 {
 	const ucontext_t *c = context;
-	struct plx_sleep *s = plx_asleep;
+	struct plx_sleep *s = asleep;
 
 	if (plx_likely(!s))
 		return PLX_SIGNAL_RUNS;
@@ -192,13 +192,13 @@ void plx_sleep_aside(void *context)
 	/* Another handler begins when all has been let go of. */
 	PLX_INSIDE();
 	ucontext_t *c = context;
-	struct plx_sleep *s = plx_asleep;
+	struct plx_sleep *s = asleep;
 	int saved = errno;
 
 	if (plx_unlikely(s)) {
 		if (s->cancellable)
 			pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, NULL);
-		plx_asleep = NULL;
+		asleep = NULL;
 		s->over = behind_window(c) && CONTEXT_SLEEP(c) == s ? ENDED_WITHIN : ENDED_BEFORE;
 		PLX_DELAY(sleep_let_go);
 		let_go();
@@ -213,7 +213,7 @@ void plx_sleep_aside(void *context)
 
 void plx_sleep_forget(void)
 {
-	plx_asleep = NULL;
+	asleep = NULL;
 	plx_holds = NULL;
 }
 
@@ -239,8 +239,8 @@ static void sleep_end(struct plx_sleep **at)
 
 	plx_inside.depth = s->depth;
 	plx_compiler_barrier();
-	if (plx_asleep == s)
-		plx_asleep = NULL;
+	if (asleep == s)
+		asleep = NULL;
 }
 
 static long sleep_once(struct plx_sleep *s, long nr, bool can_be_cancelled)
@@ -255,7 +255,7 @@ static long sleep_once(struct plx_sleep *s, long nr, bool can_be_cancelled)
 	s->cancellable = can_be_cancelled && !__libc_single_threaded;
 	if (s->cancellable)
 		pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &s->cancel_type);
-	plx_asleep = s;
+	asleep = s;
 	plx_compiler_barrier();
 	plx_inside.depth = 0;
 	plx_compiler_barrier();

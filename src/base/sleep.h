@@ -10,7 +10,7 @@
  * leave behind by a jump or by a switch of stacks, and the call, if the handler returns to it, sees
  * that its sleep is over and touches nothing any more.
  *
- *   plx_asleep   the sleep that the thread is in; NULL as soon as that is over
+ *   asleep       the sleep that the thread is in; NULL as soon as that is over
  *   plx_holds    what its call holds, the innermost first
  *   phase, over  of a sleep; written by its thread and by handlers of that
  *
@@ -35,7 +35,7 @@
  *      Whether the sleep is over is for that one to see, or for nobody: the signal is sent
  *      again, blocked until that one returns, and then comes to one of the places above.
  *
- * Who ends a sleep is inside from before plx_asleep is NULL until all is let go: a handler that
+ * Who ends a sleep is inside from before asleep is NULL until all is let go: a handler that
  * comes meanwhile is kept, and begins where nothing is held. It is not cancelled, either: the sleep
  * may be at any instruction, what lets go may not.
  *
@@ -142,8 +142,6 @@ struct plx_sleep {
 	/* Of the system call; set by the caller. */
 	long args[6];
 };
-
-extern __thread struct plx_sleep *plx_asleep;
 
 /*
  * The system call nr, outside, and as a cancellation point: its result, or one of the above. Only

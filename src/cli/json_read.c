@@ -11,7 +11,6 @@
 #define MAX_DEPTH 64
 
 struct reader {
-	const char *text;
 	const char *at;
 	const char *wrong;
 	int depth;
@@ -297,7 +296,7 @@ static char *read_all(const char *path)
 struct json_value *json_read_file(const char *path, char *why, size_t size)
 {
 	char *text = read_all(path);
-	struct reader r = {.text = text, .at = text};
+	struct reader r = {.at = text};
 	struct json_value *v;
 	unsigned long line = 1;
 

@@ -40,10 +40,10 @@ void pollux_quiesce(void)
  * An object mostly has few watches, whatever the number of items in the epoll, so the
  * file's own list is the index: a lookup costs the same in an epoll of ten items
  * and of a million. An object that has many gets a table (index.c). Reading the list without
- * file.lock is safe for items of this ep: only holders of ep.mtx link and unlink those, and RCU
- * covers the others.
+ * file.lock is safe for items of this ep: only holders of ep.mtx, as the caller is, link and unlink
+ * those, and RCU covers the others.
  */
-struct plx_epitem *plx_item_find(struct pollux_ep *ep, struct pollux_file *f, int key)
+static struct plx_epitem *item_find(struct pollux_ep *ep, struct pollux_file *f, int key)
 {
 	struct plx_epitem *found = NULL;
 	unsigned int steps = 0;
@@ -174,7 +174,7 @@ static int ctl_add(struct pollux_ep *ep, struct pollux_file *f, int key, uint32_
 			plx_lock(&ep->mtx, PLX_RANK_EP);
 	}
 	if (!r) {
-		if (plx_item_find(ep, f, key))
+		if (item_find(ep, f, key))
 			r = PLX_INJECTED(wrong_errno) ? -ENOENT : -EEXIST;
 		else
 			r = ep_insert(ep, f, key, events, data, full, tell);
@@ -212,7 +212,7 @@ int pollux_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
 		struct plx_epitem *item;
 
 		plx_lock(&ep->mtx, PLX_RANK_EP);
-		item = plx_item_find(ep, f, key);
+		item = item_find(ep, f, key);
 		if (op == EPOLL_CTL_DEL) {
 			r = item ? 0 : -ENOENT;
 			if (item && !PLX_INJECTED(forgotten_del))

@@ -393,11 +393,6 @@ void plx_ep_retract(struct pollux_ep *ep);
 bool plx_ep_spin(struct pollux_ep *ep);
 extern const struct pollux_host_ops plx_futex_host;
 
-/* --- ctl.c --------------------------------------------------------------------------- */
-
-/* ep.mtx held. */
-struct plx_epitem *plx_item_find(struct pollux_ep *ep, struct pollux_file *f, int key);
-
 /* --- remove.c ------------------------------------------------------------------------ */
 
 /* ep.mtx held, the caller owns the removal: the item is gone for everyone. */

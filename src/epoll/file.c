@@ -9,8 +9,6 @@
  */
 #include "epoll/engine.h"
 
-#include "base/sys.h"
-
 void pollux_file_init(struct pollux_file *f, const struct pollux_file_ops *ops)
 {
 	PLX_INVARIANT(ops && ops->poll, "a file has a poll operation");

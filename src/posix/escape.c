@@ -99,13 +99,13 @@ void plx_px_escape(int fd, enum plx_way_out why)
 	} while (plx_unlikely(plx_fd_in_process(fd)));
 }
 
-void plx_front_escape(struct pollux_file *f, enum plx_way_out why)
+void plx_front_escape(struct pollux_file *f)
 {
 	struct plx_spill s;
 
 	plx_spill_begin(&s);
 	plx_spill_add(&s, f, -1);
-	plx_spill_end(&s, why, false);
+	plx_spill_end(&s, PLX_OUT_NO_FD, false);
 }
 
 /*

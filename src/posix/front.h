@@ -204,8 +204,11 @@ bool plx_front_keep(struct plx_front *fr, int epfd);
 
 /* eventfd.c: the number of the prototype, if there is one; it stays until plx_table_leave. */
 int plx_eventfd_stands_in(void);
-/* escape.c: f, an epoll, becomes the kernel's, whatever its numbers mean by now. */
-void plx_front_escape(struct pollux_file *f, enum plx_way_out why);
+/*
+ * escape.c: f, an epoll for which there is no doorbell, becomes the kernel's, whatever its numbers
+ * mean by now.
+ */
+void plx_front_escape(struct pollux_file *f);
 /*
  * epoll.c: the doorbell stands, or the kernel has the items: 0, so a thread may sleep. -EAGAIN: the
  * epoll has no items of ours; -ENOSPC: the kernel does not register it; else there is none.

@@ -408,7 +408,11 @@ static int poll_sleep(struct pollfd *set, nfds_t n, const struct timespec *timeo
 	return (int)plx_sleep(&sleep, sigmask ? PLX_SLEEP_MASKED : PLX_SLEEP_ENDS, SYS_ppoll);
 }
 
-int plx_kernel_await(int fd, short events, enum plx_sleep_kind kind)
+/*
+ * Sleeps, outside, until the kernel's fd is ready for events. 0, a negative errno, or the result of
+ * a sleep that is over (base/sleep.h).
+ */
+static int kernel_await(int fd, short events, enum plx_sleep_kind kind)
 {
 	struct pollfd p = {.fd = fd, .events = events};
 	struct plx_sleep sleep = {.args = {(long)&p, 1}};
@@ -440,7 +444,7 @@ long plx_kernel_sleep(const int *number, short events, enum plx_sleep_kind kind,
 		r = seen ? plx_sleep(&sleep, kind, nr) : -EAGAIN;
 		if (r != -EAGAIN)
 			break;
-		r = plx_kernel_await(plx_load(number), events, kind);
+		r = kernel_await(plx_load(number), events, kind);
 		if (r)
 			break;
 		/* Where handlers are seen, none may run but in a sleep: what is held is let go. */

@@ -120,11 +120,6 @@ long plx_px_ioctl(int fd, unsigned long req, void *arg);
 long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 		  const sigset_t *sigmask);
 /*
- * Sleeps, outside, until the kernel's fd is ready for events. 0, a negative errno, or the result of
- * a sleep that is over (base/sleep.h).
- */
-int plx_kernel_await(int fd, short events, enum plx_sleep_kind kind);
-/*
  * A call that sleeps by itself, in line with the kernel's others (read, write, readv, writev). If
  * the descriptor does not block any more, it sleeps all the same. The number is read at each step:
  * a hidden one may move away (plx_fd_evict).

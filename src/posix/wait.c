@@ -743,7 +743,7 @@ static __attribute__((noinline)) long wait_ring(struct waiter *w)
 	if (r == -EAGAIN)
 		return PLX_SLEEP_ANEW;
 	if (r == -EMFILE && plx_front_may_leave(w->fr)) {
-		plx_front_escape(w->file, PLX_OUT_NO_FD);
+		plx_front_escape(w->file);
 		r = 0;
 	}
 	w->brief = r < 0;

@@ -110,7 +110,7 @@ static PLX_CHILD_CODE int run(const struct plx_execution *x, char *const argv[],
 	bool held;
 	int r;
 
-	plx_before_exec(PLX_OUT_EXEC);
+	plx_before_exec();
 	LIGHT_ENV(x, envp);
 	held = plx_start_begin();
 	if (x->search)
@@ -158,7 +158,7 @@ PLX_EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 	bool held;
 	int r;
 
-	plx_before_exec(PLX_OUT_EXEC);
+	plx_before_exec();
 	LIGHT_ENV(&x, envp);
 	held = plx_start_begin();
 	r = plx_real.fexecve(fd, argv, light);
@@ -173,7 +173,7 @@ PLX_EXPORT int execveat(int dir, const char *path, char *const argv[], char *con
 	bool held;
 	int r;
 
-	plx_before_exec(PLX_OUT_EXEC);
+	plx_before_exec();
 	LIGHT_ENV(&x, envp);
 	held = plx_start_begin();
 	r = plx_real.execveat(dir, path, argv, light, flags);

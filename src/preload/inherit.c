@@ -21,11 +21,11 @@ static PLX_LARGE uint64_t named[NAMED_MAX / BITS];
 static uint32_t named_words;
 static uint32_t named_beyond;
 
-PLX_CHILD_CODE void plx_before_exec(enum plx_way_out why)
+PLX_CHILD_CODE void plx_before_exec(void)
 {
 	plx_before_exit();
 	if (plx_any())
-		plx_px_escape_inherited(why);
+		plx_px_escape_inherited(PLX_OUT_EXEC);
 }
 
 static void name_fd(int fd)

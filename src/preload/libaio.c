@@ -7,7 +7,6 @@
 #include "preload/preload.h"
 
 #include "aio/aio.h"
-#include "base/sys.h"
 
 /* libaio's own types, without its header, whose struct iocb is the kernel's in other words. */
 typedef struct plx_aio_ring *io_context_t;

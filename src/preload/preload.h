@@ -268,9 +268,8 @@ FILE *plx_stream_begins(FILE *f);
 
 /* inherit.c: before another program takes the place of this one, or is started beside it. */
 #ifdef PLX_STARTER
-static inline void plx_before_exec(enum plx_way_out why)
+static inline void plx_before_exec(void)
 {
-	(void)why;
 }
 
 static inline void plx_before_spawn(bool actions)
@@ -278,7 +277,7 @@ static inline void plx_before_spawn(bool actions)
 	(void)actions;
 }
 #else
-void plx_before_exec(enum plx_way_out why);
+void plx_before_exec(void);
 void plx_before_spawn(bool actions);
 #endif
 

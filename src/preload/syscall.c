@@ -509,7 +509,7 @@ static long do_exec(const struct raw *s)
 		x.flags = (int)s->e;
 		envp = &with.d;
 	}
-	plx_before_exec(PLX_OUT_EXEC);
+	plx_before_exec();
 	char *room[plx_needless(&n, &x, (char *const *)*envp)];
 
 	*envp = (long)plx_needless_env(&n, room);
