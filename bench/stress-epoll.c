@@ -2,21 +2,16 @@
 /*
  * Many producers, one epoll. Each producer thread writes 1 to its own eventfd
  * (or, with --nocoalesce, to its own 64 eventfds, never to one that still holds
- * an unread write), and one or several threads wait on the epoll and read. With
- * --pipe it is a byte written to a pipe.
+ * an unread write), and one or several threads wait on the epoll and read.
  */
 #include "bench.h"
-
-#include <fcntl.h>
 
 #define SLOTS_PER_PRODUCER 64
 #define SPINS_BEFORE_YIELD 64
 #define STOP_INDEX UINT64_MAX
-#define PIPE_READ 4096
 
 struct slot {
-	/* Ends of a pipe, or the same eventfd twice. */
-	int rd, wr;
+	int fd;
 	/* What consumers have read from fd; with --nocoalesce also the acknowledgement. */
 	_Atomic uint64_t received;
 } __attribute__((aligned(64)));
@@ -29,7 +24,6 @@ static struct {
 	unsigned int max_events;
 	bool edge;
 	bool nocoalesce;
-	bool pipe;
 } opt = {.producers = 8, .waiters = 1, .events = 1000000, .max_events = 64};
 
 static struct slot *slots;
@@ -44,40 +38,31 @@ static _Atomic uint64_t n_waits;
 static _Atomic uint64_t n_reads;
 static _Atomic uint64_t n_empty;
 
-static void write_bytes(int fd, size_t size)
+static void write_one(int fd)
 {
 	static const uint64_t one = 1;
 	ssize_t n;
 
 	do
-		n = write(fd, &one, size);
+		n = write(fd, &one, sizeof(one));
 	while (n < 0 && errno == EINTR);
-	if (n != (ssize_t)size)
+	if (n != sizeof(one))
 		bench_die("write: %s", n < 0 ? strerror(errno) : "short");
-}
-
-static void write_one(const struct slot *slot)
-{
-	write_bytes(slot->wr, opt.pipe ? 1 : sizeof(uint64_t));
 }
 
 /* How many were written, or 0. */
 static uint64_t read_all(const struct slot *slot)
 {
-	char bytes[PIPE_READ];
 	uint64_t value;
 	ssize_t n;
 
 	do
-		n = opt.pipe ? read(slot->rd, bytes, sizeof(bytes))
-			     : read(slot->rd, &value, sizeof(value));
+		n = read(slot->fd, &value, sizeof(value));
 	while (n < 0 && errno == EINTR);
 	if (n < 0 && errno == EAGAIN)
 		return 0;
-	if (n <= 0 || (!opt.pipe && n != sizeof(value)))
+	if (n != sizeof(value))
 		bench_die("read: %s", n < 0 ? strerror(errno) : "short");
-	if (opt.pipe)
-		return (uint64_t)n;
 	if (value == 0)
 		bench_die("an eventfd read returned the count 0");
 	return value;
@@ -89,7 +74,7 @@ static void *producer_flood(void *arg)
 
 	bench_gate_enter(&gate);
 	for (uint64_t i = 0; i < opt.events; i++)
-		write_one(mine);
+		write_one(mine->fd);
 	return NULL;
 }
 
@@ -111,7 +96,7 @@ static void *producer_nocoalesce(void *arg)
 			written[k]++;
 			sent++;
 			progress = true;
-			write_one(&mine[k]);
+			write_one(mine[k].fd);
 		}
 		if (progress) {
 			idle = 0;
@@ -183,7 +168,7 @@ static void *consumer(void *arg)
 				  before + sum, target);
 		if (before + sum == target) {
 			atomic_store(&finished_at, bench_now());
-			write_bytes(stop_fd, sizeof(uint64_t));
+			write_one(stop_fd);
 		}
 	}
 	atomic_fetch_add(&n_waits, waits);
@@ -227,27 +212,10 @@ static const struct bench_option options[] = {
 	 "each thread owns 64 eventfds and never writes to one again\n"
 	 "before its previous write was read",
 	 .flag = &opt.nocoalesce},
-	{"pipe", "one byte written to pipes instead", .flag = &opt.pipe},
 	{"et", "edge-triggered instead of level-triggered", .flag = &opt.edge},
 	{"maxevents", "events per epoll_wait", .count = &opt.max_events, .min = 1, .max = 65536},
 	{.name = NULL},
 };
-
-/* A write waits for room, so that every byte counts. */
-static void slot_open(struct slot *slot)
-{
-	int fds[2];
-
-	atomic_init(&slot->received, 0);
-	if (!opt.pipe) {
-		slot->rd = slot->wr = bench_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-		return;
-	}
-	if (pipe2(fds, O_CLOEXEC) || fcntl(fds[0], F_SETFL, O_NONBLOCK))
-		bench_die("pipe2: %s", strerror(errno));
-	slot->rd = fds[0];
-	slot->wr = fds[1];
-}
 
 int main(int argc, char **argv)
 {
@@ -262,7 +230,7 @@ int main(int argc, char **argv)
 	opt.slots_per_producer = opt.nocoalesce ? SLOTS_PER_PRODUCER : 1;
 	n_slots = (size_t)opt.producers * opt.slots_per_producer;
 	target = opt.producers * opt.events;
-	n_fds = n_slots * (opt.pipe ? 2 : 1) + 32;
+	n_fds = n_slots + 32;
 	if (bench_raise_nofile(n_fds) < n_fds)
 		bench_die("%zu descriptors are more than this user may open (ulimit -n)", n_fds);
 
@@ -274,8 +242,9 @@ int main(int argc, char **argv)
 	stop_fd = bench_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	bench_ctl(epoll_fd, EPOLL_CTL_ADD, stop_fd, EPOLLIN, STOP_INDEX);
 	for (size_t i = 0; i < n_slots; i++) {
-		slot_open(&slots[i]);
-		bench_ctl(epoll_fd, EPOLL_CTL_ADD, slots[i].rd,
+		atomic_init(&slots[i].received, 0);
+		slots[i].fd = bench_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+		bench_ctl(epoll_fd, EPOLL_CTL_ADD, slots[i].fd,
 			  EPOLLIN | (opt.edge ? (uint32_t)EPOLLET : 0), i);
 	}
 
@@ -296,14 +265,14 @@ int main(int argc, char **argv)
 
 	seconds = bench_seconds(start, atomic_load(&finished_at));
 	printf("program=stress-epoll ");
-	bench_print_served(slots[0].rd);
-	printf("threads=%u waiters=%u kind=%s mode=%s trigger=%s events=%" PRIu64 " seconds=%.6f "
+	bench_print_served(slots[0].fd);
+	printf("threads=%u waiters=%u mode=%s trigger=%s events=%" PRIu64 " seconds=%.6f "
 	       "rate=%.1f ns_per_event=%.1f waits=%" PRIu64 " reads=%" PRIu64
 	       " empty_reads=%" PRIu64 " ok=1\n",
-	       opt.producers, opt.waiters, opt.pipe ? "pipe" : "eventfd",
-	       opt.nocoalesce ? "nocoalesce" : "flood", opt.edge ? "et" : "lt", target, seconds,
-	       (double)target / seconds, seconds * 1e9 / (double)target, atomic_load(&n_waits),
-	       atomic_load(&n_reads), atomic_load(&n_empty));
+	       opt.producers, opt.waiters, opt.nocoalesce ? "nocoalesce" : "flood",
+	       opt.edge ? "et" : "lt", target, seconds, (double)target / seconds,
+	       seconds * 1e9 / (double)target, atomic_load(&n_waits), atomic_load(&n_reads),
+	       atomic_load(&n_empty));
 	free(threads);
 	free(slots);
 	return 0;

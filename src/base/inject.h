@@ -17,7 +17,6 @@
  *   wrong_flag       a duplicate is close-on-exec
  *   forgotten_del    what epoll_ctl removes stays
  *   forgotten_item   an item is lost when its file becomes a kernel object
- *   forgotten_slot   a buffer is lost when a pipe becomes the kernel's
  *   forgotten_number what was closed past us stays when its number is given out again
  *   lost_context     the number of a context of AIO that the kernel has stays taken
  *   lost_spill       an object stays behind when all become kernel objects

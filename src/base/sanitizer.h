@@ -8,7 +8,7 @@
  *
  * ThreadSanitizer hears of a program's calls by standing in front of libc, and
  *
- *   - takes a write to an eventfd or a pipe for something that happens before the read of it, and
+ *   - takes a write to an eventfd for something that happens before the read of it, and
  *     a change of an epoll for what happens before a wait on it. It does not see those that we
  *     answer ourselves.
  *   - looks into our calls of memset and memcpy, and not at the locks and barriers that order

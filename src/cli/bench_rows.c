@@ -77,10 +77,9 @@ static void config_add_metric(struct config *c, const struct metric *metric)
 	c->metrics[c->n_metrics++] = *metric;
 }
 
-/* A configuration that runs one stock program plainly and under `pollux run`, with an option or
- * NULL. `words` are its arguments, separated by single blanks. */
-static struct config *config_served(const char *suite, char *label, const char *program,
-				    const char *option, char *words)
+/* A configuration that runs one stock program plainly and under `pollux run`. `words` are its
+ * arguments, separated by single blanks. */
+static struct config *config_stock(const char *suite, char *label, const char *program, char *words)
 {
 	struct config *c = config_new(suite, label);
 	char path[PATH_MAX];
@@ -95,8 +94,6 @@ static struct config *config_served(const char *suite, char *label, const char *
 	args_add(&plain, "%s", path);
 	args_add(&served, "%s", self);
 	args_add(&served, "run");
-	if (option)
-		args_add(&served, "%s", option);
 	args_add(&served, "--");
 	args_add(&served, "%s", path);
 	for (char *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
@@ -107,11 +104,6 @@ static struct config *config_served(const char *suite, char *label, const char *
 	c->argv[SIDE_KERNEL] = plain.v;
 	c->argv[SIDE_POLLUX] = served.v;
 	return c;
-}
-
-static struct config *config_stock(const char *suite, char *label, const char *program, char *words)
-{
-	return config_served(suite, label, program, NULL, words);
 }
 
 static void words_add(struct args *a, const char *words)
@@ -225,21 +217,6 @@ static void add_events(void)
 				     "stress-epoll",
 				     cli_format("--threads %u --events %lu --nocoalesce%s", *n,
 						share(800000, *n), t ? " --et" : ""));
-}
-
-static void add_pipes(void)
-{
-	static const unsigned int usual[] = {1, 8, 32, 0}, quick[] = {8, 0};
-
-	for (int apart = 0; apart < 2; apart++)
-		for (const unsigned int *n = thread_list(usual, quick); *n; n++)
-			config_served("pipes",
-				      cli_format("%u thread%s, %scoalescing", *n, plural(*n),
-						 apart ? "not " : ""),
-				      "stress-epoll", "--adopt=pipe",
-				      cli_format("--pipe --threads %u --events %lu%s", *n,
-						 share(apart ? 800000 : 4000000, *n),
-						 apart ? " --nocoalesce" : ""));
 }
 
 static void add_waiters(void)
@@ -748,7 +725,6 @@ static void add_ready(void)
 const struct suite bench_suites[] = {
 	{"events", add_events,
 	 "events: threads write to their eventfds, one thread waits and reads"},
-	{"pipes", add_pipes, "pipes: threads write a byte to their pipes, one waits and reads"},
 	{"waiters", add_waiters, "waiters: several threads wait on one epoll (ET, not coalescing)"},
 	{"pingpong", add_pingpong, "pingpong: round trips between two threads"},
 	{"storm", add_storm, "storm: make, ADD, close, in a loop"},

@@ -14,14 +14,14 @@ static const char help_text[] =
 	"Usage: pollux run [OPTION]... [--] PROGRAM [ARGUMENT]...\n"
 	"Run PROGRAM with Pollux in place of the kernel's eventfd, epoll and AIO.\n"
 	"\n"
-	"  --no-adopt=KIND   leave objects of KIND to the kernel: eventfd, epoll, aio, pipe,\n"
-	"                    timerfd or all; may be given several times, or a list:\n"
+	"  --no-adopt=KIND   leave objects of KIND to the kernel: eventfd, epoll, aio, timerfd\n"
+	"                    or all; may be given several times, or a list:\n"
 	"                    --no-adopt=eventfd,epoll\n"
-	"  --adopt=KIND      serve objects of KIND, which is not done otherwise: watched-pipe\n"
-	"                    (pipes that are added to an epoll before anything else is done with\n"
-	"                    them), pipe (all pipes) or inline (descriptors of Go programs, and\n"
-	"                    Rust's that call epoll by themselves); forked is accepted, does\n"
-	"                    nothing, and will be removed\n"
+	"                    pipe is accepted, does nothing, and will be removed\n"
+	"  --adopt=KIND      serve objects of KIND, which is not done otherwise: inline "
+	"(descriptors\n"
+	"                    of Go programs, and Rust's that call epoll by themselves); forked,\n"
+	"                    pipe and watched-pipe are accepted, do nothing, and will be removed\n"
 	"  --aio=MODE        how Linux AIO is done: auto (the default), async (reads and writes "
 	"of\n"
 	"                    files never keep their submitter) or off (as --no-adopt=aio)\n"
@@ -42,6 +42,7 @@ static const char help_text[] =
 	"POLLUX_PRELOAD names the drop-in library to use instead of the one that belongs to\n"
 	"this command.\n";
 
+/* The words of pipes do nothing. */
 static const char *const no_adopt_kinds[] = {"eventfd", "epoll", "aio", "pipe",
 					     "timerfd", "all",	 NULL};
 static const char *const adopt_kinds[] = {"pipe", "watched-pipe", "forked", "inline", NULL};
@@ -66,9 +67,8 @@ static bool add_kinds(const char *variable, const char *const *kinds, const char
 
 		if (!known_kind(kinds, kind, len)) {
 			cli_error("run: %s takes %s, not '%.*s'", option,
-				  kinds == adopt_kinds
-					  ? "pipe, watched-pipe or forked"
-					  : "eventfd, epoll, aio, pipe, timerfd or all",
+				  kinds == adopt_kinds ? "inline"
+						       : "eventfd, epoll, aio, timerfd or all",
 				  (int)len, kind);
 			return false;
 		}

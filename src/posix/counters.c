@@ -107,19 +107,17 @@ static int print_aio(char *buf, size_t size, int n)
 
 void plx_px_stats_print(int fd, bool nothing_too)
 {
-	bool descriptors = counted(PLX_COUNT_EPOLLS) || counted(PLX_COUNT_EVENTFDS) ||
-			   counted(PLX_COUNT_PIPES);
+	bool descriptors = counted(PLX_COUNT_EPOLLS) || counted(PLX_COUNT_EVENTFDS);
 	char buf[4096];
 	int n;
 
 	if (!nothing_too && !descriptors && !counted(PLX_COUNT_AIO))
 		return;
 	n = snprintf(buf, sizeof(buf),
-		     "pollux: adopted: %llu epolls, %llu eventfds, %llu pipes; sleeps %llu; "
-		     "spilled %llu; process %ld (%.64s)\n",
+		     "pollux: adopted: %llu epolls, %llu eventfds; sleeps %llu; spilled %llu; "
+		     "process %ld (%.64s)\n",
 		     counted(PLX_COUNT_EPOLLS), counted(PLX_COUNT_EVENTFDS),
-		     counted(PLX_COUNT_PIPES), counted(PLX_COUNT_SLEEPS),
-		     counted(PLX_COUNT_SPILLED), plx_sys0(SYS_getpid),
+		     counted(PLX_COUNT_SLEEPS), counted(PLX_COUNT_SPILLED), plx_sys0(SYS_getpid),
 		     program_invocation_short_name);
 	if (descriptors)
 		n = print_traffic(buf, sizeof(buf), n);

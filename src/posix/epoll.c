@@ -441,7 +441,7 @@ static long ctl_inproc(struct plx_front *fr, int epfd, int op, struct pollux_fil
 	if (plx_unlikely(setup == -EAGAIN))
 		return plx_px_epoll_ctl(epfd, op, fd, ev);
 	if (plx_unlikely(plx_load_acq(&fr->spilled)) || setup < 0) {
-		if (!plx_spill_possible(f))
+		if (!plx_spare_keep(f->mode))
 			return -ENOMEM;
 		plx_px_escape(fd, PLX_OUT_NO_FD);
 		return plx_px_epoll_ctl(epfd, op, fd, ev);
@@ -470,33 +470,23 @@ static long ctl_inproc(struct plx_front *fr, int epfd, int op, struct pollux_fil
 	return plx_px_epoll_ctl(epfd, op, fd, ev);
 }
 
-/* fd is of a pipe that nobody has used: it will be served if the epoll is. */
-static void ctl_unused_pipe(struct pollux_file *ef, int fd)
-{
-	if (!ef || ef->kind != PLX_KIND_EPOLL || plx_load_acq(&plx_file_front(ef)->spilled) ||
-	    !plx_pipe_adopt(fd))
-		plx_pipe_forget(fd);
-}
-
 /*
  * The files behind both numbers, with references. False if there is nothing to do but to pass
  * the call on: the epoll has kernel files only, and that is what fd is.
  */
 static bool ctl_files(int epfd, int op, int fd, struct pollux_file **ef, struct pollux_file **f)
 {
-	struct pollux_file *raw;
 	bool ours = true;
 
 	plx_table_prefetch(fd);
 	plx_rcu_read_lock();
 	*ef = plx_table_peek(epfd);
-	raw = plx_table_raw(fd);
-	*f = plx_is_token(raw) ? NULL : raw;
+	*f = plx_table_peek(fd);
 	if (!*f && *ef && (*ef)->kind == PLX_KIND_EPOLL) {
 		struct plx_front *fr = plx_file_front(*ef);
 
 		ours = plx_load(&fr->inproc) || plx_load(&fr->timer_mark) ||
-		       (op == EPOLL_CTL_ADD && (raw || !plx_load(&fr->nkernel)));
+		       (op == EPOLL_CTL_ADD && !plx_load(&fr->nkernel));
 	}
 	if (ours) {
 		if (*f && !plx_file_tryget(*f))
@@ -521,10 +511,6 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 		plx_stat(PLX_STAT_KERNEL_CTLS);
 		return ctl_beside(false, epfd, op, fd, ev);
 	}
-	if (op == EPOLL_CTL_ADD && plx_unlikely(!f && plx_is_token(plx_table_raw(fd)))) {
-		ctl_unused_pipe(ef, fd);
-		f = plx_table_get(fd);
-	}
 	if (plx_unlikely((ef && ef->kind == PLX_KIND_HIDDEN) ||
 			 (f && f->kind == PLX_KIND_HIDDEN))) {
 		r = op != EPOLL_CTL_DEL && plx_copy_in(&(struct epoll_event){0}, ev, sizeof(*ev))
@@ -542,7 +528,7 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 		plx_tsan_before(fr);
 		if (!f) {
 			r = ctl_kernel(fr, op, ev);
-		} else if (plx_file_served(f)) {
+		} else if (f->kind == PLX_KIND_EVENTFD) {
 			r = ctl_inproc(fr, epfd, op, f, fd, ev);
 		} else if (op == EPOLL_CTL_ADD && f != ef) {
 			/* Nothing is given up for a call that fails at once. */

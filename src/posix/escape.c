@@ -40,11 +40,9 @@ const struct plx_way_out_row plx_ways_out[PLX_OUT_COUNT] = {
 	[PLX_OUT_POLL] = {"poll", "an epoll in a poll or select set, and what it watches; "
 				  "what a select names beside a file that is hung up"},
 	[PLX_OUT_SYSCALL] = {"syscall", "objects named by a raw call that we do not serve"},
-	[PLX_OUT_REOPEN] = {"reopen", "the pipe opened again through /proc or /dev/fd"},
 	[PLX_OUT_TIMER_DUP] = {"timer_dup", "a timer that gets a second number, or loses its own"},
 	[PLX_OUT_TIMER_READ] = {"timer_read", "a timer that is read without O_NONBLOCK"},
 	[PLX_OUT_TIMER_WATCHED] = {"timer_watched", "a timer that a second epoll watches"},
-	[PLX_OUT_DUP_OVER] = {"dup_over", "a pipe put in the place of another descriptor"},
 };
 
 /* The file behind fd if there is anything to do for it, with a reference. */
@@ -52,7 +50,6 @@ static struct pollux_file *escaping(int fd, enum plx_way_out why)
 {
 	struct pollux_file *f;
 
-	plx_pipe_forget(fd);
 	f = plx_table_get(fd);
 	if (f && f->kind == PLX_KIND_TIMER) {
 		if (plx_timer_escape(fd))
@@ -117,7 +114,7 @@ static uint64_t all_out;
 PLX_CHILD_CODE uint64_t plx_adopted_ever(void)
 {
 	return plx_counters_sum(PLX_COUNT_EPOLLS) + plx_counters_sum(PLX_COUNT_EVENTFDS) +
-	       plx_counters_sum(PLX_COUNT_PIPES) + plx_counters_sum(PLX_COUNT_TIMERS);
+	       plx_counters_sum(PLX_COUNT_TIMERS);
 }
 
 PLX_CHILD_CODE bool plx_nothing_in(uint64_t adopted)
@@ -135,7 +132,6 @@ void plx_px_escape_all(enum plx_way_out why)
 	struct plx_spill s;
 	uint64_t adopted;
 
-	plx_pipe_forget_all();
 	adopted = plx_adopted_ever();
 	if (plx_nothing_in(adopted))
 		return;
@@ -184,13 +180,11 @@ PLX_CHILD_CODE void plx_px_escape_inherited(enum plx_way_out why)
 	struct plx_spill s;
 	int saved;
 
-	plx_pipe_forget_all();
 	if (!any_inherited())
 		return;
 	/* Not before: errno is in a page of libc's code that the child of a fork may not have. */
 	saved = errno;
 	plx_spill_begin(&s);
-	plx_pipe_forget_all();
 	plx_spill_add_table(&s, survives_exec);
 	plx_spill_end(&s, why, false);
 	errno = saved;

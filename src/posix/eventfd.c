@@ -66,7 +66,7 @@ long plx_px_eventfd(unsigned int init, int flags)
 	if (plx_eventfd_prototype() < 0 || !plx_spare_keep(flags & EFD_SEMAPHORE) ||
 	    pollux_efd_new(&e, init, flags & EFD_SEMAPHORE ? POLLUX_EFD_SEMAPHORE : 0) < 0)
 		return PLX_PASS;
-	e->served.status = flags & EFD_NONBLOCK ? O_NONBLOCK : 0;
+	e->status = flags & EFD_NONBLOCK ? O_NONBLOCK : 0;
 	locked = plx_table_enter();
 	/* Its number stays until leave. dup is the shorter way, where it will do. */
 	fd = flags & EFD_CLOEXEC ? plx_sys3(SYS_fcntl, plx_load(&prototype), F_DUPFD_CLOEXEC, 0)
@@ -146,54 +146,26 @@ void plx_eventfd_tell(struct pollux_eventfd *e, int fd)
 }
 
 /* A call on a number that is not an eventfd; f is what it was, under RCU. Leaves RCU. */
-static __attribute__((noinline)) long no_eventfd(struct pollux_file *f, int fd, void *buf, size_t n,
-						 bool writes, bool nonblock)
+static __attribute__((noinline)) long no_eventfd(const struct pollux_file *f)
 {
-	struct iovec iov = {.iov_base = buf, .iov_len = n};
-	struct plx_pipe_call call = {
-		.iov = &iov,
-		.cnt = 1,
-		.total = n,
-		.writes = writes,
-		.nonblock = nonblock,
-	};
+	bool hidden = f && f->kind == PLX_KIND_HIDDEN;
 
-	if (!f) {
-		/* The token of an unused pipe goes, unless the pipe is adopted just now. */
-		plx_rcu_read_unlock();
-		plx_pipe_forget(fd);
-		plx_rcu_read_lock();
-		f = plx_table_peek(fd);
-	}
-	if (f && plx_file_is_pipe(f)) {
-		if (plx_likely(plx_user_range(buf, n)))
-			return plx_pipe_call(f, fd, &call);
-		f = NULL;
-	}
 	plx_rcu_read_unlock();
-	return f && f->kind == PLX_KIND_HIDDEN ? -EBADF : PLX_PASS;
+	return hidden ? -EBADF : PLX_PASS;
 }
 
 /*
  * A call that slept while its object became a kernel object goes on sleeping there,
- * also if O_NONBLOCK was set meanwhile: that is for later calls (EFD-18).
+ * also if O_NONBLOCK was set meanwhile: that is for later calls (EFD-18). By the descriptor that
+ * the pin keeps.
  */
-static long kernel_sleep(const int *number, uint64_t *value, bool write)
-{
-	long r = plx_kernel_sleep(number, write ? POLLOUT : POLLIN, PLX_SLEEP_RESTARTS,
-				  write ? SYS_write : SYS_read, value, sizeof(*value));
-
-	return r < 0 ? r : 0;
-}
-
-/* As kernel_sleep, by the descriptor that the pin keeps. */
 static long kernel_sleep_pinned(struct pollux_eventfd *e, uint64_t *value, bool write)
 {
 	uint32_t breaks = plx_inside.breaks;
 	long r;
 
 	do {
-		r = kernel_sleep(&e->kfd, value, write);
+		r = plx_kernel_sleep(&e->kfd, value, write);
 	} while (r == -EINTR && breaks == plx_inside.breaks);
 	return r;
 }
@@ -243,8 +215,10 @@ static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, 
 	/* Gone from the table, by a close or a spill: the number is the kernel's. */
 	if (!got)
 		return efd_again(fd, value, write, nonblock);
-	if (slept)
+	if (slept) {
+		PLX_DELAY(efd_pins);
 		plx_xadd(&e->pins, 1);
+	}
 	PLX_HOLD_PUSH(slept ? unpin_put : only_put, e);
 	if (slept) {
 		plx_stat(PLX_STAT_MADE);
@@ -257,8 +231,8 @@ static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, 
 		PLX_DELAY(efd_goes_on);
 		if (pinned)
 			r = kernel_sleep_pinned(e, value, write);
-		else if (slept && (plx_load(&e->served.status) & O_NONBLOCK))
-			r = kernel_sleep(&fd, value, write);
+		else if (slept && (plx_load(&e->status) & O_NONBLOCK))
+			r = plx_kernel_sleep(&fd, value, write);
 		else
 			r = efd_again(fd, value, write, nonblock);
 	}
@@ -278,7 +252,7 @@ static long efd_read(int fd, void *buf, size_t n, bool nonblock)
 	if (plx_unlikely(!f || f->kind != PLX_KIND_EVENTFD)) {
 		if (f && f->kind == PLX_KIND_TIMER)
 			return plx_timer_read(f, fd, buf, n);
-		return no_eventfd(f, fd, buf, n, false, nonblock);
+		return no_eventfd(f);
 	}
 	/* A buffer that cannot be the program's is refused before anything is taken. */
 	if (plx_unlikely(n < sizeof(value) || !plx_user_range(buf, n))) {
@@ -289,7 +263,7 @@ static long efd_read(int fd, void *buf, size_t n, bool nonblock)
 	r = pollux_efd_read(e, &value, 0);
 	if (plx_unlikely(r)) {
 		r = efd_slow(e, fd, r, &value, false,
-			     nonblock || (plx_load(&e->served.status) & O_NONBLOCK));
+			     nonblock || (plx_load(&e->status) & O_NONBLOCK));
 		if (r)
 			return r;
 	} else {
@@ -351,7 +325,7 @@ static long efd_write(int fd, void *buf, size_t n, bool nonblock)
 	/* It will be written: to read it first would fetch the line twice. */
 	plx_prefetch_write(f);
 	if (plx_unlikely(!f || f->kind != PLX_KIND_EVENTFD))
-		return no_eventfd(f, fd, buf, n, true, nonblock);
+		return no_eventfd(f);
 	e = plx_file_efd(f);
 	if (plx_unlikely(n != sizeof(value)))
 		r = plx_user_range(buf, n) ? -EINVAL : -EFAULT;
@@ -365,7 +339,7 @@ static long efd_write(int fd, void *buf, size_t n, bool nonblock)
 	}
 	if (r == -EAGAIN || r == -ESTALE) {
 		r = efd_slow(e, fd, r, &value, true,
-			     nonblock || (plx_load(&e->served.status) & O_NONBLOCK));
+			     nonblock || (plx_load(&e->status) & O_NONBLOCK));
 		return r ? r : (long)sizeof(value);
 	}
 	plx_rcu_read_unlock();
@@ -413,6 +387,9 @@ ssize_t plx_px_write_left(void)
 	return sizeof(uint64_t);
 }
 
+/* The kernel transfers no more at a time. */
+#define RW_MAX 0x7ffff000
+
 /*
  * One piece is a plain read or write. Anything else is too rare to be worth a second
  * implementation of the kernel's rules for pieces: the object goes to the kernel.
@@ -441,23 +418,21 @@ static long vector_way(int fd, const struct iovec *iov, int cnt, int flags, stru
 		return -EFAULT;
 	if ((ssize_t)one->iov_len < 0)
 		return -EINVAL;
-	if (plx_piece_unsure(one->iov_base, one->iov_len, cnt)) {
+	if (!plx_user_range(one->iov_base, one->iov_len)) {
+		if (one->iov_len <= RW_MAX)
+			return -EFAULT;
+		/* Newer kernels judge only the range that is transferred. */
 		plx_px_escape(fd, PLX_OUT_VECTOR);
 		return PLX_PASS;
 	}
-	if (!plx_user_range(one->iov_base, one->iov_len))
-		return -EFAULT;
 	return one->iov_len ? 0 : 1;
 }
 
 static long readv_once(int fd, const struct iovec *iov, int cnt, int flags)
 {
 	struct iovec one;
-	long r;
+	long r = vector_way(fd, iov, cnt, flags, &one);
 
-	if (plx_pipe_vector(fd, iov, cnt, flags, false, &r))
-		return r;
-	r = vector_way(fd, iov, cnt, flags, &one);
 	if (r)
 		return r > 0 ? 0 : r;
 	return efd_read(fd, one.iov_base, one.iov_len, flags & RWF_NOWAIT);
@@ -466,12 +441,9 @@ static long readv_once(int fd, const struct iovec *iov, int cnt, int flags)
 static long writev_once(int fd, const struct iovec *iov, int cnt, int flags, bool nonblock)
 {
 	struct iovec one;
-	long r;
-
-	if (plx_pipe_vector(fd, iov, cnt, nonblock ? flags | RWF_NOWAIT : flags, true, &r))
-		return r;
 	/* A write has no flag that it could be served with. */
-	r = vector_way(fd, iov, flags ? 0 : cnt, 0, &one);
+	long r = vector_way(fd, iov, flags ? 0 : cnt, 0, &one);
+
 	if (r)
 		return r > 0 ? 0 : r;
 	return efd_write(fd, one.iov_base, one.iov_len, nonblock);

@@ -54,8 +54,6 @@ static long close_number(int fd, struct pollux_file **f)
 	long r;
 
 	*f = NULL;
-	plx_pipe_forget(fd);
-	plx_pipe_keep_end(fd);
 	if (!slot)
 		return plx_fd_maybe_hidden(fd) && plx_fd_stray(fd) ? -EBADF : PLX_PASS;
 	locked = plx_table_enter();
@@ -87,23 +85,6 @@ long plx_px_close(int fd)
 	if (f)
 		pollux_file_put(f);
 	return r;
-}
-
-/*
- * The kernel ends files on the way out of the call, the last one first. That shows only in
- * the order in which the other ends of pipes hear of it.
- */
-static void close_later(int fd, struct pollux_file **closed)
-{
-	struct pollux_file *f;
-
-	(void)close_number(fd, &f);
-	if (f && plx_file_is_pipe(f) && plx_load(&f->refs) == 1) {
-		plx_file_served(f)->closed = *closed;
-		*closed = f;
-	} else if (f) {
-		pollux_file_put(f);
-	}
 }
 
 /*
@@ -219,7 +200,6 @@ long plx_px_close_range(unsigned int first, unsigned int last, unsigned int flag
 {
 	PLX_INSIDE();
 	unsigned int end = plx_table_end();
-	struct pollux_file *closed = NULL;
 	bool locked;
 	long r;
 
@@ -230,17 +210,11 @@ long plx_px_close_range(unsigned int first, unsigned int last, unsigned int flag
 	if (!(flags & CLOSE_RANGE_CLOEXEC))
 		for (unsigned int fd = first; fd <= last && fd < end; fd++)
 			if (plx_fd_ours(fd) && !plx_fd_hidden(fd) && !leave_epoll(fd))
-				close_later(fd, &closed);
+				plx_px_close(fd);
 	/* A spill has descriptors of its own meanwhile, at whatever numbers are free. */
 	locked = plx_table_enter();
 	r = close_kernel_range(first, last, flags);
 	plx_table_leave(locked);
-	while (closed) {
-		struct pollux_file *f = closed;
-
-		closed = plx_file_served(f)->closed;
-		pollux_file_put(f);
-	}
 	if (!__libc_single_threaded && !(flags & CLOSE_RANGE_CLOEXEC))
 		forget_closed_range(first, last);
 	return r;
@@ -278,7 +252,7 @@ static bool is_there(struct pollux_file *f, int fd)
  * is just being given, and something of ours comes to be there. In these two cases the kernel has
  * at the number what the table says, and can be asked about it where that matters: an epoll without
  * items of ours is as good without its entry, a timer of which the kernel has the setting, too, and
- * neither pipes nor other timers are put anywhere by dup3.
+ * other timers are put nowhere by dup3.
  */
 void plx_px_given(int fd)
 {
@@ -286,7 +260,6 @@ void plx_px_given(int fd)
 	struct pollux_file **slot = plx_table_slot(fd), *f, *mine;
 	bool locked, left;
 
-	plx_pipe_forget(fd);
 	/* What runs in a spill, an allocator for one, may open files. */
 	if (!slot || plx_mover || PLX_INJECTED(forgotten_number))
 		return;
@@ -312,7 +285,6 @@ static long dup_any(int fd, int cmd, long from)
 	long n = PLX_PASS;
 	bool served, locked;
 
-	plx_pipe_forget(fd);
 	/* From two numbers it would have two names in an epoll. */
 	if (plx_timer_escape(fd))
 		plx_px_spilled(PLX_OUT_TIMER_DUP, 1);
@@ -324,7 +296,7 @@ static long dup_any(int fd, int cmd, long from)
 		plx_table_leave(locked);
 		return plx_fd_hidden(fd) ? -EBADF : PLX_PASS;
 	}
-	served = plx_file_served(f);
+	served = f->kind == PLX_KIND_EVENTFD;
 	PLX_DELAY(dup_found);
 	n = plx_sys3(SYS_fcntl, fd, PLX_INJECTED(wrong_flag) ? F_DUPFD_CLOEXEC : cmd, from);
 	if (n >= 0 && plx_table_reserve(n) < 0) {
@@ -377,23 +349,18 @@ static bool has_stream(int fd)
 	return plx_load(&streams[fd / 64]) >> fd % 64 & 1;
 }
 
-/*
- * A pipe that is put in the place of another descriptor, if the kernel lets it; anything in that of
- * a stream.
- */
+/* What is put in the place of a stream, if the kernel lets it. */
 static void dup_over(int fd, int number)
 {
 	struct pollux_file *f = plx_table_get(fd);
-	bool pipe = f && plx_file_is_pipe(f);
-	bool stream = f && plx_file_served(f) && has_stream(number);
+	bool stream = f && f->kind == PLX_KIND_EVENTFD && has_stream(number);
 	struct rlimit lim;
 
 	if (f)
 		pollux_file_put(f);
-	if ((pipe || stream) && number >= 0 &&
-	    plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &lim) == 0 &&
+	if (stream && plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &lim) == 0 &&
 	    (rlim_t)number < lim.rlim_cur)
-		plx_px_escape(fd, pipe ? PLX_OUT_DUP_OVER : PLX_OUT_STDIO);
+		plx_px_escape(fd, PLX_OUT_STDIO);
 }
 
 long plx_px_dup(int fd)
@@ -524,7 +491,7 @@ static void renumber_end(struct renumbered *r)
 static bool meets_sender(struct pollux_file *f, int number)
 {
 	return plx_number_sent(number) &&
-	       (plx_file_served(f) ||
+	       (f->kind == PLX_KIND_EVENTFD ||
 		(f->kind == PLX_KIND_EPOLL && !plx_load_acq(&plx_file_front(f)->spilled)));
 }
 
@@ -551,9 +518,6 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		return plx_sys3(SYS_dup3, oldfd, newfd, flags == -1 ? 0 : flags);
 	if (plx_sys2(SYS_fcntl, oldfd, F_GETFD) < 0)
 		return PLX_PASS;
-	plx_pipe_forget(oldfd);
-	plx_pipe_forget(newfd);
-	plx_pipe_keep_end(newfd);
 	timers = (int)plx_timer_escape(oldfd) + (int)plx_timer_escape(newfd);
 	if (timers)
 		plx_px_spilled(PLX_OUT_TIMER_DUP, timers);
@@ -609,13 +573,13 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		plx_mb_after_rmw();
 		meets = meets_sender(f, newfd);
 	} else if (slot) {
-		was = plx_table_raw(newfd);
+		was = plx_table_peek(newfd);
 	}
 	PLX_DELAY(dup_before_kernel);
 	r = meets ? -EBUSY : plx_sys3(SYS_dup3, oldfd, newfd, flags == -1 ? 0 : flags);
 	PLX_DELAY(dup_after_kernel);
 	/* Where nothing of ours was there may be by now: it has been closed, and is another's. */
-	if (r >= 0 && was && plx_cas(slot, &was, NULL) && !plx_is_token(was))
+	if (r >= 0 && was && plx_cas(slot, &was, NULL))
 		old = was;
 	if (r < 0 && f) {
 		struct pollux_file *mine = f;
@@ -650,7 +614,7 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 static long set_blocking(struct pollux_file *f, uint32_t status)
 {
 	PLX_DELAY(status_before);
-	plx_store(&plx_file_efd(f)->served.status, status);
+	plx_store(&plx_file_efd(f)->status, status);
 	/* Partner: plx_efd_freeze. */
 	plx_mb();
 	if (plx_likely(!plx_file_gone(f)))
@@ -663,7 +627,7 @@ static long fcntl_eventfd(struct pollux_file *f, int fd, int cmd, long arg)
 {
 	switch (cmd) {
 	case F_GETFL:
-		return O_RDWR | plx_load(&plx_file_efd(f)->served.status);
+		return O_RDWR | plx_load(&plx_file_efd(f)->status);
 	case F_SETFL:
 		/* Access mode and creation flags are ignored by the kernel, too. */
 		if (!(arg & (O_APPEND | O_ASYNC | O_DIRECT | O_NOATIME)))
@@ -686,14 +650,10 @@ long plx_px_fcntl(int fd, int cmd, long arg)
 	if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)
 		return dup_any(fd, cmd, arg);
 	f = plx_table_get(fd);
-	if (!f) {
-		plx_pipe_fcntl_unused(fd, cmd, arg);
+	if (!f)
 		return plx_fd_hidden(fd) ? -EBADF : PLX_PASS;
-	}
 	if (f->kind == PLX_KIND_EVENTFD)
 		r = fcntl_eventfd(f, fd, cmd, arg);
-	else if (plx_file_is_pipe(f))
-		r = plx_pipe_fcntl(f, fd, cmd, arg);
 	else if (f->kind == PLX_KIND_TIMER && cmd != F_GETFD && cmd != F_SETFD && cmd != F_GETFL)
 		plx_px_escape(fd, PLX_OUT_FCNTL);
 	pollux_file_put(f);
@@ -707,14 +667,10 @@ long plx_px_ioctl(int fd, unsigned long req, void *arg)
 	long r = PLX_PASS;
 	int on;
 
-	if (!f) {
-		plx_pipe_ioctl_unused(fd, req);
+	if (!f)
 		return plx_fd_hidden(fd) ? -EBADF : PLX_PASS;
-	}
 	if (f->kind != PLX_KIND_EVENTFD) {
-		if (plx_file_is_pipe(f))
-			r = plx_pipe_ioctl(f, fd, req, arg);
-		else if (f->kind == PLX_KIND_TIMER && req != FIOCLEX && req != FIONCLEX)
+		if (f->kind == PLX_KIND_TIMER && req != FIOCLEX && req != FIONCLEX)
 			plx_px_escape(fd, PLX_OUT_IOCTL);
 		pollux_file_put(f);
 		return r;

@@ -161,7 +161,6 @@ void plx_px_fork_prepare(void)
 	if (fork_empty_begin())
 		return;
 	depth = plx_inside_begin();
-	plx_pipe_forget_all();
 	quiet.on = fork_is_quiet();
 	if (quiet.on) {
 		quiet.depth = depth;
@@ -170,7 +169,6 @@ void plx_px_fork_prepare(void)
 	plx_spill_begin(&s);
 	plx_or(&fork_state, FORK_FULL);
 	fork_depth = depth;
-	plx_pipe_forget_all();
 	plx_spill_add_table(&s, NULL);
 	plx_spill_end(&s, PLX_OUT_FORK, true);
 	fork_masked = s.masked;
@@ -233,7 +231,6 @@ PLX_CHILD_CODE void plx_px_fork_child_locks(void)
 	plx_limit_after_fork_child();
 	plx_retire_after_fork_child();
 	plx_eventfd_after_fork_child();
-	plx_pipe_after_fork_child();
 	plx_spare_after_fork_child();
 	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
 		struct pollux_file *f = plx_table_peek(fd);

@@ -38,7 +38,6 @@
 
 #include "posix/posix.h"
 #include "source/eventfd.h"
-#include "source/pipe.h"
 
 /* front.inproc */
 enum { PLX_INPROC_NONE, PLX_INPROC_BEGUN, PLX_INPROC_READY };
@@ -102,9 +101,6 @@ bool plx_ghost_take(struct plx_front *fr, uint64_t data);
 /* A waiter has left the kernel's wait for good, perhaps with an event in its hand. */
 void plx_ghost_gone(struct plx_front *fr);
 
-/* False if there is no descriptor at all, so that f cannot be made a kernel object. */
-bool plx_spill_possible(struct pollux_file *f);
-
 /* Where there is no descriptor: whether the spares are enough for everything that fr watches. */
 bool plx_front_may_leave(struct plx_front *fr);
 
@@ -113,28 +109,6 @@ void plx_count_beyond_writes(int k);
 
 /* Waits until the kernel's object stands in the place of a frozen one. */
 void plx_spill_wait(struct pollux_file *f);
-
-/* --- files that are served in process ------------------------------------------------ */
-
-/* Of a file of the table, other than an epoll or a hidden one; NULL for these. */
-static inline struct plx_served *plx_file_served(struct pollux_file *f)
-{
-	switch (f->kind) {
-	case PLX_KIND_EVENTFD:
-		return &plx_file_efd(f)->served;
-	case PLX_KIND_PIPE_READ:
-		return &plx_file_pipe(f)->rd_served;
-	case PLX_KIND_PIPE_WRITE:
-		return &plx_file_pipe(f)->wr_served;
-	default:
-		return NULL;
-	}
-}
-
-static inline bool plx_file_is_pipe(const struct pollux_file *f)
-{
-	return f->kind == PLX_KIND_PIPE_READ || f->kind == PLX_KIND_PIPE_WRITE;
-}
 
 /* libc's streams read and write these numbers, and do not come through us. */
 static inline bool plx_fd_of_stream(int fd)
@@ -145,8 +119,7 @@ static inline bool plx_fd_of_stream(int fd)
 /* Whether it has been frozen, on its way to the kernel. */
 static inline bool plx_file_gone(struct pollux_file *f)
 {
-	return f->kind == PLX_KIND_EVENTFD ? plx_load_acq(&f->gone)
-					   : plx_load_acq(&plx_file_pipe(f)->gone);
+	return plx_load_acq(&f->gone);
 }
 
 /* --- timer.c ------------------------------------------------------------------------- */
@@ -217,62 +190,7 @@ int plx_front_ring(struct plx_front *fr);
 /* front.lock held: nobody rings any more, and nobody would take the doorbell's event out. */
 void plx_front_unbell(struct plx_front *fr);
 
-/* --- pipe.c -------------------------------------------------------------------------- */
-
-/* A read or write; iov is in our memory and names the program's. */
-struct plx_pipe_call {
-	const struct iovec *iov;
-	int cnt;
-	size_t total;
-	bool writes;
-	bool nonblock;
-};
-
-/* f is a pipe, found under RCU, which is left. */
-long plx_pipe_call(struct pollux_file *f, int fd, const struct plx_pipe_call *call);
-/* readv or writev with the program's pieces: false if fd is not a pipe of ours. */
-bool plx_pipe_vector(int fd, const struct iovec *user, int cnt, int flags, bool writes, long *r);
-/* f is a pipe, with a reference. */
-long plx_pipe_fcntl(struct pollux_file *f, int fd, int cmd, long arg);
-long plx_pipe_ioctl(struct pollux_file *f, int fd, unsigned long req, void *arg);
-/* If fd has a token: leaves it there or takes it away, by what the call does. */
-void plx_pipe_fcntl_unused(int fd, int cmd, long arg);
-void plx_pipe_ioctl_unused(int fd, unsigned long req);
-/* fd is about to be closed or replaced: what sleeps on it keeps the end of its pipe. */
-void plx_pipe_keep_end(int fd);
-/* fd may have a token, which goes: the pipe is the kernel's for good. */
-void plx_pipe_forget(int fd);
-/* So do all pipes that nobody has used. */
-void plx_pipe_forget_all(void);
-/* fd has a token, and is to be added to an epoll: true if its pipe is served from now on. */
-bool plx_pipe_adopt(int fd);
-
-/* For a spill, which has picked f, one end, and its peer, unless that is closed. */
-struct pollux_file *plx_pipe_peer(struct pollux_file *f);
-/* Freezes the pipe; what f is ready for at that moment. */
-uint32_t plx_pipe_gone(struct pollux_file *f);
-/* Once the numbers are known: pours what is in the pipe into the kernel's. */
-void plx_pipe_fill(struct pollux_file *f);
-/* And when all is done: who sleeps on f keeps it, if its number is closed from now on. */
-void plx_pipe_keep_filled(struct pollux_file *f);
-/*
- * Before it is filled: a full pipe is to be raised from its beginning on, by what is in its last
- * slot coming late. That tells no writer, and the readers at the end. False if it cannot be.
- */
-bool plx_pipe_keep_room(struct pollux_file *f);
-/*
- * Between the two calls an empty pipe has a byte in it, and a full one room, so that the
- * items of the end make an event. False if that is not so.
- */
-bool plx_pipe_raise(struct pollux_file *f, bool on);
-/*
- * Tells those who watch the read end of an empty pipe that there is something to read, although
- * there is not: the kernel tells them of a write whose memory cannot be read. Older kernels
- * put an empty slot into the pipe then, and it is not done. False if not.
- */
-bool plx_pipe_tell_readers(struct pollux_file *f);
-/* Tells those who watch the write end, whatever their masks, that its size is what it was. */
-void plx_pipe_tell_writers(struct pollux_file *f);
+/* --- eventfd.c ----------------------------------------------------------------------- */
 
 /*
  * For who holds a reference on an eventfd and will have to tell it later: between pin and

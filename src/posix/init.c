@@ -34,16 +34,8 @@ static const struct {
 	char name[16];
 	uint32_t kinds;
 } adopt_names[] = {
-	{"epoll", PLX_ADOPT_EPOLL},
-	{"eventfd", PLX_ADOPT_EVENTFD},
-	{"pipe", PLX_ADOPT_PIPE},
-	{"watched-pipe", PLX_ADOPT_WATCHED_PIPE},
-	{"aio", PLX_ADOPT_AIO},
-	{"timerfd", PLX_ADOPT_TIMERFD},
-	/* Accepted for one version more, and does nothing. */
-	{"forked", 0},
-	{"inline", PLX_ADOPT_INLINE},
-	{"all", ~0u},
+	{"epoll", PLX_ADOPT_EPOLL},	{"eventfd", PLX_ADOPT_EVENTFD}, {"aio", PLX_ADOPT_AIO},
+	{"timerfd", PLX_ADOPT_TIMERFD}, {"inline", PLX_ADOPT_INLINE},	{"all", ~0u},
 };
 
 static PLX_START_CODE uint32_t parse_kinds(const char *list)
@@ -90,8 +82,6 @@ PLX_START_CODE void plx_px_init(void)
 		return;
 	plx_px_no_adopt = parse_kinds(plx_setting("NO_ADOPT"));
 	plx_px_adopt = parse_kinds(plx_setting("ADOPT"));
-	if (!(plx_px_adopt & (PLX_ADOPT_PIPE | PLX_ADOPT_WATCHED_PIPE)))
-		plx_px_no_adopt |= PLX_ADOPT_PIPE;
 	if (spin && strcmp(spin, "0") == 0)
 		plx_spin_enabled = 0;
 	if (plx_tsan_here())

@@ -408,49 +408,46 @@ static int poll_sleep(struct pollfd *set, nfds_t n, const struct timespec *timeo
 	return (int)plx_sleep(&sleep, sigmask ? PLX_SLEEP_MASKED : PLX_SLEEP_ENDS, SYS_ppoll);
 }
 
-/*
- * Sleeps, outside, until the kernel's fd is ready for events. 0, a negative errno, or the result of
- * a sleep that is over (base/sleep.h).
- */
-static int kernel_await(int fd, short events, enum plx_sleep_kind kind)
+/* Until the kernel's fd is ready for events. 0, a negative errno, or a sleep that is over. */
+static int kernel_await(int fd, short events)
 {
 	struct pollfd p = {.fd = fd, .events = events};
 	struct plx_sleep sleep = {.args = {(long)&p, 1}};
 	int r;
 
 	if (plx_likely(plx_load(&plx_sleeps_seen)))
-		r = (int)plx_sleep(&sleep, kind, SYS_ppoll);
+		r = (int)plx_sleep(&sleep, PLX_SLEEP_RESTARTS, SYS_ppoll);
 	else
 		r = unseen_sleep(&p, 1, NULL, NULL);
 	return r > 0 ? 0 : r;
 }
 
-static long call_unseen(const int *number, long nr, const void *what, long n)
+static long call_unseen(const int *number, long nr, uint64_t *value)
 {
 	PLX_OUTSIDE(unseen);
 
-	return plx_sys3(nr, plx_load(number), what, n);
+	return plx_sys3(nr, plx_load(number), value, sizeof(*value));
 }
 
-long plx_kernel_sleep(const int *number, short events, enum plx_sleep_kind kind, long nr,
-		      const void *what, long n)
+long plx_kernel_sleep(const int *number, uint64_t *value, bool write)
 {
+	long nr = write ? SYS_write : SYS_read;
 	bool seen = plx_load(&plx_sleeps_seen);
 	long r;
 
 	do {
-		struct plx_sleep sleep = {.args = {plx_load(number), (long)what, n}};
+		struct plx_sleep sleep = {.args = {plx_load(number), (long)value, sizeof(*value)}};
 
-		r = seen ? plx_sleep(&sleep, kind, nr) : -EAGAIN;
+		r = seen ? plx_sleep(&sleep, PLX_SLEEP_RESTARTS, nr) : -EAGAIN;
 		if (r != -EAGAIN)
 			break;
-		r = kernel_await(plx_load(number), events, kind);
+		r = kernel_await(plx_load(number), write ? POLLOUT : POLLIN);
 		if (r)
 			break;
 		/* Where handlers are seen, none may run but in a sleep: what is held is let go. */
-		r = seen ? -EAGAIN : call_unseen(number, nr, what, n);
+		r = seen ? -EAGAIN : call_unseen(number, nr, value);
 	} while (r == -EAGAIN);
-	return r;
+	return r < 0 ? r : 0;
 }
 
 /* From here to the end of the sleep the number of the bell means nothing else. */
@@ -517,7 +514,7 @@ static int poll_link(struct poll_call *c)
 static long poll_give_up(struct poll_call *c)
 {
 	for (nfds_t i = 0; i < c->nours; i++) {
-		if (!plx_spill_possible(c->watch[i].file))
+		if (!plx_spare_keep(c->watch[i].file->mode))
 			return -ENOMEM;
 		plx_px_escape(c->user[c->watch[i].at].fd, PLX_OUT_NO_FD);
 	}
@@ -862,7 +859,6 @@ static bool poll_ours(int fd)
 
 	if (plx_likely(!plx_fd_ours(fd)))
 		return false;
-	plx_pipe_forget(fd);
 	if (plx_timer_escape(fd))
 		plx_px_spilled(PLX_OUT_POLL, 1);
 	plx_rcu_read_lock();
@@ -952,7 +948,7 @@ static struct pollux_file *quick_file(int fd)
 {
 	struct pollux_file *f = plx_table_peek(fd);
 
-	return f && plx_file_served(f) && !plx_file_gone(f) ? f : NULL;
+	return f && f->kind == PLX_KIND_EVENTFD && !plx_file_gone(f) ? f : NULL;
 }
 
 /* Asks the kernel about what is its own in the set. False: that has to take the long way. */

@@ -54,16 +54,13 @@ extern struct plx_libc plx_libc;
 /* Which kinds are served in process; bits of plx_px_no_adopt. */
 #define PLX_ADOPT_EPOLL 1u
 #define PLX_ADOPT_EVENTFD 2u
-#define PLX_ADOPT_PIPE 4u
-#define PLX_ADOPT_WATCHED_PIPE 8u
 #define PLX_ADOPT_AIO 16u
 #define PLX_ADOPT_TIMERFD 32u
 #define PLX_ADOPT_INLINE 64u
 extern uint32_t plx_px_no_adopt;
 /*
- * What is adopted only on request: pipes from their creation on (PLX_ADOPT_PIPE), or when
- * they are added to an epoll before anything else is done with them; descriptors of a program that
- * makes system calls by itself (PLX_ADOPT_INLINE).
+ * What is adopted only on request: descriptors of a program that makes system calls by itself
+ * (PLX_ADOPT_INLINE).
  */
 extern uint32_t plx_px_adopt;
 
@@ -88,10 +85,6 @@ long plx_px_write(int fd, const void *buf, size_t n);
 /* flags: RWF_* of preadv2 at offset -1; 0 for plain readv and writev. */
 long plx_px_readv(int fd, const struct iovec *iov, int cnt, int flags);
 long plx_px_writev(int fd, const struct iovec *iov, int cnt, int flags);
-
-/* --- pipe (pipe.c) --------------------------------------------------------------------- */
-/* at_once: served from now on; else from the moment on when it is added to an epoll. */
-long plx_px_pipe2(int *fds, int flags, bool at_once);
 
 /* --- timerfd (timer.c) ----------------------------------------------------------------- */
 long plx_px_timerfd_create(int clock, int flags);
@@ -120,12 +113,12 @@ long plx_px_ioctl(int fd, unsigned long req, void *arg);
 long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 		  const sigset_t *sigmask);
 /*
- * A call that sleeps by itself, in line with the kernel's others (read, write, readv, writev). If
+ * A read or write of a kernel's eventfd that sleeps by itself, in line with the kernel's others. If
  * the descriptor does not block any more, it sleeps all the same. The number is read at each step:
- * a hidden one may move away (plx_fd_evict).
+ * a hidden one may move away (plx_fd_evict). 0, a negative errno, or the result of a sleep that is
+ * over (base/sleep.h).
  */
-long plx_kernel_sleep(const int *number, short events, enum plx_sleep_kind kind, long nr,
-		      const void *what, long n);
+long plx_kernel_sleep(const int *number, uint64_t *value, bool write);
 long plx_px_pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *timeout,
 		    const sigset_t *sigmask);
 /*
@@ -167,8 +160,6 @@ enum plx_way_out {
 	PLX_OUT_LIMIT,
 	PLX_OUT_POLL,
 	PLX_OUT_SYSCALL,
-	PLX_OUT_DUP_OVER,
-	PLX_OUT_REOPEN,
 	PLX_OUT_TIMER_DUP,
 	PLX_OUT_TIMER_READ,
 	PLX_OUT_TIMER_WATCHED,
@@ -281,13 +272,11 @@ int plx_eventfd_prototype(void);
 void plx_eventfd_drop_prototype(void);
 /* The thread that was making the prototype, or changing flags, is not here. */
 void plx_eventfd_after_fork_child(void);
-void plx_pipe_after_fork_child(void);
 
 /* --- statistics ------------------------------------------------------------------------ */
 enum plx_counter {
 	PLX_COUNT_EPOLLS,
 	PLX_COUNT_EVENTFDS,
-	PLX_COUNT_PIPES,
 	PLX_COUNT_TIMERS,
 	PLX_COUNT_AIO,
 	PLX_COUNT_AIO_TWINS,

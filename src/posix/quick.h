@@ -24,9 +24,6 @@ ssize_t plx_px_write_tell(struct pollux_file *f, uint32_t depth);
 ssize_t plx_px_write_loud(struct pollux_file *f, uint64_t value, uint32_t depth, int fd,
 			  const void *buf, plx_write_t other);
 ssize_t plx_px_write_left(void);
-/* Within the RCU section: a write to a pipe. */
-ssize_t plx_px_write_pipe(struct pollux_file *f, uint32_t depth, int fd, const void *buf, size_t n,
-			  plx_write_t other);
 
 /* The end of plx_inside_begin, but for the look at signals that wait. */
 static inline void quick_outside(uint32_t depth)
@@ -58,8 +55,6 @@ static inline __attribute__((always_inline)) ssize_t plx_px_write_quick(int fd, 
 	/* It will be written: to read it first would fetch the line twice. */
 	plx_prefetch_write(f);
 	if (plx_unlikely(!f || f->kind != PLX_KIND_EVENTFD || n != sizeof(value))) {
-		if (f && f->kind == PLX_KIND_PIPE_WRITE)
-			return plx_px_write_pipe(f, depth, fd, buf, n, other);
 		plx_rcu_read_unlock();
 		quick_outside(depth);
 		return other(fd, buf, n);

@@ -11,15 +11,13 @@
  *      has queued, and be taken for one that has been collected. So they are waited for, if some
  *      item is edge-triggered: for others what is there is enough
  *   3. its items leave the epolls
- *   4. a kernel eventfd with the count takes its place under every number (dup3); what is
- *      in a pipe goes into the kernel's, whose numbers they are
+ *   4. a kernel eventfd with the count takes its place under every number (dup3)
  *   5. the items are added to the kernel epolls (spill_items.c)
  *   6. the numbers leave the table; spilled is set; the mutexes are released; sleepers are woken
  *      and go to the kernel
  *
  * Not before step 6 does the table let anybody go to the kernel by one of the numbers: what is
- * written between 4 and 5 would be an edge that a ghost is taken for, or stand in the kernel's pipe
- * before what was in ours.
+ * written between 4 and 5 would be an edge that a ghost is taken for.
  *
  * The model of step 2 is tests/model/told.pml, that of the numbers tests/model/moving.pml.
  *
@@ -32,7 +30,6 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/single_threaded.h>
 
 #include "base/inside.h"
 #include "base/sanitizer.h"
@@ -67,24 +64,13 @@ void *plx_spill_grow(void *p, int n, int *room, size_t size)
 	return q;
 }
 
-static void spill_add_one(struct plx_spill *s, struct pollux_file *f)
+static void spill_add_eventfd(struct plx_spill *s, struct pollux_eventfd *e)
 {
-	struct plx_served *served = plx_file_served(f);
-
-	if (served->picked || plx_file_gone(f) || !pollux_file_tryget(f))
+	if (e->picked || plx_file_gone(&e->file) || !pollux_file_tryget(&e->file))
 		return;
 	s->targets = plx_spill_grow(s->targets, s->ntargets, &s->room_targets, sizeof(*s->targets));
-	s->targets[s->ntargets++] = (struct plx_target){.f = f, .k = -1};
-	served->picked = s->ntargets;
-	served->number = -1;
-}
-
-/* The ends of a pipe go together. */
-static void spill_add_served(struct plx_spill *s, struct pollux_file *f)
-{
-	spill_add_one(s, f);
-	if (plx_file_is_pipe(f))
-		spill_add_one(s, plx_pipe_peer(f));
+	s->targets[s->ntargets++] = (struct plx_target){.e = e};
+	e->picked = s->ntargets;
 }
 
 static void spill_add_ep(struct plx_spill *s, struct pollux_ep *ep)
@@ -104,7 +90,7 @@ static void spill_add_front(struct plx_spill *s, struct plx_front *fr)
 {
 	plx_lock(&fr->ep->mtx, PLX_RANK_EP);
 	for (struct plx_list *l = fr->ep->items.next; l != &fr->ep->items; l = l->next)
-		spill_add_served(s, plx_all_item(l)->file);
+		spill_add_eventfd(s, plx_file_efd(plx_all_item(l)->file));
 	plx_unlock(&fr->ep->mtx, PLX_RANK_EP);
 }
 
@@ -112,7 +98,7 @@ static void spill_find_eps(struct plx_spill *s)
 {
 	plx_rcu_read_lock();
 	for (int i = 0; i < s->ntargets; i++) {
-		struct plx_watch *w = plx_load_acq(&s->targets[i].f->watches);
+		struct plx_watch *w = plx_load_acq(&s->targets[i].e->file.watches);
 
 		for (; w; w = plx_load_acq(&w->next))
 			if (plx_watch_is_item(w))
@@ -141,10 +127,7 @@ static void take_item(struct plx_spill *s, struct plx_epitem *item, uint32_t ord
 	m->added = m->done = false;
 	m->held = -1;
 	m->consumed = (events & EPOLLET) && !order && (ready & events);
-	/*
-	 * Disarmed: the kernel does the same to it, with an event that there is, or that is
-	 * made for it (plx_pipe_raise).
-	 */
+	/* Disarmed: the kernel does the same to it, with an event that there is. */
 	if (!(events & ~PLX_EP_FLAGS)) {
 		m->consumed = true;
 		m->events |= EPOLLIN | EPOLLOUT;
@@ -192,7 +175,7 @@ static void take_items(struct plx_spill *s, struct pollux_ep *ep)
 
 		for (l = head->next; l != head; l = next) {
 			struct plx_epitem *item = pass ? plx_all_item(l) : plx_rd_item(l);
-			uint32_t place = plx_file_served(item->file)->picked;
+			uint32_t place = plx_file_efd(item->file)->picked;
 			bool queued = plx_load(&item->node->mark) & PLX_QUEUED;
 
 			next = l->next;
@@ -217,22 +200,14 @@ int plx_kernel_eventfd(unsigned int flags)
 	return k;
 }
 
-bool plx_spill_possible(struct pollux_file *f)
-{
-	return f->kind != PLX_KIND_EVENTFD || plx_spare_keep(f->mode);
-}
-
 bool plx_front_may_leave(struct plx_front *fr)
 {
 	const bool lasts[2] = {plx_spare_lasts(false), plx_spare_lasts(true)};
 	bool may = true;
 
 	plx_lock(&fr->ep->mtx, PLX_RANK_EP);
-	for (struct plx_list *l = fr->ep->items.next; l != &fr->ep->items && may; l = l->next) {
-		const struct pollux_file *f = plx_all_item(l)->file;
-
-		may = f->kind != PLX_KIND_EVENTFD || lasts[!!f->mode];
-	}
+	for (struct plx_list *l = fr->ep->items.next; l != &fr->ep->items && may; l = l->next)
+		may = lasts[!!plx_all_item(l)->file->mode];
 	plx_unlock(&fr->ep->mtx, PLX_RANK_EP);
 	return may;
 }
@@ -267,7 +242,7 @@ static void fill_kernel_eventfd(int k, struct pollux_eventfd *e, uint64_t count)
 		plx_sys3(SYS_write, k, &count, sizeof(count));
 	if (beyond)
 		plx_count_beyond_writes(k);
-	if (!(plx_load(&e->served.status) & O_NONBLOCK))
+	if (!(plx_load(&e->status) & O_NONBLOCK))
 		plx_sys3(SYS_fcntl, k, F_SETFL, 0);
 }
 
@@ -282,33 +257,35 @@ void plx_spill_replace_number(int k, int fd, int flags)
 	plx_limit_restore(&lim);
 }
 
-/*
- * Puts the kernel eventfds that there are under all the numbers of their objects. The
- * numbers of pipes belong to the right objects already.
- */
+/* The eventfd of the table at fd that goes, or NULL. */
+static struct pollux_eventfd *picked_at(int fd)
+{
+	struct pollux_file *f = plx_table_peek(fd);
+
+	return f && f->kind == PLX_KIND_EVENTFD && plx_file_efd(f)->picked ? plx_file_efd(f) : NULL;
+}
+
+/* Puts the kernel eventfds that there are under all the numbers of their objects. */
 static void replace_numbers(struct plx_spill *s)
 {
 	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
-		struct pollux_file *f = plx_table_peek(fd);
-		struct plx_served *served = f ? plx_file_served(f) : NULL;
+		const struct pollux_eventfd *e = picked_at(fd);
 		const struct plx_target *t;
 		long cloexec;
 
-		if (!served || !served->picked || plx_spill_owns(s, fd, served->picked - 1))
+		if (!e || plx_spill_owns(s, fd, e->picked - 1))
 			continue;
-		t = &s->targets[served->picked - 1];
-		if (plx_target_is_eventfd(t) && t->k < 0)
+		t = &s->targets[e->picked - 1];
+		if (t->k < 0)
 			continue;
 		cloexec = plx_sys2(SYS_fcntl, fd, F_GETFD);
 		if (cloexec < 0)
 			continue;
-		if (plx_target_is_eventfd(t))
-			plx_spill_replace_number(t->k, fd, cloexec & FD_CLOEXEC ? O_CLOEXEC : 0);
+		plx_spill_replace_number(t->k, fd, cloexec & FD_CLOEXEC ? O_CLOEXEC : 0);
 		s->numbers = plx_spill_grow(s->numbers, fd, &s->room_numbers, sizeof(*s->numbers));
-		s->numbers[fd] = served->picked;
+		s->numbers[fd] = e->picked;
 		if (s->nnumbers <= fd)
 			s->nnumbers = fd + 1;
-		served->number = fd;
 	}
 }
 
@@ -316,13 +293,12 @@ static void replace_numbers(struct plx_spill *s)
 static void numbers_leave(void)
 {
 	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
-		struct pollux_file *f = plx_table_peek(fd);
-		struct plx_served *served = f ? plx_file_served(f) : NULL;
+		struct pollux_eventfd *e = picked_at(fd);
 
-		if (!served || !served->picked)
+		if (!e)
 			continue;
 		plx_table_set(fd, NULL);
-		plx_file_put_locked(f);
+		plx_file_put_locked(&e->file);
 	}
 }
 
@@ -336,33 +312,6 @@ static int number_of(const struct plx_spill *s, uint32_t place)
 }
 
 /*
- * Whether a full pipe's last slot is to come when the ready lists have been filled: a stale item of
- * the write end is not alone, so that room made for it later would be told to the others. Exclusive
- * ones may have to go to the kernel before it, and an edge of the readers that has been collected
- * would be made again by the last slot. A pipe of one slot is empty without it.
- */
-static bool last_comes_late(const struct plx_spill *s, const struct plx_target *t)
-{
-	bool stale = false;
-	int n = 0;
-
-	if (t->f->kind != PLX_KIND_PIPE_WRITE || !__libc_single_threaded)
-		return false;
-	for (int i = 0; i < s->nmoves; i++) {
-		const struct plx_move *m = &s->moves[i];
-
-		if (m->t == t && (m->events & EPOLLEXCLUSIVE))
-			return false;
-		if (plx_target_is_peers(t, m) && (plx_file_pipe(t->f)->capacity == 1 ||
-						  (m->consumed && !(m->events & EPOLLONESHOT))))
-			return false;
-		stale |= m->t == t && m->stale;
-		n += m->t == t;
-	}
-	return stale && n > 1;
-}
-
-/*
  * Kernel eventfds for all objects, under all their numbers. Where there is no descriptor,
  * the spare one serves one object after the other, and k says a number of the object.
  */
@@ -372,10 +321,8 @@ static void make_kernel_objects(struct plx_spill *s)
 	bool all = true;
 
 	for (t = s->targets; t < end; t++) {
-		struct pollux_eventfd *e = plx_file_efd(t->f);
+		struct pollux_eventfd *e = t->e;
 
-		if (!plx_target_is_eventfd(t))
-			continue;
 		t->k = all ? plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC |
 						(e->file.mode ? EFD_SEMAPHORE : 0))
 			   : -1;
@@ -387,60 +334,46 @@ static void make_kernel_objects(struct plx_spill *s)
 	replace_numbers(s);
 	PLX_DELAY(spill_numbers);
 	for (t = s->targets; t < end; t++) {
-		struct pollux_eventfd *e = plx_file_efd(t->f);
+		struct pollux_eventfd *e = t->e;
 		int n;
 
 		if (t->k >= 0)
 			continue;
-		if (!plx_target_is_eventfd(t)) {
-			t->k = number_of(s, plx_target_place(t));
-			continue;
-		}
 		t->k = plx_spare_take(e->file.mode);
 		PLX_INVARIANT(t->k >= 0,
 			      "there is a descriptor for turning an object into a kernel object");
 		fill_kernel_eventfd(t->k, e, t->count);
 		replace_numbers(s);
-		n = number_of(s, plx_target_place(t));
+		n = number_of(s, e->picked);
 		if (n < 0)
 			continue;
 		plx_sys1(SYS_close, t->k);
 		t->k = n;
 		plx_spare_renew(e->file.mode);
 	}
-	for (t = s->targets; t < end; t++)
-		if (last_comes_late(s, t))
-			plx_pipe_keep_room(t->f);
-	for (t = s->targets; t < end; t++)
-		if (!plx_target_is_eventfd(t))
-			plx_pipe_fill(t->f);
 }
 
 /* The state of an object is final from here on. */
 static void target_freeze(struct plx_target *t)
 {
-	if (!plx_target_is_eventfd(t)) {
-		t->ready = plx_pipe_gone(t->f);
-		return;
-	}
-	t->count = plx_efd_freeze(plx_file_efd(t->f));
+	t->count = plx_efd_freeze(t->e);
 	t->ready = (t->count ? EPOLLIN : 0) | (t->count < UINT64_MAX - 1 ? EPOLLOUT : 0);
 }
 
 static void target_done(struct plx_spill *s, struct plx_target *t)
 {
-	struct plx_served *served = plx_file_served(t->f);
+	struct pollux_eventfd *e = t->e;
 
 	PLX_DELAY(spill_before_done);
-	if (plx_target_is_eventfd(t) && plx_load(&plx_file_efd(t->f)->pins)) {
+	if (plx_load(&e->pins)) {
 		plx_hidden_lock();
-		(void)plx_fd_hide_dup_private(t->k, &plx_file_efd(t->f)->kfd);
+		(void)plx_fd_hide_dup_private(t->k, &e->kfd);
 		plx_hidden_unlock();
 	}
-	if (t->k >= 0 && !plx_spill_owns(s, t->k, served->picked - 1))
+	if (!plx_spill_owns(s, t->k, e->picked - 1))
 		plx_sys1(SYS_close, t->k);
-	served->picked = 0;
-	plx_store_rel(&served->spilled, 1);
+	e->picked = 0;
+	plx_store_rel(&e->spilled, 1);
 }
 
 /* The mutexes held: whether some item remembers that its event has been collected. */
@@ -450,7 +383,7 @@ static bool any_edges(const struct plx_spill *s)
 
 	plx_rcu_read_lock();
 	for (int i = 0; i < s->ntargets && !any; i++) {
-		struct plx_watch *w = plx_load_acq(&s->targets[i].f->watches);
+		struct plx_watch *w = plx_load_acq(&s->targets[i].e->file.watches);
 
 		for (; w && !any; w = plx_load_acq(&w->next))
 			any = plx_watch_is_item(w) && (plx_load(&w->events) & EPOLLET);
@@ -480,15 +413,12 @@ static void spill_run(struct plx_spill *s, enum plx_way_out why)
 	if (!plx_px_alone() && any_edges(s))
 		plx_rcu_synchronize();
 	for (t = s->targets; t < end; t++)
-		number_items(t->f);
+		number_items(&t->e->file);
 	for (int i = 0; i < s->neps; i++)
 		take_items(s, s->eps[i]);
 	make_kernel_objects(s);
 	PLX_DELAY(spill_moving);
 	plx_spill_register(s);
-	for (t = s->targets; t < end; t++)
-		if (plx_file_is_pipe(t->f))
-			plx_pipe_keep_filled(t->f);
 	numbers_leave();
 	for (t = s->targets; t < end; t++)
 		target_done(s, t);
@@ -499,7 +429,7 @@ static void spill_run(struct plx_spill *s, enum plx_way_out why)
 
 void plx_spill_wait(struct pollux_file *f)
 {
-	for (int tries = 0; !plx_load_acq(&plx_file_served(f)->spilled); tries++)
+	for (int tries = 0; !plx_load_acq(&plx_file_efd(f)->spilled); tries++)
 		plx_await_step(tries);
 }
 
@@ -537,8 +467,8 @@ void plx_spill_end(struct plx_spill *s, enum plx_way_out why, bool keep)
 		plx_spill_unlock();
 	for (int i = 0; i < s->ntargets; i++) {
 		/* Threads blocked in read or write go on with the kernel's object. */
-		pollux_file_wake_all(s->targets[i].f, 0);
-		plx_file_put_locked(s->targets[i].f);
+		pollux_file_wake_all(&s->targets[i].e->file, 0);
+		plx_file_put_locked(&s->targets[i].e->file);
 	}
 	for (int i = 0; i < s->neps; i++)
 		plx_ep_put(s->eps[i]);
@@ -564,8 +494,8 @@ static void front_give_up(struct plx_spill *s, struct plx_front *fr)
 
 void plx_spill_add(struct plx_spill *s, struct pollux_file *f, int fd)
 {
-	if (plx_file_served(f))
-		spill_add_served(s, f);
+	if (f->kind == PLX_KIND_EVENTFD)
+		spill_add_eventfd(s, plx_file_efd(f));
 	else if (f->kind == PLX_KIND_TIMER)
 		s->timers += plx_timer_escape(fd);
 	else if (f->kind == PLX_KIND_EPOLL && !plx_load(&plx_file_front(f)->spilled))
@@ -579,7 +509,7 @@ bool plx_fd_in_process(int fd)
 
 	plx_rcu_read_lock();
 	f = plx_table_peek(fd);
-	is = f && (plx_file_served(f) || f->kind == PLX_KIND_TIMER ||
+	is = f && (f->kind == PLX_KIND_EVENTFD || f->kind == PLX_KIND_TIMER ||
 		   (f->kind == PLX_KIND_EPOLL && !plx_load(&plx_file_front(f)->spilled)));
 	plx_rcu_read_unlock();
 	return is;
@@ -606,7 +536,7 @@ int plx_px_fd_served(int fd)
 	int served = 0;
 
 	if (f) {
-		served = plx_file_served(f) ||
+		served = f->kind == PLX_KIND_EVENTFD ||
 			 (f->kind == PLX_KIND_EPOLL && !plx_load_acq(&plx_file_front(f)->spilled));
 		pollux_file_put(f);
 	}

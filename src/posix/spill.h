@@ -32,14 +32,13 @@ struct plx_move {
 	int held;
 };
 
-/* A file that goes to the kernel: an eventfd, or one end of a pipe. */
+/* An eventfd that goes to the kernel. */
 struct plx_target {
-	struct pollux_file *f;
-	/* Of an eventfd. */
+	struct pollux_eventfd *e;
 	uint64_t count;
 	/* What it was ready for when it was frozen. */
 	uint32_t ready;
-	/* A descriptor of the kernel's object: one of the program's, or our own; -1: none. */
+	/* A descriptor of the kernel's object: one of the program's, or our own. */
 	int k;
 };
 
@@ -56,24 +55,6 @@ struct plx_spill {
 	/* Timers that are the kernel's alone now. */
 	int timers;
 };
-
-static inline bool plx_target_is_eventfd(const struct plx_target *t)
-{
-	return t->f->kind == PLX_KIND_EVENTFD;
-}
-
-/* Its place among the targets plus one. */
-static inline uint32_t plx_target_place(const struct plx_target *t)
-{
-	return plx_file_served(t->f)->picked;
-}
-
-/* m is of the other end of t's pipe. */
-static inline bool plx_target_is_peers(const struct plx_target *t, const struct plx_move *m)
-{
-	return m->t != t && !plx_target_is_eventfd(m->t) &&
-	       plx_file_pipe(m->t->f) == plx_file_pipe(t->f);
-}
 
 /* fd is a number of the program's for the object at that place. */
 static inline bool plx_spill_owns(const struct plx_spill *s, int fd, int place)

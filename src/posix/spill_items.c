@@ -16,8 +16,7 @@
  *      the registrations as fdinfo shows them. (The kernel names an event by its data alone.
  *      If the program gives the same data to several of its edge-triggered kernel files,
  *      all of them report again.) Writers are held up meanwhile, so no real edge can be
- *      mistaken for a ghost. Items of an end that has lost the other one have an event
- *      even with an empty mask: that is a ghost, too.
+ *      mistaken for a ghost.
  *   b. items on the ready list, in its order
  *   c. the others, which are not ready
  *
@@ -34,9 +33,6 @@
 
 #include "base/sanitizer.h"
 #include "base/sys.h"
-
-/* What makes an event for any item: these are reported whether asked for or not, too. */
-#define ALWAYS_OR_READY (EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP)
 
 /* --- sorting --------------------------------------------------------------------------- */
 
@@ -180,16 +176,12 @@ static void give_back(const struct borrowed *b)
 static void ctl_orphan(struct plx_spill *s, struct plx_move *m, int op, struct epoll_event *ev)
 {
 	struct plx_front *fr = m->ep->owner;
-	int *kernel = &m->t->k;
 	struct borrowed b;
 
-	/* A pipe whose numbers are all closed, while a call is still in it. */
-	if (*kernel < 0)
-		return;
 	if (m->held < 0) {
 		make_way(s, m->key);
-		if (!borrow(&b, *kernel, m->key)) {
-			m->held = dup_away(*kernel);
+		if (!borrow(&b, m->t->k, m->key)) {
+			m->held = dup_away(m->t->k);
 		} else if (b.aside < 0) {
 			m->held = m->key;
 		} else {
@@ -489,7 +481,7 @@ static void move_ctl(struct plx_spill *s, struct plx_move *m, uint32_t events)
 	int op = m->added ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
 
 	plx_xchg(&fr->nkernel, 1);
-	if (m->key < s->nnumbers && s->numbers[m->key] == plx_target_place(m->t))
+	if (m->key < s->nnumbers && s->numbers[m->key] == m->t->e->picked)
 		plx_sys4(SYS_epoll_ctl, fr->kfd, op, m->key, &ev);
 	else
 		ctl_orphan(s, m, op, &ev);
@@ -549,95 +541,10 @@ static void exclusive_go(struct plx_spill *s, struct plx_move *m)
 	}
 }
 
-static bool is_alone(const struct plx_spill *s, const struct plx_move *m)
-{
-	for (int i = 0; i < s->nmoves; i++)
-		if (&s->moves[i] != m && s->moves[i].t == m->t)
-			return false;
-	return true;
-}
-
-static bool others_notice(const struct plx_spill *s, const struct plx_move *m)
-{
-	for (int i = 0; i < s->nmoves; i++) {
-		const struct plx_move *other = &s->moves[i];
-
-		if (other != m && other->t == m->t && notices(other))
-			return true;
-	}
-	return false;
-}
-
-/* Nothing watches the other end of its pipe. */
-static bool peer_unwatched(const struct plx_spill *s, const struct plx_move *m)
-{
-	for (int i = 0; i < s->nmoves; i++)
-		if (plx_target_is_peers(m->t, &s->moves[i]))
-			return false;
-	return true;
-}
-
-/*
- * A stale item's file is to be ready for something for a moment. An eventfd is, and so are most
- * pipes; an empty or a full one can be made so, if no item of it that waits for that is in the
- * kernel yet, and if the other end does not notice. (More room is told to all items of a write
- * end, whatever their masks, unless it is there from the beginning on: last_comes_late.)
- */
-static bool stale_raise(const struct plx_spill *s, const struct plx_move *m)
-{
-	bool reads = m->t->f->kind == PLX_KIND_PIPE_READ;
-
-	if (plx_target_is_eventfd(m->t))
-		return true;
-	/* One that cannot be asked to look for what there is. */
-	if ((m->events & EPOLLEXCLUSIVE) && !(m->events & (reads ? EPOLLIN : EPOLLOUT)))
-		return false;
-	if (m->t->ready & ALWAYS_OR_READY)
-		return true;
-	if (!reads)
-		return (is_alone(s, m) || plx_file_pipe(m->t->f)->last_out) &&
-		       plx_pipe_raise(m->t->f, true);
-	/* A byte in a pipe of one slot makes it full, and so no byte makes an edge for writers. */
-	return !others_notice(s, m) &&
-	       (plx_file_pipe(m->t->f)->capacity > 1 || peer_unwatched(s, m)) &&
-	       plx_pipe_raise(m->t->f, true);
-}
-
-/* All other items of its write end are on their lists, disarmed, or not in the kernel yet. */
-static bool writers_listed(const struct plx_spill *s, const struct plx_move *m)
-{
-	for (int i = 0; i < s->nmoves; i++) {
-		const struct plx_move *other = &s->moves[i];
-		bool disarmed = other->consumed && (other->events & EPOLLONESHOT);
-
-		if (other != m && other->t == m->t && other->added &&
-		    !(other->done && (other->order || disarmed)))
-			return false;
-	}
-	return true;
-}
-
-/*
- * Where that cannot be: the readers of an empty pipe are told of a byte that is not there, which no
- * writer hears of; those who watch a write end of a size that is as before.
- */
-static void stale_tell(struct plx_spill *s, struct plx_move *m)
-{
-	bool reads = m->t->f->kind == PLX_KIND_PIPE_READ;
-
-	if (reads ? others_notice(s, m) : plx_target_is_eventfd(m->t) || !writers_listed(s, m))
-		return;
-	move_ctl(s, m, m->events & EPOLLEXCLUSIVE ? m->events : EPOLLIN | EPOLLOUT);
-	if (reads)
-		plx_pipe_tell_readers(m->t->f);
-	else
-		plx_pipe_tell_writers(m->t->f);
-}
-
 /* Gives the item its mask. */
 static void move_go(struct plx_spill *s, struct plx_move *m)
 {
-	bool stale, raised;
+	bool stale;
 
 	m->done = true;
 	if (m->consumed)
@@ -647,19 +554,14 @@ static void move_go(struct plx_spill *s, struct plx_move *m)
 	 * several threads it loses that: somebody could collect what is made up here.
 	 */
 	stale = m->stale && __libc_single_threaded;
-	if (stale && plx_target_is_eventfd(m->t) && (m->events & EPOLLEXCLUSIVE)) {
+	if (stale && (m->events & EPOLLEXCLUSIVE)) {
 		exclusive_go(s, m);
 		return;
 	}
-	raised = stale && stale_raise(s, m);
-	if (raised && !(m->events & EPOLLEXCLUSIVE))
+	/* An eventfd is ready for one of the two. */
+	if (stale)
 		move_ctl(s, m, EPOLLIN | EPOLLOUT);
-	else if (stale && !raised)
-		stale_tell(s, m);
-	if (!m->added || !(m->events & EPOLLEXCLUSIVE))
-		move_ctl(s, m, m->events);
-	if (raised && !plx_target_is_eventfd(m->t))
-		plx_pipe_raise(m->t->f, false);
+	move_ctl(s, m, m->events);
 }
 
 static int by_age(const void *a, const void *b)
@@ -680,59 +582,20 @@ static int by_epoll(const void *a, const void *b)
 	return x->order < y->order ? -1 : x->order > y->order;
 }
 
-/*
- * Items that are armed come later: nothing of this is an edge for them. (Others of a full write end
- * get a place on their lists by it, and lose that when they are found not ready.)
- */
-static bool ghost_raise(const struct plx_move *m)
-{
-	bool able = !plx_target_is_eventfd(m->t) && plx_pipe_raise(m->t->f, true);
-
-	return able || (m->t->ready & ALWAYS_OR_READY);
-}
-
-/* A disarmed one that reports the end of the other side, should that come. */
+/* An event of it would be swallowed by nobody. */
 static void stay_disarmed(struct plx_move *m)
 {
 	m->consumed = false;
 	m->events &= ~(uint32_t)(EPOLLIN | EPOLLOUT);
 }
 
-/* The number of moves that have an event to be swallowed; n, those of an epoll together. */
-static int raise_ghosts(struct plx_move **ghosts, int n)
-{
-	int kept = 0;
-
-	for (int i = 0; i < n; i++) {
-		struct plx_move *m = ghosts[i];
-
-		if (ghost_raise(m))
-			ghosts[kept++] = m;
-		else
-			stay_disarmed(m);
-	}
-	return kept;
-}
-
-/*
- * The byte that raises it makes its pipe full, and writers are told when that goes. So it goes
- * before they have been given their masks.
- */
-static bool fills_up(const struct plx_move *m)
-{
-	return m->t->f->kind == PLX_KIND_PIPE_READ && plx_file_pipe(m->t->f)->capacity == 1 &&
-	       !(m->t->ready & ALWAYS_OR_READY);
-}
-
 static void lay_ghosts(struct plx_spill *s, struct plx_move **ghosts, int n)
 {
-	n = raise_ghosts(ghosts, n);
 	for (int i = 0, next; i < n; i = next) {
 		struct seance c;
 
 		seance_begin(&c, ghosts[i]->ep->owner);
 		for (next = i; next < n && ghosts[next]->ep == ghosts[i]->ep; next++) {
-			/* Nobody would swallow an event of it. */
 			if (c.refused && (ghosts[next]->events & EPOLLONESHOT))
 				stay_disarmed(ghosts[next]);
 			move_go(s, ghosts[next]);
@@ -740,36 +603,6 @@ static void lay_ghosts(struct plx_spill *s, struct plx_move **ghosts, int n)
 		c.ghosts = next - i;
 		seance_end(&c);
 	}
-	for (int i = 0; i < n; i++)
-		if (!plx_target_is_eventfd(ghosts[i]->t))
-			plx_pipe_raise(ghosts[i]->t->f, false);
-}
-
-/*
- * Of files that have lost their other end, which an empty mask does not hide: the events are
- * ghosts, too. n moves in the order of their ages.
- */
-static void add_broken(struct plx_spill *s, struct plx_move **broken, int n)
-{
-	struct seance *c = plx_spill_scratch((s->neps + 1) * sizeof(*c));
-
-	for (int i = 0; i < n; i++) {
-		int e = 0;
-
-		while (s->eps[e] != broken[i]->ep)
-			e++;
-		if (!c[e].ghosts)
-			seance_begin(&c[e], s->eps[e]->owner);
-		c[e].ghosts++;
-	}
-	for (int i = 0; i < n; i++) {
-		ghost_add(broken[i]->ep->owner, broken[i]->data);
-		move_ctl(s, broken[i], EPOLLET);
-	}
-	for (int e = 0; e < s->neps; e++)
-		if (c[e].ghosts)
-			seance_end(&c[e]);
-	plx_mem_put(c);
 }
 
 /* The ready list of one epoll, while it is made again in the kernel. */
@@ -931,8 +764,8 @@ static void make_lists(struct plx_spill *s, struct plx_move **queued, int n)
 
 /*
  * Its list can be made before any item gets a mask whose edge has been collected: it has none of
- * these itself, as it is emptied for them, and what they do to the ends of pipes is nothing to it.
- * Exclusive items of other lists must not be older than its own.
+ * these itself, as it is emptied for them. Exclusive items of other lists must not be older than
+ * its own.
  */
 static bool list_stands_alone(const struct plx_spill *s, const struct pollux_ep *ep)
 {
@@ -940,7 +773,7 @@ static bool list_stands_alone(const struct plx_spill *s, const struct pollux_ep 
 		const struct plx_move *m = &s->moves[i];
 		bool exclusive = m->events & EPOLLEXCLUSIVE;
 
-		if (m->ep == ep && (m->consumed || (m->order && !plx_target_is_eventfd(m->t))))
+		if (m->ep == ep && m->consumed)
 			return false;
 		for (int k = 0; exclusive && m->order && m->ep != ep && k < s->nmoves; k++)
 			if (s->moves[k].ep == ep && s->moves[k].t == m->t)
@@ -985,29 +818,19 @@ void plx_spill_register(struct plx_spill *s)
 
 		if (alone || (m->events & EPOLLEXCLUSIVE))
 			continue;
-		if (m->t->ready & (EPOLLERR | EPOLLHUP))
-			some[n++] = m;
-		else
-			move_ctl(s, m, 0);
+		move_ctl(s, m, 0);
 	}
-	add_broken(s, some, n);
 	make_lists(s, some, pick_first(s, some));
-	for (int pass = 0; pass < 2; pass++) {
-		n = 0;
-		for (struct plx_move *m = s->moves; m < end; m++)
-			if (m->consumed && fills_up(m) == !pass)
-				some[n++] = m;
-		sort(some, n, sizeof(*some), by_epoll);
-		lay_ghosts(s, some, n);
-	}
+	for (struct plx_move *m = s->moves; m < end; m++)
+		if (m->consumed)
+			some[n++] = m;
+	sort(some, n, sizeof(*some), by_epoll);
+	lay_ghosts(s, some, n);
 	n = 0;
 	for (struct plx_move *m = s->moves; m < end; m++)
 		if (m->order && !m->done)
 			some[n++] = m;
 	make_lists(s, some, n);
-	for (struct plx_target *t = s->targets; t < s->targets + s->ntargets; t++)
-		if (t->f->kind == PLX_KIND_PIPE_WRITE && plx_file_pipe(t->f)->last_out)
-			plx_pipe_raise(t->f, false);
 	for (struct plx_move *m = s->moves; m < end; m++)
 		if (!m->done)
 			move_go(s, m);

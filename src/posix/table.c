@@ -242,7 +242,7 @@ void plx_sent_end(uint64_t set)
  *   plx_mover    of the thread that does it, which waits for nobody
  *
  * Argument. (1) Who finds a slot empty may go to the kernel by the number: it is emptied, and the
- * object is said to be the kernel's (served.spilled) after that, when the items are there. (2) Who
+ * object is said to be the kernel's (its `spilled`) after that, when the items are there. (2) Who
  * finds it full goes to the object, which is frozen and makes him wait until it is the kernel's, or
  * to plx_table_enter, or to the lock of the table for a spill of his own; all of these wait for the
  * end of this one. (3) A front is given up before its items leave, so that none comes. Who is to
@@ -306,8 +306,7 @@ bool plx_fd_hidden(int fd)
 
 PLX_CHILD_CODE struct pollux_file *plx_table_set(int fd, struct pollux_file *f)
 {
-	f = plx_xchg(plx_table_slot(fd), f);
-	return plx_is_token(f) ? NULL : f;
+	return plx_xchg(plx_table_slot(fd), f);
 }
 
 /* Chunks are never freed; a race for one is decided by the swap. */

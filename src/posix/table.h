@@ -6,9 +6,6 @@
  * epoll, an eventfd a duplicate of one prototype), so numbers, limits and /proc
  * stay right and a number that is not in the table simply belongs to the kernel.
  *
- * A number may also carry a token: the end of a pipe of which we know nothing but that
- * nobody has used it yet (pipe.c). Such a number is the kernel's in every respect.
- *
  * Lookup is two loads. What it finds is valid inside the RCU section it was done
  * in; plx_table_get takes a reference for use beyond that. An entry counts as a
  * reference on its file.
@@ -73,33 +70,18 @@ static inline void plx_table_hint(int fd, void *index)
 	plx_table_hint_slow(fd, index);
 }
 
-#define PLX_TOKEN 1ul
-
-static inline bool plx_is_token(const struct pollux_file *f)
-{
-	return (uintptr_t)f & PLX_TOKEN;
-}
-
-/* What stands in the slot of fd: a file, a token, or NULL. */
-static inline struct pollux_file *plx_table_raw(int fd)
+/* RCU section open, or the result only compared: the file behind fd, or NULL. */
+static inline struct pollux_file *plx_table_peek(int fd)
 {
 	struct pollux_file **slot = plx_table_slot(fd);
 
 	return slot ? plx_load_acq(slot) : NULL;
 }
 
-/* RCU section open, or the result only compared: the file behind fd, or NULL. */
-static inline struct pollux_file *plx_table_peek(int fd)
-{
-	struct pollux_file *f = plx_table_raw(fd);
-
-	return plx_unlikely(plx_is_token(f)) ? NULL : f;
-}
-
-/* True if fd may concern this library at all (hidden descriptors and tokens included). */
+/* True if fd may concern this library at all (hidden descriptors included). */
 static inline bool plx_fd_ours(int fd)
 {
-	return plx_unlikely(plx_table_raw(fd) != NULL);
+	return plx_unlikely(plx_table_peek(fd) != NULL);
 }
 
 /* The file behind fd with a reference, or NULL; never a hidden one. */

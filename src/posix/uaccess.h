@@ -27,18 +27,6 @@ static inline bool plx_user_range(const void *buf, size_t n)
 	return n <= PLX_USER_END && (uintptr_t)buf <= PLX_USER_END - n;
 }
 
-/* The kernel transfers no more at a time. */
-#define PLX_RW_MAX 0x7ffff000
-
-/*
- * Of readv and writev: whether it is the kernel who knows if that is an error. Of a single piece
- * newer ones judge only the range that is transferred.
- */
-static inline bool plx_piece_unsure(const void *base, size_t len, int cnt)
-{
-	return cnt == 1 && len > PLX_RW_MAX && !plx_user_range(base, len);
-}
-
 /* n bytes; 0 or -EFAULT (some bytes may have been copied). */
 int plx_copy_in(void *dst, const void *user, size_t n);
 int plx_copy_out(void *user, const void *src, size_t n);

@@ -18,7 +18,7 @@ PLX_EXPORT int eventfd(unsigned int init, int flags)
 	return plx_given(plx_real.eventfd(init, flags));
 }
 
-/* libc takes fewer bytes, which a pipe may give or take, for a failure, without an errno. */
+/* libc takes fewer bytes for a failure, without an errno. */
 static int whole(long r)
 {
 	return plx_result(r) == sizeof(eventfd_t) ? 0 : -1;

@@ -2,6 +2,7 @@
 /*
  * close, dup, fcntl, fcntl64            if the descriptor is ours
  *                                       (close also at numbers where ours come to be)
+ * pipe, pipe2                           the kernel's: what had the numbers was closed past us
  * dup2, dup3                            always: a number that nothing has may become ours
  * close_range, closefrom                always: they may hit our hidden descriptors
  * ioctl                                 if the descriptor is ours; a request that may carry
@@ -75,6 +76,24 @@ PLX_EXPORT int dup(int fd)
 	}
 	return plx_given(plx_real.dup(fd));
 }
+
+PLX_EXPORT int pipe2(int fds[2], int flags)
+{
+	int r = plx_real.pipe2(fds, flags);
+
+	if (r == 0) {
+		plx_given(fds[0]);
+		plx_given(fds[1]);
+	}
+	return r;
+}
+
+PLX_EXPORT int pipe(int fds[2])
+{
+	return pipe2(fds, 0);
+}
+int __pipe(int fds[2]);
+PLX_ALIAS(__pipe, pipe);
 
 PLX_EXPORT int dup2(int fd, int to)
 {

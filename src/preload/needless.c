@@ -83,17 +83,15 @@
 #define JUDGED 1u
 /* It may have use for the drop-in, or cannot be judged. */
 #define USE_WHOLE 2u
-/* It has if pipes are adopted. */
-#define USE_PIPES 4u
 /* It starts programs. */
-#define USE_STARTS 8u
+#define USE_STARTS 4u
 /* The libraries that were looked at have to be those that it gets. */
-#define AS_FOUND 16u
-#define FLAGS 31u
+#define AS_FOUND 8u
+#define FLAGS 15u
 
 /*
  * With one of these a program has, or may have, use for us:
- *   it makes what we serve       epoll_create... eventfd io_setup io_queue_init, pipe... if adopted
+ *   it makes what we serve       epoll_create... eventfd io_setup io_queue_init
  *   it makes any system call     syscall
  *   it starts programs, which would start without us then
  *                                exec... ..._spawn... popen system wordexp
@@ -107,16 +105,15 @@ static const struct {
 	char name[15];
 	uint8_t use;
 } names[] = {
-	{"epoll_create1", USE_WHOLE}, {"pipe2", USE_PIPES},	   {"crosscall2", USE_WHOLE},
-	{"eventfd", USE_WHOLE},	      {"execle", USE_STARTS},	   {"pipe", USE_PIPES},
-	{"execvpe", USE_STARTS},      {"epoll_create", USE_WHOLE}, {"execve", USE_STARTS},
-	{"execl", USE_STARTS},	      {"syscall", USE_WHOLE},	   {"system", USE_STARTS},
-	{"dlsym", USE_WHOLE},	      {"dlvsym", USE_WHOLE},	   {"dlopen", USE_WHOLE},
-	{"dlmopen", USE_WHOLE},	      {"popen", USE_STARTS},	   {"pidfd_spawn", USE_STARTS},
-	{"posix_spawn", USE_STARTS},  {"execlp", USE_STARTS},	   {"pidfd_spawnp", USE_STARTS},
-	{"posix_spawnp", USE_STARTS}, {"io_setup", USE_WHOLE},	   {"execvp", USE_STARTS},
-	{"wordexp", USE_STARTS},      {"execveat", USE_STARTS},	   {"io_queue_init", USE_WHOLE},
-	{"execv", USE_STARTS},
+	{"epoll_create1", USE_WHOLE}, {"crosscall2", USE_WHOLE},    {"eventfd", USE_WHOLE},
+	{"execle", USE_STARTS},	      {"execvpe", USE_STARTS},	    {"epoll_create", USE_WHOLE},
+	{"execve", USE_STARTS},	      {"execl", USE_STARTS},	    {"syscall", USE_WHOLE},
+	{"system", USE_STARTS},	      {"dlsym", USE_WHOLE},	    {"dlvsym", USE_WHOLE},
+	{"dlopen", USE_WHOLE},	      {"dlmopen", USE_WHOLE},	    {"popen", USE_STARTS},
+	{"pidfd_spawn", USE_STARTS},  {"posix_spawn", USE_STARTS},  {"execlp", USE_STARTS},
+	{"pidfd_spawnp", USE_STARTS}, {"posix_spawnp", USE_STARTS}, {"io_setup", USE_WHOLE},
+	{"execvp", USE_STARTS},	      {"wordexp", USE_STARTS},	    {"execveat", USE_STARTS},
+	{"io_queue_init", USE_WHOLE}, {"execv", USE_STARTS},
 };
 /* The longest of them. */
 #define NAMES_LONGEST 13
@@ -202,7 +199,6 @@ static const char bind_now_is[] PLX_CHILD_CONST = "LD_BIND_NOW=";
 static const char of_loader[] PLX_CHILD_CONST = "LD_";
 static const char load_all[] PLX_CHILD_CONST = "POLLUX_LOAD=all";
 static const char with_stats[] PLX_CHILD_CONST = "POLLUX_STATS=1";
-static const char adopts[] PLX_CHILD_CONST = "POLLUX_ADOPT=";
 
 static PLX_CHILD_CODE bool separates(char c)
 {
@@ -288,8 +284,6 @@ static PLX_CHILD_CODE bool environment(struct plx_needless *n, char *const *envp
 			n->at = count;
 		} else if (begins(&strings, s, library_path_is)) {
 			n->library_path = true;
-		} else if (begins(&strings, s, adopts)) {
-			n->pipes = true;
 		} else if (begins(&strings, s, bind_now_is)) {
 			continue;
 		} else if (begins(&strings, s, of_loader) || begins(&strings, s, load_all) ||
@@ -754,7 +748,7 @@ static __attribute__((noinline)) uint32_t look(struct plx_needless *n, int dir, 
 	if (plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask, sizeof(all)))
 		return v;
 	if (only_thread()) {
-		/* What has been a regular file a moment ago may be a pipe now. */
+		/* What has been a regular file a moment ago may be a FIFO now. */
 		if (*path)
 			fd = plx_sys4(SYS_openat, dir, path,
 				      O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
@@ -799,7 +793,7 @@ static PLX_CHILD_CODE enum plx_load load_of(struct plx_needless *n, int dir, con
 	if (!is_common(st))
 		return PLX_LOAD_WHOLE;
 	v = verdict_of(n, dir, path, st);
-	if ((v & USE_WHOLE) || ((v & USE_PIPES) && n->pipes) || ((v & AS_FOUND) && n->library_path))
+	if ((v & USE_WHOLE) || ((v & AS_FOUND) && n->library_path))
 		return PLX_LOAD_WHOLE;
 	return v & USE_STARTS ? PLX_LOAD_STARTER : PLX_LOAD_NOTHING;
 }
@@ -863,7 +857,7 @@ static PLX_CHILD_CODE enum plx_load judged(struct plx_needless *n, const struct 
 PLX_CHILD_CODE uint32_t plx_needless(struct plx_needless *n, const struct plx_execution *x,
 				     char *const *envp)
 {
-	n->library_path = n->pipes = false;
+	n->library_path = false;
 	n->load = judged(n, x, envp);
 	if (n->load == PLX_LOAD_STARTER && !rewrite(n, envp[n->at] + strlen(PRELOAD), true))
 		n->load = PLX_LOAD_WHOLE;

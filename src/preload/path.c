@@ -4,7 +4,6 @@
  *
  *   /proc/<this process>/fdinfo/N     shows the kernel's idea of N: N escapes first
  *   /proc/<this process>/fdinfo       N is not known yet: everything escapes, adoption ends
- *   .../fd/N                          may open the pipe behind N once more: N escapes first
  *   /sys/fs/cgroup/.../cgroup.event_control
  *                                     is written the number of an eventfd as text, some
  *                                     time: adoption ends
@@ -27,22 +26,6 @@
 #include "base/sys.h"
 
 #define FDINFO "/fdinfo"
-
-/*
- * "fd" and a number, or the number alone: perhaps the entry of a pipe of ours. If it is not,
- * a pipe has left without need. fd: where path has the first "fd", or NULL.
- */
-static void may_reopen(const char *path, const char *fd)
-{
-	const char *dir = fd ? strstr(fd, "fd/") : NULL, *number = dir ? dir + strlen("fd/") : path;
-	long n;
-	char *end;
-
-	number += strspn(number, "./");
-	n = strtol(number, &end, 10);
-	if (end != number && !*end && n >= 0 && n <= 0x7fffffff && (dir || path[0] != '/'))
-		plx_escape_if_ours((int)n, PLX_OUT_REOPEN);
-}
 
 static bool starts_with(const char *s, const char *head)
 {
@@ -145,8 +128,6 @@ void plx_path_check_slow(int dir, const char *path)
 		return;
 	fd = strstr(buf, "fd");
 	number = is_number(buf);
-	if (fd || number)
-		may_reopen(buf, fd);
 	if (number || (fd && strstr(fd, &FDINFO[1])))
 		resolve(dir, path);
 	else if (starts_with(buf, "/sys/fs/") && n + 1 >= (long)sizeof(suffix) &&

@@ -209,9 +209,6 @@ static inline bool plx_timespec_bad(const struct timespec *ts)
 
 /* --- what several files share ----------------------------------------------------------- */
 
-/* pipe2, if it is ours to make (pipe.c); PLX_PASS if not. */
-long plx_pipe_made(int *fds, int flags);
-
 /* A path that shows or hands over descriptors by number (path.c). */
 void plx_path_check_slow(int dir, const char *path);
 
@@ -308,7 +305,7 @@ enum plx_load {
 struct plx_needless {
 	char *const *envp;
 	enum plx_load load;
-	bool library_path, pipes, others;
+	bool library_path, others;
 	/* Of LD_PRELOAD in envp, and the number of variables. */
 	uint32_t at, count;
 	/* The variable as the program gets it; at first without our entry. */

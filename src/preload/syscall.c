@@ -305,8 +305,6 @@ static long serve(const struct raw *s)
 	switch (s->nr) {
 	case SYS_epoll_create1:
 		return plx_may_adopt() ? plx_px_epoll_create1(s->a) : PLX_PASS;
-	case SYS_pipe2:
-		return plx_pipe_made((int *)s->a, s->b);
 	case SYS_timerfd_create:
 		return plx_may_adopt() ? plx_px_timerfd_create(s->a, s->b) : PLX_PASS;
 	case SYS_timerfd_settime:
@@ -320,8 +318,6 @@ static long serve(const struct raw *s)
 	case SYS_eventfd2:
 		return plx_may_adopt() ? plx_px_eventfd(s->a, s->b) : PLX_PASS;
 #ifdef SYS_epoll_create
-	case SYS_pipe:
-		return plx_pipe_made((int *)s->a, 0);
 	case SYS_epoll_create:
 		return (int)s->a > 0 && plx_may_adopt() ? plx_px_epoll_create1(0) : PLX_PASS;
 	case SYS_eventfd:
@@ -566,9 +562,7 @@ PLX_START_CODE struct outcome plx_syscall(const struct raw *s)
 	case SYS_timerfd_create:
 	case SYS_timerfd_settime:
 	case SYS_timerfd_gettime:
-	case SYS_pipe2:
 #ifdef SYS_epoll_create
-	case SYS_pipe:
 	case SYS_epoll_create:
 	case SYS_eventfd:
 	case SYS_dup2:

@@ -8,7 +8,6 @@
 #include <pollux/eventfd.h>
 
 #include "epoll/engine.h"
-#include "source/served.h"
 
 struct pollux_eventfd {
 	/*
@@ -20,8 +19,13 @@ struct pollux_eventfd {
 	uint32_t big_ready;
 	uint64_t big;
 	struct plx_spin_state spin;
-	struct plx_served served;
-	/* POSIX layer: who has to tell it later, and the kernel eventfd for them, or -1. */
+	/* POSIX layer: O_NONBLOCK or 0. */
+	uint32_t status;
+	/* 1 once the kernel's object stands in its place. */
+	uint32_t spilled;
+	/* A spill's own, under its lock: its place there plus one. */
+	uint32_t picked;
+	/* Who has to tell it later, and the kernel eventfd for them, or -1. */
 	uint32_t pins;
 	int kfd;
 };

@@ -327,149 +327,6 @@ static void EP_EXC_02_EP_ORD_01_exclusive_items_of_two_epolls_keep_both_orders(v
 	alone("EP_EXC_02_EP_ORD_01_exclusive_items_of_two_epolls_keep_both_orders");
 }
 
-/*
- * A pipe of one slot, empty, with an edge for its writers that has been collected: to make it
- * readable for a moment would be another one.
- */
-static void EP_ORD_02_an_unready_item_of_a_small_pipe_keeps_its_place_alone(void **state)
-{
-	(void)state;
-	for (int flavour = 0; flavour < 3; flavour++) {
-		uint32_t events = EPOLLIN | (flavour == 1 ? (uint32_t)EPOLLEXCLUSIVE : 0);
-		int p[2], ep = ep_new(), out = ep_new(), b = efd_new(0, EFD_NONBLOCK), copy;
-		char c;
-
-		assert_ok(pipe2(p, O_NONBLOCK));
-		assert_int_equal(fcntl(p[1], F_SETPIPE_SZ, 4096), 4096);
-		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, p[0], events, 1));
-		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, b, EPOLLIN, 2));
-		if (flavour < 2) {
-			assert_ok(ep_ctl(out, EPOLL_CTL_ADD, p[1], EPOLLOUT | EPOLLET, 3));
-			EXPECT(out, 3);
-		}
-		assert_int_equal(write(p[1], "x", 1), 1);
-		efd_add(b, 1);
-		assert_int_equal(read(p[0], &c, 1), 1);
-		if (flavour < 2)
-			EXPECT(out, 3);
-		leave();
-		copy = (int)assert_ok(dup(p[0]));
-		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, copy, EPOLLIN, 4));
-		assert_int_equal(ep_count(out), 0);
-		assert_int_equal(write(p[1], "y", 1), 1);
-		EXPECT(ep, 1, 2, 4);
-		close(p[0]);
-		close(p[1]);
-		close(copy);
-		close(b);
-		close(ep);
-		close(out);
-	}
-}
-
-static void EP_ORD_02_an_unready_item_of_a_small_pipe_keeps_its_place(void **state)
-{
-	(void)state;
-	alone("EP_ORD_02_an_unready_item_of_a_small_pipe_keeps_its_place");
-}
-
-static void EP_ORD_02_an_unready_item_of_a_full_pipe_keeps_its_place_alone(void **state)
-{
-	char page[4096] = {0};
-	int p[2], ep = ep_new(), other = ep_new(), in = ep_new(), b = efd_new(1, EFD_NONBLOCK),
-		  copy;
-
-	(void)state;
-	assert_ok(pipe2(p, O_NONBLOCK));
-	assert_int_equal(fcntl(p[1], F_SETPIPE_SZ, 2 * sizeof(page)), 2 * sizeof(page));
-	copy = (int)assert_ok(dup(p[1]));
-	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, p[1], EPOLLOUT, 1));
-	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, b, EPOLLIN, 2));
-	assert_ok(ep_ctl(other, EPOLL_CTL_ADD, copy, EPOLLOUT | EPOLLET, 3));
-	EXPECT(other, 3);
-	assert_ok(ep_ctl(in, EPOLL_CTL_ADD, p[0], EPOLLIN | EPOLLET, 4));
-	assert_int_equal(write(p[1], page, sizeof(page)), sizeof(page));
-	page[0] = 'b';
-	assert_int_equal(write(p[1], page, sizeof(page)), sizeof(page));
-	leave();
-	assert_int_equal(ep_count(other), 0);
-	EXPECT(in, 4);
-	assert_int_equal(ep_count(in), 0);
-	assert_int_equal(write(p[1], page, 1), -1);
-	assert_int_equal(read(p[0], page, sizeof(page)), sizeof(page));
-	EXPECT(ep, 1, 2);
-	EXPECT(other, 3);
-	assert_int_equal(read(p[0], page, sizeof(page)), sizeof(page));
-	assert_int_equal(page[0], 'b');
-	close(p[0]);
-	close(p[1]);
-	close(copy);
-	close(b);
-	close(ep);
-	close(other);
-	close(in);
-}
-
-static void EP_ORD_02_an_unready_item_of_a_full_pipe_keeps_its_place(void **state)
-{
-	(void)state;
-	alone("EP_ORD_02_an_unready_item_of_a_full_pipe_keeps_its_place");
-}
-
-/* The only page is full, and two items wait for it. */
-static void EP_ORD_02_an_unready_item_of_a_full_page_keeps_its_place_alone(void **state)
-{
-	int p[2], ep = ep_new(), other = ep_new(), b = efd_new(1, EFD_NONBLOCK);
-	char c;
-
-	(void)state;
-	assert_ok(pipe2(p, O_NONBLOCK));
-	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, p[1], EPOLLOUT, 1));
-	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, b, EPOLLIN, 2));
-	assert_ok(ep_ctl(other, EPOLL_CTL_ADD, p[1], EPOLLIN, 3));
-	assert_int_equal(write(p[1], "x", 1), 1);
-	assert_int_equal(fcntl(p[1], F_SETPIPE_SZ, 4096), 4096);
-	leave();
-	assert_int_equal(ep_count(other), 0);
-	assert_int_equal(read(p[0], &c, 1), 1);
-	EXPECT(ep, 1, 2);
-	close(p[0]);
-	close(p[1]);
-	close(b);
-	close(ep);
-	close(other);
-}
-
-static void EP_ORD_02_an_unready_item_of_a_full_page_keeps_its_place(void **state)
-{
-	(void)state;
-	alone("EP_ORD_02_an_unready_item_of_a_full_page_keeps_its_place");
-}
-
-/* It was told of a size, whatever it waits for, and cannot be asked to look for anything else. */
-static void EP_ORD_02_an_exclusive_item_told_of_a_size_keeps_its_place_alone(void **state)
-{
-	int p[2], ep = ep_new(), b = efd_new(1, EFD_NONBLOCK);
-
-	(void)state;
-	assert_ok(pipe2(p, O_NONBLOCK));
-	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, p[1], EPOLLIN | EPOLLEXCLUSIVE, 1));
-	assert_int_equal(fcntl(p[1], F_SETPIPE_SZ, 8192), 8192);
-	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, b, EPOLLIN, 2));
-	leave();
-	close(p[0]);
-	EXPECT(ep, 1, 2);
-	close(p[1]);
-	close(b);
-	close(ep);
-}
-
-static void EP_ORD_02_an_exclusive_item_told_of_a_size_keeps_its_place(void **state)
-{
-	(void)state;
-	alone("EP_ORD_02_an_exclusive_item_told_of_a_size_keeps_its_place");
-}
-
 static void EP_ORD_01_one_file_in_two_epolls_leaves_both_at_once(void **state)
 {
 	int a = efd_new(1, EFD_NONBLOCK), b = efd_new(1, EFD_NONBLOCK), in = ep_new(),
@@ -505,35 +362,6 @@ static void EP_RDY_14_disarmed_stays_disarmed(void **state)
 	assert_true(ep_one(ep, EPOLLIN, 6));
 	close(fd);
 	close(ep);
-}
-
-/* Nor does it make an edge at the other end of its pipe, which has one slot. */
-static void EP_RDY_14_disarmed_stays_disarmed_and_the_other_end_silent(void **state)
-{
-	int p[2], ep = ep_new(), out = ep_new();
-	char line[256], c;
-
-	(void)state;
-	assert_ok(pipe2(p, O_NONBLOCK));
-	assert_int_equal(fcntl(p[1], F_SETPIPE_SZ, 4096), 4096);
-	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, p[0], EPOLLIN | EPOLLONESHOT, 5));
-	assert_ok(ep_ctl(out, EPOLL_CTL_ADD, p[1], EPOLLOUT | EPOLLET, 6));
-	assert_int_equal(write(p[1], "x", 1), 1);
-	assert_true(ep_one(ep, EPOLLIN, 5));
-	assert_int_equal(read(p[0], &c, 1), 1);
-	assert_true(ep_one(out, EPOLLOUT, 6));
-	leave();
-	assert_int_equal(ep_count(out), 0);
-	assert_int_equal(fdinfo_items(ep, line, sizeof(line)), 1);
-	assert_non_null(strstr(line, "events: 40000000"));
-	assert_int_equal(write(p[1], "y", 1), 1);
-	assert_int_equal(ep_count(ep), 0);
-	assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, p[0], EPOLLIN, 7));
-	assert_true(ep_one(ep, EPOLLIN, 7));
-	close(p[0]);
-	close(p[1]);
-	close(ep);
-	close(out);
 }
 
 /* Beside a collected edge, the edges of other files stay what they are. */
@@ -909,14 +737,6 @@ static const struct CMUnitTest alone_tests[] = {
 	 .test_func = EP_EXC_02_EP_ORD_01_exclusive_items_keep_both_orders_alone},
 	{.name = "EP_EXC_02_EP_ORD_01_exclusive_items_of_two_epolls_keep_both_orders",
 	 .test_func = EP_EXC_02_EP_ORD_01_exclusive_items_of_two_epolls_keep_both_orders_alone},
-	{.name = "EP_ORD_02_an_unready_item_of_a_small_pipe_keeps_its_place",
-	 .test_func = EP_ORD_02_an_unready_item_of_a_small_pipe_keeps_its_place_alone},
-	{.name = "EP_ORD_02_an_unready_item_of_a_full_pipe_keeps_its_place",
-	 .test_func = EP_ORD_02_an_unready_item_of_a_full_pipe_keeps_its_place_alone},
-	{.name = "EP_ORD_02_an_unready_item_of_a_full_page_keeps_its_place",
-	 .test_func = EP_ORD_02_an_unready_item_of_a_full_page_keeps_its_place_alone},
-	{.name = "EP_ORD_02_an_exclusive_item_told_of_a_size_keeps_its_place",
-	 .test_func = EP_ORD_02_an_exclusive_item_told_of_a_size_keeps_its_place_alone},
 	{.name = "EP_KEY_05_an_orphan_and_an_item_of_its_number_both_stay",
 	 .test_func = EP_KEY_05_an_orphan_and_an_item_of_its_number_both_stay_alone},
 };
@@ -933,13 +753,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(EP_EXC_02_EP_ORD_01_exclusive_items_keep_both_orders),
 		cmocka_unit_test(
 			EP_EXC_02_EP_ORD_01_exclusive_items_of_two_epolls_keep_both_orders),
-		cmocka_unit_test(EP_ORD_02_an_unready_item_of_a_small_pipe_keeps_its_place),
-		cmocka_unit_test(EP_ORD_02_an_unready_item_of_a_full_pipe_keeps_its_place),
-		cmocka_unit_test(EP_ORD_02_an_unready_item_of_a_full_page_keeps_its_place),
-		cmocka_unit_test(EP_ORD_02_an_exclusive_item_told_of_a_size_keeps_its_place),
 		cmocka_unit_test(EP_ORD_01_one_file_in_two_epolls_leaves_both_at_once),
 		cmocka_unit_test(EP_RDY_14_disarmed_stays_disarmed),
-		cmocka_unit_test(EP_RDY_14_disarmed_stays_disarmed_and_the_other_end_silent),
 		cmocka_unit_test(EP_RDY_06_an_exclusive_edge_of_another_file_stays),
 		cmocka_unit_test(EP_KEY_02_an_orphaned_edge_of_another_file_stays),
 		cmocka_unit_test(EP_KEY_05_an_orphaned_edge_and_a_collected_one_of_its_number),

@@ -8,7 +8,7 @@
 
 #include <ucontext.h>
 
-enum call { READ, WRITE, POLL, SELECT, WAIT, READ_PIPE, CALLS };
+enum call { READ, WRITE, POLL, SELECT, WAIT, CALLS };
 
 /* Thread that makes one call on fd, or waits on ep for it. */
 struct caller {
@@ -39,8 +39,6 @@ static long call_make(struct caller *c)
 		FD_ZERO(&set);
 		FD_SET(c->fd, &set);
 		return select(c->fd + 1, &set, NULL, NULL, NULL);
-	case READ_PIPE:
-		return read(c->fd, &c->value, 1);
 	default:
 		return epoll_wait(c->ep, &ev, 1, -1);
 	}
@@ -164,31 +162,6 @@ static void EP_EXC_05_exclusive_wake_goes_past_a_thread_in_a_handler(void **stat
 	handle_again(&old);
 }
 
-/* A byte goes to the reader that waits. */
-static void PIPE_24_wake_goes_past_a_reader_in_a_handler(void **state)
-{
-	struct sigaction old = handle_by(linger, 0);
-	struct caller c[2];
-	int p[2];
-
-	(void)state;
-	for (int first = 0; first < 2; first++) {
-		assert_ok(pipe(p));
-		caller_start(&c[0], READ_PIPE, p[0], -1);
-		caller_start(&c[1], READ_PIPE, p[0], -1);
-		lingers(&c[first]);
-		assert_int_equal(write(p[1], "x", 1), 1);
-		join(&c[!first]);
-		assert_int_equal(c[!first].n, 1);
-		leaves();
-		join(&c[first]);
-		assert_int_equal(c[first].err, EINTR);
-		close(p[0]);
-		close(p[1]);
-	}
-	handle_again(&old);
-}
-
 /* While its only waiter is in a handler a file that is closed is gone from the epoll. */
 static void EP_KEY_06_a_thread_in_a_handler_holds_no_file(void **state)
 {
@@ -283,30 +256,6 @@ static void EFD_10_restarted_write_writes_to_what_the_number_means_now(void **st
 	handle_again(&old);
 }
 
-static void PIPE_12_restarted_read_reads_what_the_number_means_now(void **state)
-{
-	struct sigaction old = handle_by(replace_number, SA_RESTART);
-	struct caller c;
-	int p[2], q[2];
-
-	(void)state;
-	assert_ok(pipe(p));
-	assert_ok(pipe(q));
-	assert_int_equal(write(q[1], "q", 1), 1);
-	number = p[0];
-	other = q[0];
-	caller_start(&c, READ_PIPE, number, -1);
-	pthread_kill(c.t.id, SIGUSR1);
-	join(&c);
-	assert_int_equal(c.n, 1);
-	assert_int_equal((char)c.value, 'q');
-	for (int i = 0; i < 2; i++) {
-		close(p[i]);
-		close(q[i]);
-	}
-	handle_again(&old);
-}
-
 /* It goes on as often as handlers come, and ends with one that has no SA_RESTART. */
 static void EFD_05_read_goes_on_until_a_handler_that_ends_it(void **state)
 {
@@ -378,29 +327,6 @@ static void EP_KEY_06_jump_out_of_a_call_holds_no_file(void **state)
 		close(inner);
 		close(ep);
 	}
-	handle_again(&old);
-}
-
-/* Nor does it stand in the way of others. */
-static void PIPE_24_jump_out_of_a_read_leaves_the_line(void **state)
-{
-	struct sigaction old = handle_by(jump, 0);
-	struct caller c[2];
-	int p[2];
-
-	(void)state;
-	assert_ok(pipe(p));
-	c[0] = (struct caller){.how = READ_PIPE, .fd = p[0]};
-	thread_start(&c[0].t, jumper_main, &c[0]);
-	assert_true(thread_asleep(&c[0].t));
-	caller_start(&c[1], READ_PIPE, p[0], -1);
-	pthread_kill(c[0].t.id, SIGUSR1);
-	join(&c[0]);
-	assert_int_equal(write(p[1], "x", 1), 1);
-	join(&c[1]);
-	assert_int_equal(c[1].n, 1);
-	close(p[0]);
-	close(p[1]);
 	handle_again(&old);
 }
 
@@ -507,7 +433,6 @@ struct storm {
 	enum call how;
 	bool jumps;
 	int fd;
-	int via;
 	int ep;
 	uint64_t taken;
 	int over;
@@ -548,14 +473,13 @@ static void storm_sleep(void)
 /* Takes until it is over. Only what is not taken by a read that blocks is slept for. */
 static void *taker_main(void *arg)
 {
-	bool blocks = storm.how == READ || storm.how == READ_PIPE;
 	uint64_t v;
 	ssize_t n;
 
 	while (!__atomic_load_n(&storm.over, __ATOMIC_ACQUIRE)) {
-		if (!blocks)
+		if (storm.how != READ)
 			storm_sleep();
-		n = read(storm.fd, &v, storm.how == READ_PIPE ? 1 : sizeof(v));
+		n = read(storm.fd, &v, sizeof(v));
 		if (n > 0)
 			__atomic_add_fetch(&storm.taken, 1, __ATOMIC_RELEASE);
 	}
@@ -565,28 +489,19 @@ static void *taker_main(void *arg)
 static void storm_event(void)
 {
 	uint64_t one = 1;
-	size_t n = storm.how == READ_PIPE ? 1 : sizeof(one);
 
-	assert_int_equal(write(storm.via, &one, n), n);
+	assert_int_equal(write(storm.fd, &one, sizeof(one)), sizeof(one));
 }
 
 /* Event after event, each of which somebody takes, while all of them run handlers. */
 static void storm_run(enum call how, bool jumps)
 {
-	bool blocks = how == READ || how == READ_PIPE;
 	struct sigaction old = handle_by(strike, SA_RESTART);
 	struct test_thread t[TAKERS];
-	int p[2];
 
 	storm = (struct storm){.how = how, .jumps = jumps, .ep = ep_new()};
-	if (how == READ_PIPE) {
-		assert_ok(pipe(p));
-		storm.fd = p[0];
-		storm.via = p[1];
-	} else {
-		storm.fd = storm.via = efd_new(0, EFD_SEMAPHORE | (blocks ? 0 : EFD_NONBLOCK));
-		ep_add(storm.ep, storm.fd, EPOLLIN, 1);
-	}
+	storm.fd = efd_new(0, EFD_SEMAPHORE | (how == READ ? 0 : EFD_NONBLOCK));
+	ep_add(storm.ep, storm.fd, EPOLLIN, 1);
 	for (int i = 0; i < TAKERS; i++)
 		thread_start(&t[i], taker_main, NULL);
 	for (uint64_t n = 1; n <= EVENTS; n++) {
@@ -617,8 +532,6 @@ static void storm_run(enum call how, bool jumps)
 	handle_again(&old);
 	close(storm.ep);
 	close(storm.fd);
-	if (how == READ_PIPE)
-		close(storm.via);
 }
 
 static void EP_SIG_08_no_event_is_lost_in_a_storm_of_handlers(void **state)
@@ -648,32 +561,22 @@ static void EFD_05_no_read_is_lost_in_a_storm_of_handlers(void **state)
 	storm_run(READ, false);
 }
 
-static void PIPE_12_no_read_is_lost_in_a_storm_of_handlers(void **state)
-{
-	(void)state;
-	storm_run(READ_PIPE, false);
-}
-
 int main(void)
 {
 	static const struct CMUnitTest handlers[] = {
 		EACH_WSET(EP_SIG_02_event_goes_past_a_thread_in_a_handler),
 		EACH_KIND(EP_EXC_05_exclusive_wake_goes_past_a_thread_in_a_handler),
-		cmocka_unit_test(PIPE_24_wake_goes_past_a_reader_in_a_handler),
 		cmocka_unit_test(EP_KEY_06_a_thread_in_a_handler_holds_no_file),
 		cmocka_unit_test(EFD_05_restarted_read_reads_what_the_number_means_now),
 		cmocka_unit_test(EFD_05_restarted_read_finds_its_number_closed),
 		cmocka_unit_test(EFD_10_restarted_write_writes_to_what_the_number_means_now),
-		cmocka_unit_test(PIPE_12_restarted_read_reads_what_the_number_means_now),
 		cmocka_unit_test(EFD_05_read_goes_on_until_a_handler_that_ends_it),
 		cmocka_unit_test(EP_KEY_06_jump_out_of_a_call_holds_no_file),
-		cmocka_unit_test(PIPE_24_jump_out_of_a_read_leaves_the_line),
 		cmocka_unit_test(EP_SIG_02_handlers_may_switch_stacks),
 		cmocka_unit_test(EP_SIG_08_no_event_is_lost_in_a_storm_of_handlers),
 		cmocka_unit_test(EP_SIG_08_no_event_is_lost_in_a_storm_of_jumps),
 		cmocka_unit_test(ESCAPE_no_poll_is_lost_in_a_storm_of_handlers),
 		cmocka_unit_test(EFD_05_no_read_is_lost_in_a_storm_of_handlers),
-		cmocka_unit_test(PIPE_12_no_read_is_lost_in_a_storm_of_handlers),
 	};
 
 	NEEDS_HANDLERS_IN_PLACE();

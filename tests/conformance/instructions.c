@@ -29,19 +29,7 @@
 /* So many instructions behind a first signal. */
 #define BEHIND_FIRST 240
 
-enum how {
-	WAIT,
-	PWAIT,
-	WAIT_MIXED,
-	POLL,
-	SELECT,
-	READ,
-	READ_ENDS,
-	READ_PIPE,
-	SUBMIT,
-	GETEVENTS,
-	HOWS
-};
+enum how { WAIT, PWAIT, WAIT_MIXED, POLL, SELECT, READ, READ_ENDS, SUBMIT, GETEVENTS, HOWS };
 
 /* What child and parent have in common. */
 struct shared {
@@ -63,11 +51,6 @@ static bool threads;
 static int mine, own_pipe[2], theirs[2], ep;
 static aio_context_t ctx;
 
-static bool by_pipe(void)
-{
-	return how == READ_PIPE || how == SUBMIT;
-}
-
 static void handler(int sig)
 {
 	int saved = errno;
@@ -77,7 +60,7 @@ static void handler(int sig)
 	sh->handled++;
 	if (how == GETEVENTS)
 		return;
-	if (by_pipe() ? write(own_pipe[1], &one, 1) < 0 : write(mine, &one, 8) < 0)
+	if (how == SUBMIT ? write(own_pipe[1], &one, 1) < 0 : write(mine, &one, 8) < 0)
 		_exit(9);
 	errno = saved;
 }
@@ -150,10 +133,6 @@ static long call(void)
 		n = read(mine, &v, sizeof(v));
 		sh->collected[1] += n == sizeof(v) ? (int)v : 0;
 		return n;
-	case READ_PIPE:
-		n = read(own_pipe[0], &v, 1);
-		sh->collected[1] += n == 1;
-		return n;
 	case GETEVENTS:
 		return poll_and_wait();
 	case SUBMIT:
@@ -179,7 +158,7 @@ static bool round_ok(void)
 	if (sigprocmask(SIG_BLOCK, NULL, &set) || sigismember(&set, SIGUSR1) ||
 	    sigismember(&set, SIGUSR2))
 		return false;
-	if (sh->n == -1 && (sh->err != EINTR || how == READ || by_pipe()))
+	if (sh->n == -1 && (sh->err != EINTR || how == READ || how == SUBMIT))
 		return false;
 	/* What the signal has ended has taken nothing. */
 	rest.fd = how == SUBMIT ? own_pipe[0] : mine;
@@ -636,7 +615,6 @@ AT_EVERY_INSTRUCTION(ESCAPE_signal_at_every_instruction_of_poll, POLL)
 AT_EVERY_INSTRUCTION(ESCAPE_signal_at_every_instruction_of_select, SELECT)
 AT_EVERY_INSTRUCTION(EFD_05_signal_at_every_instruction_of_a_read, READ)
 AT_EVERY_INSTRUCTION(EFD_05_signal_at_every_instruction_of_a_read_that_it_ends, READ_ENDS)
-AT_EVERY_INSTRUCTION(PIPE_12_signal_at_every_instruction_of_a_read, READ_PIPE)
 AT_EVERY_INSTRUCTION(AIO_SUBMIT_12_signal_at_every_instruction_of_io_submit, SUBMIT)
 AT_EVERY_INSTRUCTION(AIO_GET_07_signal_at_every_instruction_between_two_sleeps, GETEVENTS)
 
@@ -650,7 +628,6 @@ int main(void)
 		cmocka_unit_test(ESCAPE_signal_at_every_instruction_of_select),
 		cmocka_unit_test(EFD_05_signal_at_every_instruction_of_a_read),
 		cmocka_unit_test(EFD_05_signal_at_every_instruction_of_a_read_that_it_ends),
-		cmocka_unit_test(PIPE_12_signal_at_every_instruction_of_a_read),
 		cmocka_unit_test(AIO_SUBMIT_12_signal_at_every_instruction_of_io_submit),
 		cmocka_unit_test(AIO_GET_07_signal_at_every_instruction_between_two_sleeps),
 	};

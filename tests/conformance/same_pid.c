@@ -96,65 +96,11 @@ static void ESCAPE_child_of_a_vfork_that_goes_to_another_space(void **state)
 	in_the_first_process(unshare_in_the_child_of_a_vfork);
 }
 
-static int full[2];
-
-static void *write_more(void *unused)
-{
-	char c = 'x';
-
-	(void)unused;
-	return (void *)(intptr_t)write(full[1], &c, 1);
-}
-
-static int fork_beside_a_write_without_a_number(void)
-{
-	struct test_thread t;
-	int go[2], got = 0;
-	struct pollfd p = {.events = POLLIN};
-	char buf[4096];
-	pid_t pid;
-
-	CHECK(pipe(full) == 0 && pipe(go) == 0);
-	p.fd = full[0];
-	CHECK(fcntl(full[1], F_SETPIPE_SZ, 4096) == 4096);
-	CHECK(write(full[1], buf, sizeof(buf)) == sizeof(buf));
-	thread_start(&t, write_more, NULL);
-	/* /proc knows it by another number. */
-	sleep_ms(200);
-	close(full[1]);
-	CHECK(unshare(CLONE_NEWPID) == 0);
-	pid = fork();
-	if (pid == 0) {
-		char c;
-
-		close(go[1]);
-		close(full[0]);
-		_exit(read(go[0], &c, 1) != 0);
-	}
-	CHECK(pid > 0);
-	for (int n; got < 4097 && (n = (int)read(full[0], buf, sizeof(buf))) > 0;)
-		got += n;
-	CHECK(got == 4097 && thread_join(&t, 10000) && t.ret == (void *)1);
-	/* The last writer has gone. */
-	CHECK(poll(&p, 1, 10000) == 1 && p.revents == POLLHUP);
-	close(go[1]);
-	CHECK(child_end(pid) == 0);
-	return 0;
-}
-
-/* What its parent keeps for a call that sleeps is not the child's. */
-static void ESCAPE_child_of_a_fork_with_the_number_of_its_parent(void **state)
-{
-	(void)state;
-	in_the_first_process(fork_beside_a_write_without_a_number);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ESCAPE_child_of_a_vfork_with_the_number_of_its_parent),
 		cmocka_unit_test(ESCAPE_child_of_a_vfork_that_goes_to_another_space),
-		cmocka_unit_test(ESCAPE_child_of_a_fork_with_the_number_of_its_parent),
 	};
 
 	return run_group(tests);

@@ -791,7 +791,7 @@ static void SIGNAL_a_fault_has_the_mask_of_its_handler(void **state)
 
 /* ---- a signal that comes with a wake for nothing ---- */
 
-enum sleep_in { IN_POLL, IN_SELECT, IN_READ, IN_WRITE, IN_PIPE, SLEEPS };
+enum sleep_in { IN_POLL, IN_SELECT, IN_READ, IN_WRITE, SLEEPS };
 
 static struct {
 	enum sleep_in how;
@@ -842,37 +842,33 @@ static void SIGNAL_ends_a_sleep_that_was_woken_for_nothing(void **state)
 		bool restart = round / SLEEPS % 2, again = restart && how > IN_SELECT;
 		const uint64_t full = UINT64_MAX - 1;
 		struct test_thread t = {.fn = NULL};
-		int fd[2] = {-1, -1};
+		int fd = efd_new(0, 0);
 
 		sa.sa_flags = restart ? SA_RESTART : 0;
 		assert_ok(sigaction(SIGUSR1, &sa, &old));
-		if (how == IN_PIPE)
-			assert_ok(pipe(fd));
-		else
-			fd[0] = fd[1] = efd_new(0, 0);
 		if (how == IN_WRITE)
-			assert_int_equal(write(fd[1], &full, 8), 8);
+			assert_int_equal(write(fd, &full, 8), 8);
 		sleeping.how = how;
-		sleeping.fd = fd[0];
+		sleeping.fd = fd;
 		thread_start(&t, sleep_main, NULL);
 		assert_true(thread_asleep(&t));
 		if (how == IN_WRITE) {
-			efd_take(fd[0]);
-			assert_int_equal(write(fd[1], &full, 8), 8);
+			efd_take(fd);
+			assert_int_equal(write(fd, &full, 8), 8);
 		} else {
 			uint64_t one = 1;
 
-			assert_int_equal(write(fd[1], &one, 8), 8);
-			assert_int_equal(read(fd[0], &one, 8), 8);
+			assert_int_equal(write(fd, &one, 8), 8);
+			assert_int_equal(read(fd, &one, 8), 8);
 		}
 		pthread_kill(t.id, SIGUSR1);
 		if (again) {
 			sleep_ms(2);
 			assert_true(thread_done(&t) || thread_asleep(&t));
 			if (how == IN_WRITE)
-				efd_take(fd[0]);
+				efd_take(fd);
 			else
-				assert_int_equal(write(fd[1], &full, 8), 8);
+				assert_int_equal(write(fd, &full, 8), 8);
 		}
 		assert_true(thread_join(&t, SOON_MS));
 		if (again || sleeping.r >= 0) {
@@ -881,9 +877,7 @@ static void SIGNAL_ends_a_sleep_that_was_woken_for_nothing(void **state)
 			assert_int_equal(sleeping.r, -1);
 			assert_int_equal(sleeping.err, EINTR);
 		}
-		close(fd[0]);
-		if (fd[1] != fd[0])
-			close(fd[1]);
+		close(fd);
 		assert_ok(sigaction(SIGUSR1, &old, NULL));
 	}
 	on_any_cpu(&cpus);

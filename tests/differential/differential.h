@@ -301,8 +301,6 @@ void model_escape_all(struct model *m);
 struct item *model_item(struct model *m, struct obj *ep, struct obj *o, int number);
 void model_add_item(struct model *m, struct obj *ep, struct obj *o, int number, uint32_t events);
 void model_del_item(struct obj *ep, struct item *it);
-/* DIFFERENTIAL_ADOPT: Pollux runs with --adopt=pipe, or watched-pipe. */
-extern bool pipes_adopted, pipes_watched;
 bool kind_adopted(enum kind kind);
 
 /* --- log.c ------------------------------------------------------------------------- */

@@ -13,7 +13,7 @@ import sys
 
 import lockstep
 
-# Which profile has the fault in its reach; pipe: with pipes served, too.
+# Which profile has the fault in its reach.
 FAULTS = [
     ("lost_event", "inproc"),
     ("double_edge", "inproc"),
@@ -26,8 +26,6 @@ FAULTS = [
     ("wrong_flag", "inproc"),
     ("forgotten_item", "nested"),
     ("lost_spill:3", "fork"),
-    ("torn_write", "pipe inproc"),
-    ("forgotten_slot", "pipe fork"),
 ]
 
 # Those that take more than one thread to see.
@@ -41,12 +39,9 @@ class Tester(lockstep.Tester):
     """The second side is the program with the library preloaded."""
 
     def __init__(self, args, profile):
-        self.profile = profile.split()[-1]
-        args.adopt = "pipe" if profile.startswith("pipe ") else None
+        self.profile = profile
         args.storm = None
         super().__init__(args)
-        if args.adopt:
-            self.env["POLLUX_ADOPT"] = args.adopt
 
     def argv(self, pollux, *rest):
         front = ["env", "LD_PRELOAD=" + self.args.preload] if pollux else []

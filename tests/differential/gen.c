@@ -64,28 +64,20 @@ static int open_slots(struct gen *g)
 	return n;
 }
 
-static uint32_t weight(const struct op *op, enum profile p)
-{
-	if (p == PROFILE_INPROC && pipes_adopted &&
-	    (!strcmp(op->name, "new_pipe") || !strcmp(op->name, "pipe_size")))
-		p = PROFILE_MIXED;
-	return op->weight[p];
-}
-
 static const struct op *pick_op(struct gen *g, int *index)
 {
 	enum profile p = g->m.profile;
 	uint32_t total = 0, at;
 
 	for (int i = 0; i < nops; i++)
-		total += weight(ops[i], p);
+		total += ops[i]->weight[p];
 	at = below(g, total);
 	for (int i = 0; i < nops; i++) {
-		if (at < weight(ops[i], p)) {
+		if (at < ops[i]->weight[p]) {
 			*index = i;
 			return ops[i];
 		}
-		at -= weight(ops[i], p);
+		at -= ops[i]->weight[p];
 	}
 	return NULL;
 }

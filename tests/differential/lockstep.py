@@ -80,8 +80,6 @@ class Tester:
     def __init__(self, args):
         self.args = args
         self.env = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
-        if args.adopt:
-            self.env["DIFFERENTIAL_ADOPT"] = args.adopt
         if args.storm:
             self.env["DIFFERENTIAL_STORM"] = str(args.storm)
         self.steps = 0
@@ -94,8 +92,7 @@ class Tester:
         return done.stdout.decode().strip()
 
     def argv(self, pollux, *rest):
-        adopt = ["--adopt=" + self.args.adopt] if self.args.adopt else []
-        front = [self.args.pollux, "run"] + adopt + ["--"] if pollux else []
+        front = [self.args.pollux, "run", "--"] if pollux else []
         return front + [self.args.binary] + [str(r) for r in rest]
 
     def run(self, profile, first, count, until=None):
@@ -226,7 +223,6 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--binary", required=True, help="the program differential")
     parser.add_argument("--pollux", required=True, help="the command pollux")
-    parser.add_argument("--adopt", choices=["pipe", "watched-pipe"], help="serve what is not served by itself")
     parser.add_argument("--storm", type=int, help="signals so many microseconds apart, on both sides")
     parser.add_argument("--profile", action="append", help="which; may be repeated")
     parser.add_argument("--seed", type=int, default=1, help="number of the first sequence")

@@ -7,9 +7,8 @@
  *     runs one sequence, of it only the steps KEEP (as 0-4,7,9; - for all), after the BEFORE
  *     sequences before it, and prints the calls with their results
  *
- * DIFFERENTIAL_ADOPT in the environment says which pipes Pollux serves: pipe or watched-pipe.
- *
- * DIFFERENTIAL_STORM is how many microseconds signals are to be apart, at any instruction.
+ * DIFFERENTIAL_STORM in the environment is how many microseconds signals are to be apart, at any
+ * instruction.
  *
  * Both print the same on the kernel and on Pollux, or one of them is wrong.
  */
@@ -87,7 +86,6 @@ static int prepare(enum profile profile, uint64_t number, const char *keep)
 
 int main(int argc, char **argv)
 {
-	const char *adopt = getenv("DIFFERENTIAL_ADOPT");
 	bool show = argc > 3 && !strcmp(argv[1], "show");
 	uint64_t first, count;
 	struct rlimit lim;
@@ -117,8 +115,6 @@ int main(int argc, char **argv)
 		perror("mmap");
 		return 1;
 	}
-	pipes_adopted = adopt != NULL;
-	pipes_watched = adopt && !strcmp(adopt, "watched-pipe");
 	ops_init();
 	storm_start();
 	tidy(0, &lim);

@@ -11,16 +11,9 @@
  */
 #include "differential.h"
 
-bool pipes_adopted, pipes_watched;
-
-static bool is_pipe(enum kind kind)
-{
-	return kind == KIND_PIPE_R || kind == KIND_PIPE_W;
-}
-
 bool kind_adopted(enum kind kind)
 {
-	return kind == KIND_EPOLL || kind == KIND_EVENTFD || (pipes_adopted && is_pipe(kind));
+	return kind == KIND_EPOLL || kind == KIND_EVENTFD;
 }
 
 void model_init(struct model *m, enum profile profile)
@@ -111,9 +104,7 @@ struct obj *model_new(struct model *m, enum kind kind, bool nonblock)
 	}
 	memset(o, 0, offsetof(struct obj, items));
 	o->kind = kind;
-	o->where = !kind_adopted(kind)		    ? AT_KERNEL
-		   : is_pipe(kind) && pipes_watched ? AT_EITHER
-						    : AT_POLLUX;
+	o->where = kind_adopted(kind) ? AT_POLLUX : AT_KERNEL;
 	o->nonblock = nonblock;
 	o->peer = -1;
 	return o;
@@ -255,17 +246,11 @@ static void check_watchers(struct model *m, struct obj *o)
 			}
 }
 
-/* What is no epoll; the ends of a pipe go together. */
+/* What is no epoll. */
 static void move_file(struct model *m, struct obj *o, enum where where)
 {
-	struct obj *peer = is_pipe(o->kind) && o->peer >= 0 ? &m->objs[o->peer] : NULL;
-
 	o->where = where;
-	if (peer)
-		peer->where = where;
 	check_watchers(m, o);
-	if (peer)
-		check_watchers(m, peer);
 }
 
 void model_escape(struct model *m, struct obj *o)

@@ -189,9 +189,7 @@ static void ctl_apply(struct model *m, struct step *s)
 		}
 	} else if (kind_adopted(o->kind) && ep->where <= AT_EITHER) {
 		model_escape_maybe(m, o);
-		/* A pipe that nobody has used stays so, but for an ADD. */
-		if (ep->kind == KIND_EPOLL && ep->where == AT_KERNEL && !unsure &&
-		    (s->n == EPOLL_CTL_ADD || !pipes_watched))
+		if (ep->kind == KIND_EPOLL && ep->where == AT_KERNEL && !unsure)
 			model_escape(m, o);
 	}
 	if (ep->kind != KIND_EPOLL || o->kind == KIND_PLAIN || ep == o)

@@ -214,9 +214,6 @@ static void dup2_apply(struct model *m, struct step *s)
 	m->me->slot[s->b] = to;
 	if (to == from)
 		return;
-	/* A stream of libc may stand on the number. */
-	if (o->kind == KIND_PIPE_R || o->kind == KIND_PIPE_W)
-		model_escape(m, o);
 	model_replace(m, to, o);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pipe, its capacity, FIONREAD, splice and tee. */
+/* pipe, splice and tee; FIONREAD. Pipes are the kernel's. */
 #include "differential.h"
 
 #include <sys/ioctl.h>
@@ -88,55 +88,31 @@ static void new_text(const struct step *s)
 		     s->flags & O_APPEND ? " | O_APPEND" : "");
 }
 
-/* --- capacity ------------------------------------------------------------------------ */
+/* --- FIONREAD ------------------------------------------------------------------------ */
 
-/* More than this is not served in process. */
-#define MAX_SERVED 262144
-
-static bool size_make(struct gen *g, struct step *s)
+static bool bytes_make(struct gen *g, struct step *s)
 {
-	static const int sizes[] = {0, 1, 4096, 4097, 8192, 16384, 65536, 131072, 1 << 20};
-
-	s->a = pick_slot_or_bad(g,
-				rare(g, 20) ? ANY_KIND : KINDS(KIND_PIPE_R) | KINDS(KIND_PIPE_W));
-	s->how = below(g, 3);
-	s->n = rare(g, 30) ? -1 : pick(g, sizes);
+	s->a = pick_slot_or_bad(g, ANY_KIND);
 	return s->a != NO_SLOT;
 }
 
-static void size_apply(struct model *m, struct step *s)
+static void bytes_apply(struct model *m, struct step *s)
 {
-	struct obj *o = model_obj(m, s->a);
-
-	/* Foreign to an eventfd, and a size that only the kernel's pipes have. */
-	if (o && ((s->how < 2 && o->kind == KIND_EVENTFD) ||
-		  (s->how == 0 && (s->n < 0 || s->n > MAX_SERVED))))
-		model_escape_maybe(m, o);
+	(void)m;
+	(void)s;
 }
 
-static void size_run(const struct step *s)
+static void bytes_run(const struct step *s)
 {
-	int fd = number_of(s->a), n = -1;
-	long r;
+	int n = -1;
 
-	if (s->how == 0)
-		r = fcntl(fd, F_SETPIPE_SZ, s->n);
-	else if (s->how == 1)
-		r = fcntl(fd, F_GETPIPE_SZ);
-	else
-		r = ioctl(fd, FIONREAD, &n);
-	log_ret(r);
-	if (s->how == 2)
-		log_value("n", (uint32_t)n);
+	log_ret(ioctl(number_of(s->a), FIONREAD, &n));
+	log_value("n", (uint32_t)n);
 }
 
-static void size_text(const struct step *s)
+static void bytes_text(const struct step *s)
 {
-	if (s->how == 0)
-		call("fcntl(%s, F_SETPIPE_SZ, %d)", slot_name(s->a), s->n);
-	else
-		call(s->how == 1 ? "fcntl(%s, F_GETPIPE_SZ)" : "ioctl(%s, FIONREAD, &n)",
-		     slot_name(s->a));
+	call("ioctl(%s, FIONREAD, &n)", slot_name(s->a));
 }
 
 /* --- splice, tee --------------------------------------------------------------------- */
@@ -188,7 +164,7 @@ static void splice_text(const struct step *s)
 
 const struct op ops_pipe[] = {
 	{"new_pipe", {0, 14, 6, 8}, new_make, new_apply, new_run, new_text, false},
-	{"pipe_size", {0, 4, 1, 1}, size_make, size_apply, size_run, size_text, false},
+	{"bytes", {0, 2, 1, 1}, bytes_make, bytes_apply, bytes_run, bytes_text, false},
 	{"splice", {0, 3, 1, 1}, splice_make, splice_apply, splice_run, splice_text, false},
 	{0},
 };

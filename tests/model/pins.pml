@@ -1,54 +1,34 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls that sleep on an end of a pipe, while its numbers are closed and the pipe leaves.
+ * Who holds a pin on an eventfd (a call that sleeps in it, or who has to tell it later), while it
+ * becomes the kernel's.
  *
- * Mirrors: src/posix/pipe.c call_sleeping, goes_on, unpin_put, keep_end, plx_pipe_keep_end,
- * plx_pipe_keep_filled, end_unkeep; src/posix/fd.c close_number; src/posix/spill.c spill_run,
- * numbers_leave. One end with two numbers, CALLS calls by any of them, a close of each, one spill.
+ * Mirrors: src/posix/eventfd.c efd_slow, plx_eventfd_pin, plx_eventfd_unpin; src/posix/spill.c
+ * target_freeze, target_done; src/posix/table.c unhide, plx_fd_used. CALLS calls, one spill.
  *
- * Checked: a call that had said so before its number's close began, and slept when the pipe left,
- * goes on with a descriptor of its own; nobody uses that after its close; it is made and closed as
- * often, and none is left at the end; no deadlock.
+ * Checked: a call that slept in ours goes on with a descriptor of its own; nobody uses that after
+ * its close; it is made and closed as often, and none is left at the end; no deadlock.
  *
  * Abstractions:
- *  - What is done to the table and to the kernel's number under the number's lock is one step.
- *  - Between plx_table_enter and leave is inside; a spill waits until nobody is. Who closes a number
- *    that has left the table goes past all of that.
- *  - A call that had not said so before the close began may go on by the number, whatever that
- *    is by then: it is as if it came after the close.
- *  - What wakes a call while the pipe is ours (bytes, a signal) may come at any time.
+ *  - A call that has taken its pin when the eventfd was frozen already may go on by the number: it is
+ *    as if it came later.
+ *  - What wakes a call while the eventfd is ours (a count, a signal) may come at any time.
  *
- * Broken variants: NO_SPILL_KEEP (the spill keeps no end), SPILL_KEEPS_LATE (it does so when the
- * numbers have left), NO_CLOSE_KEEP (nor does the close),
- * LOOK_FIRST (who keeps looks for calls before the descriptor is there), LOAD_FIRST (a call looks
- * for the descriptor before it takes its pin away), NO_SECOND_LOOK (who keeps does not look again),
- * LOOK_OUTSIDE (who ends it looks for calls before it takes the lock), READ_OUTSIDE (a call that
- * goes on takes no lock to see whether there is one), LATE (a call says so after it has slept).
+ * Broken variants: NO_KEEP (the spill keeps no descriptor), LOOK_FIRST (it looks for pins before it
+ * freezes), LOAD_FIRST (who leaves looks whether it is frozen before it takes its pin away), NO_TABLE
+ * (who leaves does not wait for the spill), LOOK_OUTSIDE (who ends the descriptor looks for pins
+ * before it takes the lock), READ_OUTSIDE (a call that goes on takes no lock to see whether there is
+ * one), LATE (a call takes its pin after it has slept).
  */
 #ifndef CALLS
-#define CALLS 2
+#define CALLS 3
 #endif
 
-byte pins, opens, inside;
-bit kept, frozen, left, spilled, spilling, held;
-/* Numbers that still mean the end, and those whose close has begun. */
-bit ours[2] = 1, begun[2];
-/* In the table: until closed, or until the spill takes it out. */
-#define in_table(n) (ours[n] && !left)
+byte pins, opens;
+bit kept, frozen, spilled, table, held;
 
-inline changer_in() { atomic { !spilling -> inside++ } }
-inline changer_out() { inside-- }
-inline lock() { atomic { !held -> held = 1 } }
-inline unlock() { held = 0 }
-
-inline make()
-{
-	atomic {
-		assert(!kept && !opens);
-		opens++;
-		kept = 1
-	}
-}
+inline lock(l) { atomic { !l -> l = 1 } }
+inline unlock(l) { l = 0 }
 
 /* The descriptor goes if nobody is there for it. */
 inline unkeep(calls)
@@ -56,7 +36,7 @@ inline unkeep(calls)
 #ifdef BROKEN_LOOK_OUTSIDE
 	calls = pins;
 #endif
-	lock();
+	lock(held);
 #ifndef BROKEN_LOOK_OUTSIDE
 	calls = pins;
 #endif
@@ -65,47 +45,24 @@ inline unkeep(calls)
 	:: else
 	fi;
 	calls = 0;
-	unlock()
-}
-
-inline unkeep_after(calls)
-{
-#ifdef BROKEN_LOOK_FIRST
-	if
-	:: !calls -> unkeep(calls)
-	:: else
-	fi
-#else
-#ifdef BROKEN_NO_SECOND_LOOK
-	skip
-#else
-	unkeep(calls)
-#endif
-#endif
+	unlock(held)
 }
 
 proctype call()
 {
-	bit n, early, slept, had, last;
+	bit slept, had, last, left;
 	byte calls;
 
+	/* It has found the eventfd, and has to sleep. */
 	if
-	:: n = 0
-	:: n = 1
-	fi;
-	/* In the table, and it has to sleep. */
-	if
-	:: atomic { in_table(n) && !frozen -> skip }
+	:: !frozen
 	:: else -> goto out
 	fi;
 #ifndef BROKEN_LATE
-	atomic { pins++; early = !begun[n] };
+	pins++;
 #endif
 	if
 	:: atomic { !frozen -> slept = 1 };
-#ifdef BROKEN_LATE
-		early = !begun[n];
-#endif
 		if
 		:: frozen
 		:: goto leave
@@ -119,11 +76,11 @@ proctype call()
 #ifdef BROKEN_READ_OUTSIDE
 	had = kept;
 #else
-	lock();
+	lock(held);
 	had = kept;
-	unlock();
+	unlock(held);
 #endif
-	assert(had || !slept || !early);
+	assert(had || !slept);
 	/* It sleeps in the kernel. */
 	if
 	:: had -> assert(opens)
@@ -137,92 +94,60 @@ leave:
 	fi;
 #endif
 #ifdef BROKEN_LOAD_FIRST
-	had = kept;
+	left = frozen;
 	atomic { pins--; last = !pins };
 #else
 	atomic { pins--; last = !pins };
-	had = kept;
+	left = frozen;
 #endif
 	if
-	:: last && had ->
-		changer_in();
+	:: last && left ->
+#ifndef BROKEN_NO_TABLE
+		lock(table);
+#endif
 		unkeep(calls);
-		changer_out()
+#ifndef BROKEN_NO_TABLE
+		unlock(table)
+#endif
 	:: else
 	fi;
 out:
 	skip
 }
 
-proctype closer(bit n)
-{
-	byte calls;
-
-	begun[n] = 1;
-#ifndef BROKEN_NO_CLOSE_KEEP
-	if
-	:: in_table(n) && pins ->
-		changer_in();
-#ifdef BROKEN_LOOK_FIRST
-		calls = pins;
-#endif
-		lock();
-		if
-		:: in_table(n) && !kept -> make()
-		:: else
-		fi;
-		unlock();
-		unkeep_after(calls);
-		changer_out()
-	:: else
-	fi;
-#endif
-	if
-	:: in_table(n) ->
-		changer_in();
-		ours[n] = 0;
-		changer_out()
-	:: left -> ours[n] = 0
-	fi
-}
-
 proctype spill()
 {
-	byte calls;
+	bit any;
 
-	spilling = 1;
-	inside == 0;
-	frozen = 1;
-#ifdef BROKEN_SPILL_KEEPS_LATE
-	left = 1;
-#endif
-#ifndef BROKEN_NO_SPILL_KEEP
-	if
-	:: pins && !kept && (ours[0] || ours[1]) ->
+	lock(table);
 #ifdef BROKEN_LOOK_FIRST
-		calls = pins;
+	any = pins > 0;
+	frozen = 1;
+#else
+	frozen = 1;
+	any = pins > 0;
 #endif
-		lock();
-		if
-		:: atomic { ours[0] || ours[1] -> make() }
-		:: else
-		fi;
-		unlock();
-		unkeep_after(calls)
+#ifndef BROKEN_NO_KEEP
+	if
+	:: any ->
+		lock(held);
+		atomic {
+			assert(!kept && !opens);
+			opens++;
+			kept = 1
+		};
+		unlock(held)
 	:: else
 	fi;
 #endif
-	left = 1;
 	spilled = 1;
-	spilling = 0
+	unlock(table)
 }
 
 init {
 	byte i;
 
 	atomic {
-		run closer(0);
-		run closer(1);
 		run spill();
 		i = 0;
 		do

@@ -156,12 +156,10 @@ again_other_file broken again -DBROKEN_OTHER_FILE -DITEMS=2
 again_to_the_end broken again -DBROKEN_TO_THE_END
 again_freed broken again -DBROKEN_FREED
 pins ok pins
-pins_no_spill_keep broken pins -DBROKEN_NO_SPILL_KEEP
-pins_spill_keeps_late broken pins -DBROKEN_SPILL_KEEPS_LATE
-pins_no_close_keep broken pins -DBROKEN_NO_CLOSE_KEEP
+pins_no_keep broken pins -DBROKEN_NO_KEEP
 pins_look_first broken pins -DBROKEN_LOOK_FIRST
 pins_load_first broken pins -DBROKEN_LOAD_FIRST
-pins_no_second_look broken pins -DBROKEN_NO_SECOND_LOOK
+pins_no_table broken pins -DBROKEN_NO_TABLE
 pins_look_outside broken pins -DBROKEN_LOOK_OUTSIDE
 pins_read_outside broken pins -DBROKEN_READ_OUTSIDE
 pins_late broken pins -DBROKEN_LATE
@@ -354,7 +352,7 @@ sleep_still_waits broken sleep -DBROKEN_STILL_WAITS
 # search does not end soon.
 large='
 again again_mark_self event_et event_lt freer freer_no_tryget freer_own_mark freer_put_at_close
-help_all_queued help_edges help_one node pins quiet_first quiet_sleep timer_cancel_late
+help_all_queued help_edges help_one node quiet_first quiet_sleep timer_cancel_late
 timer_drop_late timer_leave timer_left timer_wait timer_wait_mixed wake_futex wake_kernel
 wake_kernel_spin wake_kernel_timeout wake_spin
 '

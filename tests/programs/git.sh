@@ -49,8 +49,7 @@ history()
 
 call history "$scratch/plain" timeout 60 git
 expect "plain: a history, a clone, a pull, a gc and a check" 0
-call history "$scratch/pollux" timeout 60 "$pollux" run \
-	${POLLUX_TEST_ADOPT:+"--adopt=$POLLUX_TEST_ADOPT"} -- git
+call history "$scratch/pollux" timeout 60 "$pollux" run -- git
 expect "Pollux: a history, a clone, a pull, a gc and a check" 0
 [ "$(sort -u "$scratch/plain/hook")" = plain ] && [ "$(sort -u "$scratch/pollux/hook")" = mapped ]
 report $? "a library of ours is mapped in the git that commits, and in that only under Pollux"

@@ -29,8 +29,6 @@ TOP = os.path.dirname(os.path.dirname(HERE))
 PR_SET_CHILD_SUBREAPER = 36
 SKIP = 77
 
-# A kind of objects to serve that is not served by itself.
-ADOPT = os.environ.get("POLLUX_TEST_ADOPT")
 LONG = os.environ.get("POLLUX_TEST_LONG") == "1"
 # Less than what scripts/run-tests.py allows, so that a test that hangs can still clear up.
 LIMIT = int(os.environ.get("POLLUX_TEST_LIMIT", "1500" if LONG else "320"))
@@ -178,8 +176,7 @@ class Side:
         if not self.pollux:
             return list(argv)
         stats = ["--stats"] if self.statistics else []
-        adopt = ["--adopt=" + ADOPT] if ADOPT else []
-        return [self.test.pollux, "run"] + stats + adopt + self.options + ["--"] + list(argv)
+        return [self.test.pollux, "run"] + stats + self.options + ["--"] + list(argv)
 
     def path(self, *names):
         return os.path.join(self.dir, *names)

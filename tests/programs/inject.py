@@ -54,8 +54,6 @@ RULES = {
     "escape_state": ["lost_limit:1"],
     "limit_of_child": ["lost_hold:1"],
     "number_again": ["forgotten_number:1"],
-    "pipe --adopt=pipe": ["torn_write:3", "forgotten_slot:3"],
-    "pipe --adopt=watched-pipe": ["torn_write:3", "forgotten_slot:3"],
 }
 # What is right without us, too, does not see that we are missing.
 COMMANDS = {

@@ -317,93 +317,6 @@ static void leaves_while_its_epoll_is_closed(void **state)
 	end(&w);
 }
 
-/* --- a pipe, whose bytes keep their order ------------------------------------------------ */
-
-struct poured {
-	struct gate spill;
-	int fds[2];
-	ssize_t result;
-	char got[8];
-};
-
-static void poured_begin(struct poured *p)
-{
-	char c;
-
-	torture_begin();
-	points_delay(false);
-	*p = (struct poured){.result = -1};
-	assert_int_equal(plx_px_pipe2(p->fds, O_NONBLOCK | O_CLOEXEC, true), 0);
-	assert_true(pollux_fd_served(p->fds[0]));
-	/* A part of a slot: the kernel's has to be put in as a whole. */
-	assert_int_equal(pollux_write(p->fds[1], "xab", 3), 3);
-	assert_int_equal(pollux_read(p->fds[0], &c, 1), 1);
-}
-
-static void poured_escaper(struct thread *t)
-{
-	struct poured *p = t->arg;
-
-	pollux_escape(p->fds[0]);
-}
-
-static void pours_in(struct thread *t)
-{
-	struct poured *p = t->arg;
-
-	p->result = pollux_write(p->fds[1], "cd", 2);
-}
-
-static void takes_out(struct thread *t)
-{
-	struct poured *p = t->arg;
-
-	p->result = pollux_read(p->fds[0], p->got, sizeof(p->got));
-}
-
-static void met_while_it_pours(struct poured *p, void (*call)(struct thread *t))
-{
-	struct thread t[2];
-
-	poured_begin(p);
-	gate_arm_any(&p->spill, "spill_numbers");
-	start_to_gate(&t[0], poured_escaper, p, &p->spill);
-	thread_start(&t[1], call, p);
-	sleep_ms(20);
-	gate_open(&p->spill);
-	torture_end(t, 2);
-	assert_false(pollux_fd_served(p->fds[0]));
-}
-
-static void poured_end(struct poured *p)
-{
-	pollux_close(p->fds[0]);
-	pollux_close(p->fds[1]);
-}
-
-static void written_while_it_pours(void **state)
-{
-	struct poured p;
-
-	(void)state;
-	met_while_it_pours(&p, pours_in);
-	assert_int_equal(p.result, 2);
-	assert_int_equal(pollux_read(p.fds[0], p.got, sizeof(p.got)), 4);
-	assert_memory_equal(p.got, "abcd", 4);
-	poured_end(&p);
-}
-
-static void read_while_it_pours(void **state)
-{
-	struct poured p;
-
-	(void)state;
-	met_while_it_pours(&p, takes_out);
-	assert_int_equal(p.result, 2);
-	assert_memory_equal(p.got, "ab", 2);
-	poured_end(&p);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -411,10 +324,8 @@ int main(void)
 		TEST(armed_while_its_epoll_leaves),  TEST(looked_at_while_the_list_is_empty),
 		TEST(written_while_it_moves),	     TEST(told_of_while_it_leaves),
 		TEST(flags_set_while_it_leaves),     TEST(leaves_while_its_epoll_is_closed),
-		TEST(written_while_it_pours),	     TEST(read_while_it_pours),
 	};
 
 	plx_px_init();
-	plx_px_no_adopt &= ~PLX_ADOPT_PIPE;
 	return RUN(tests);
 }

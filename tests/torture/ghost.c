@@ -97,8 +97,7 @@ static void sleepers_that_are_cancelled(void **state)
 			break;
 		/* The edge is about to wake the sleeper, which is to be cancelled on its way. */
 		fr = plx_file_front(plx_table_peek(s.ep));
-		while (!plx_load_acq(&fr->nghosts) &&
-		       !plx_load_acq(&plx_file_efd(f)->served.spilled))
+		while (!plx_load_acq(&fr->nghosts) && !plx_load_acq(&plx_file_efd(f)->spilled))
 			;
 		for (uint32_t i = rnd(&r) % 20000; i; i--)
 			__asm__ __volatile__("");

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Objects are sent to another process, and to this one, by SCM_RIGHTS while threads write, read,
- * wait, change registrations and close numbers: what is counted stays counted, bytes keep their
- * order, each edge is reported once, and nobody sleeps for ever. The receiver is a program of its
- * own, which uses what it gets, and gets no placeholder, also if the number becomes one of ours
- * while it is sent.
+ * wait, change registrations and close numbers: what is counted stays counted, each edge is
+ * reported once, and nobody sleeps for ever. The receiver is a program of its own, which uses what
+ * it gets, and gets no placeholder, also if the number becomes one of ours while it is sent.
  */
 #include "torture.h"
 
@@ -21,7 +20,7 @@
 
 /* --- the receiver ------------------------------------------------------------------------ */
 
-enum use { USE_COUNT, USE_BYTES, USE_EPOLL, USE_NOTHING };
+enum use { USE_COUNT, USE_EPOLL, USE_NOTHING };
 
 /* What is to be done with the descriptor that comes with it, and what has been done. */
 struct order {
@@ -31,13 +30,6 @@ struct order {
 	/* The answer. */
 	uint64_t written, got;
 };
-
-/* Bytes go in records, by which one can tell who has written them, and when. */
-struct record {
-	uint32_t who, seq;
-};
-
-#define CHILD 100
 
 static int received(int chan, struct order *o)
 {
@@ -62,23 +54,15 @@ static int received(int chan, struct order *o)
 /* Through libc: it is the kernel's. */
 static void use(struct order *o, int fd)
 {
-	static uint32_t seq;
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLET, .data.u64 = o->data};
 	uint64_t v = 1;
 
-	for (uint32_t i = 0; i < o->n; i++) {
-		struct record r = {.who = CHILD, .seq = seq};
-
-		if (o->use == USE_COUNT) {
-			if (write(fd, &v, sizeof(v)) == sizeof(v))
-				o->written++;
-			if (i % 4 == 3 && read(fd, &v, sizeof(v)) == sizeof(v))
-				o->got += v;
-			v = 1;
-		} else if (o->use == USE_BYTES && write(fd, &r, sizeof(r)) == sizeof(r)) {
+	for (uint32_t i = 0; o->use == USE_COUNT && i < o->n; i++) {
+		if (write(fd, &v, sizeof(v)) == sizeof(v))
 			o->written++;
-			seq++;
-		}
+		if (i % 4 == 3 && read(fd, &v, sizeof(v)) == sizeof(v))
+			o->got += v;
+		v = 1;
 	}
 	if (o->use == USE_EPOLL) {
 		int mine = eventfd(1, EFD_CLOEXEC);
@@ -197,22 +181,18 @@ static int to_ourselves(int fd, bool many)
 	return got;
 }
 
-/* --- counts and bytes --------------------------------------------------------------------- */
+/* --- counts ------------------------------------------------------------------------------- */
 
 #define FILES 3
 #define WRITERS 2
-#define THREADS (WRITERS + 3)
-#define PIPE FILES
-#define WOKEN (FILES + 1)
+#define THREADS (WRITERS + 2)
+#define WOKEN FILES
 
 static unsigned long rounds, sendings, meddlings;
 
 struct world {
-	int ep, second, fd[FILES], twin, pipe[2], wake;
+	int ep, second, fd[FILES], twin, wake;
 	uint64_t written[FILES], got[FILES];
-	/* Records in the pipe: those of the writer, of the child, and what has been read of each.
-	 */
-	uint64_t put[2], taken[2];
 	uint32_t seed;
 	int stop, over;
 };
@@ -254,26 +234,6 @@ static void writes(struct thread *t)
 	}
 }
 
-static void pours(struct thread *t)
-{
-	struct part *p = t->arg;
-	struct world *w = p->w;
-	uint32_t seq = 0;
-
-	while (!atomic_get(&w->stop) && !stopping()) {
-		struct record r = {.who = 0, .seq = seq};
-
-		if (pollux_write(w->pipe[1], &r, sizeof(r)) == sizeof(r)) {
-			seq++;
-			atomic_add(&w->put[0], 1);
-		} else if (errno != EAGAIN) {
-			broken("a write into the pipe failed: %s", strerror(errno));
-		}
-		if (rnd(&p->r) % 16 == 0)
-			usleep(rnd(&p->r) % 64);
-	}
-}
-
 static uint64_t take(int fd)
 {
 	uint64_t v;
@@ -285,34 +245,10 @@ static uint64_t take(int fd)
 	return 0;
 }
 
-static void drink(struct world *w, uint32_t *seq)
-{
-	struct record r[4];
-	ssize_t n = pollux_read(w->pipe[0], r, sizeof(r));
-
-	if (n < 0 && errno == EAGAIN)
-		return;
-	if (n <= 0 || n % (ssize_t)sizeof(*r)) {
-		broken("a read of the pipe gave %zd", n);
-		return;
-	}
-	for (ssize_t i = 0; i < n / (ssize_t)sizeof(*r); i++) {
-		int who = r[i].who == CHILD;
-
-		if (!who && (r[i].who || r[i].seq != seq[0]))
-			broken("record %u of %u where %u was expected", r[i].seq, r[i].who, seq[0]);
-		if (who && atomic_get(&w->taken[1]) && r[i].seq != seq[1])
-			broken("record %u of the other where %u was expected", r[i].seq, seq[1]);
-		seq[who] = r[i].seq + 1;
-		atomic_add(&w->taken[who], 1);
-	}
-}
-
 static void waits(struct thread *t)
 {
 	struct part *p = t->arg;
 	struct world *w = p->w;
-	uint32_t seq[2] = {0};
 
 	while (!atomic_get(&w->over) && !stopping()) {
 		struct epoll_event ev[WOKEN + 1];
@@ -330,9 +266,7 @@ static void waits(struct thread *t)
 				return;
 			}
 			seen |= 1u << at;
-			if (at == PIPE) {
-				drink(w, seq);
-			} else if (at < FILES) {
+			if (at < FILES) {
 				uint64_t v = take(w->fd[at]);
 
 				atomic_add(&w->got[at], v);
@@ -356,7 +290,7 @@ static void meddles(struct thread *t)
 		uint32_t r = rnd(&p->r);
 		int i = (int)(r % FILES), fd, ep;
 
-		switch (r >> 8 & 7) {
+		switch ((r >> 8) % 7) {
 		case 0:
 			check(ctl(w->ep, EPOLL_CTL_MOD, w->fd[i], modes[i], (uint64_t)i) == 0);
 			break;
@@ -387,12 +321,8 @@ static void meddles(struct thread *t)
 		case 5:
 			check(ctl(w->second, EPOLL_CTL_MOD, w->twin, EPOLLIN | EPOLLET, 0) == 0);
 			break;
-		case 6:
-			check(pollux_fcntl(w->pipe[0], F_SETFL, O_NONBLOCK) == 0);
-			check(pollux_fcntl(w->fd[i], F_SETFL, O_NONBLOCK) == 0);
-			break;
 		default:
-			check(ctl(w->ep, EPOLL_CTL_MOD, w->pipe[0], EPOLLIN, PIPE) == 0);
+			check(pollux_fcntl(w->fd[i], F_SETFL, O_NONBLOCK) == 0);
 		}
 		atomic_add(&meddlings, 1);
 		if ((r >> 16) % 4 == 0)
@@ -404,13 +334,12 @@ static void send_one(struct world *w, uint32_t r)
 {
 	struct order o = {.n = (r >> 8) % 16};
 	bool many = r >> 16 & 1, mine = (r >> 17 & 3) == 0;
-	uint32_t i = r % (FILES + 4);
-	int fd = i < FILES ? w->fd[i] : i == FILES ? w->twin : i == FILES + 1 ? w->pipe[1] : w->ep;
+	uint32_t i = r % (FILES + 3);
+	int fd = i < FILES ? w->fd[i] : i == FILES ? w->twin : w->ep;
 
 	if (i > FILES)
-		o.use = i == FILES + 1 ? USE_BYTES : USE_NOTHING;
-	/* The pipe may be full. */
-	if (o.use == USE_COUNT && i <= FILES && !mine) {
+		o.use = USE_NOTHING;
+	if (i <= FILES && !mine) {
 		i %= FILES;
 		check(lend(&o, fd, many));
 		atomic_add(&w->written[i], o.written);
@@ -427,8 +356,6 @@ static void send_one(struct world *w, uint32_t r)
 		close(got);
 	} else {
 		check(lend(&o, fd, many));
-		if (o.use == USE_BYTES)
-			atomic_add(&w->put[1], o.written);
 	}
 	atomic_add(&sendings, 1);
 }
@@ -441,7 +368,6 @@ static void world_begin(struct world *w)
 	w->ep = pollux_epoll_create1(EPOLL_CLOEXEC);
 	w->second = pollux_epoll_create1(EPOLL_CLOEXEC);
 	w->wake = pollux_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	check(plx_px_pipe2(w->pipe, O_NONBLOCK | O_CLOEXEC, true) == 0);
 	for (int i = 0; i < FILES; i++) {
 		int semaphore = i == 2 ? EFD_SEMAPHORE : 0;
 
@@ -450,9 +376,8 @@ static void world_begin(struct world *w)
 	}
 	w->twin = pollux_dup(w->fd[0]);
 	check(ctl(w->second, EPOLL_CTL_ADD, w->twin, EPOLLIN | EPOLLET, 0) == 0);
-	check(ctl(w->ep, EPOLL_CTL_ADD, w->pipe[0], EPOLLIN, PIPE) == 0);
 	check(ctl(w->ep, EPOLL_CTL_ADD, w->wake, EPOLLIN, WOKEN) == 0);
-	check(pollux_fd_served(w->pipe[0]) == 1 && pollux_fd_served(w->fd[0]) == 1);
+	check(pollux_fd_served(w->fd[0]) == 1);
 }
 
 static bool all_there(struct world *w)
@@ -460,8 +385,7 @@ static bool all_there(struct world *w)
 	for (int i = 0; i < FILES; i++)
 		if (atomic_get(&w->got[i]) != atomic_get(&w->written[i]))
 			return false;
-	return atomic_get(&w->put[0]) == atomic_get(&w->taken[0]) &&
-	       atomic_get(&w->put[1]) == atomic_get(&w->taken[1]);
+	return true;
 }
 
 static void world_end(struct world *w)
@@ -469,8 +393,6 @@ static void world_end(struct world *w)
 	for (int i = 0; i < FILES; i++)
 		pollux_close(w->fd[i]);
 	pollux_close(w->twin);
-	pollux_close(w->pipe[0]);
-	pollux_close(w->pipe[1]);
 	pollux_close(w->wake);
 	pollux_close(w->ep);
 	pollux_close(w->second);
@@ -479,7 +401,7 @@ static void world_end(struct world *w)
 static void world_round(struct world *w)
 {
 	struct part p[THREADS];
-	void (*mains[THREADS])(struct thread *) = {waits, pours, meddles};
+	void (*mains[THREADS])(struct thread *) = {waits, meddles};
 
 	world_begin(w);
 	for (int i = 0; i < THREADS; i++) {
@@ -496,10 +418,8 @@ static void world_round(struct world *w)
 	/* One reader is left, which has to hear of all. */
 	if (!stopping() && !await(all_there(w)))
 		for (int i = 0; i < FILES; i++)
-			broken("%d: %llu written, %llu read; records %llu of %llu, %llu of %llu", i,
-			       (unsigned long long)w->written[i], (unsigned long long)w->got[i],
-			       (unsigned long long)w->taken[0], (unsigned long long)w->put[0],
-			       (unsigned long long)w->taken[1], (unsigned long long)w->put[1]);
+			broken("%d: %llu written, %llu read", i, (unsigned long long)w->written[i],
+			       (unsigned long long)w->got[i]);
 	atomic_set(&w->over, 1);
 	check(pollux_write(w->wake, &(uint64_t){1}, 8) == 8);
 	thread_join(&p[0].t);
@@ -507,7 +427,7 @@ static void world_round(struct world *w)
 	rounds++;
 }
 
-static void counts_and_bytes(void **state)
+static void counts(void **state)
 {
 	struct world w = {.seed = 5};
 	int64_t start = now_ns();
@@ -871,7 +791,7 @@ static void replaced_and_taken_back(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(counts_and_bytes),
+		TEST(counts),
 		TEST(edges),
 		TEST(a_sleeper),
 		TEST(replaced_while_it_is_sent),
@@ -882,6 +802,5 @@ int main(int argc, char **argv)
 	if (argc == 3 && strcmp(argv[1], "--receiver") == 0)
 		return receiver(atoi(argv[2]));
 	plx_px_init();
-	plx_px_no_adopt &= ~PLX_ADOPT_PIPE;
 	return RUN(tests);
 }

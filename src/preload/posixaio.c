@@ -1,48 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * pipe, __pipe, pipe2          a candidate for adoption (posix/pipe.c), once there is an
- *                              epoll or an eventfd of ours; with POLLUX_ADOPT=pipe adopted
  * aio_read, aio_write, lio_listio and their 64 forms
  *                              the descriptors named escape: libc reads and writes by itself
  */
 #include "preload/preload.h"
 
 #include <aio.h>
-#include <fcntl.h>
-
-long plx_pipe_made(int *fds, int flags)
-{
-	bool at_once = plx_px_adopt & PLX_ADOPT_PIPE;
-
-	if (plx_vfork_child())
-		return PLX_PASS;
-	if (!plx_load_acq(&plx_active) && !(at_once && plx_activate()))
-		return PLX_PASS;
-	return plx_px_pipe2(fds, flags, at_once);
-}
-
-PLX_EXPORT int pipe2(int fds[2], int flags)
-{
-	int saved = errno;
-	long r = plx_pipe_made(fds, flags);
-
-	if (r != PLX_PASS)
-		return plx_result_saved(r, saved);
-	errno = saved;
-	r = plx_real.pipe2(fds, flags);
-	if (r == 0) {
-		plx_given(fds[0]);
-		plx_given(fds[1]);
-	}
-	return r;
-}
-
-PLX_EXPORT int pipe(int fds[2])
-{
-	return pipe2(fds, 0);
-}
-int __pipe(int fds[2]);
-PLX_ALIAS(__pipe, pipe);
 
 PLX_EXPORT int aio_read(struct aiocb *cb)
 {
