@@ -58,61 +58,6 @@ static inline void plx_mb_after_rmw(void)
 #endif
 }
 
-/* Two words that change together. Each may be loaded alone. */
-struct plx_pair {
-	uint64_t lo, hi;
-} __attribute__((aligned(16)));
-
-#if PLX_TSAN
-void __tsan_acquire(void *addr);
-void __tsan_release(void *addr);
-#define plx_pair_tsan(what, p) __tsan_##what(p)
-#else
-#define plx_pair_tsan(what, p) ((void)0)
-#endif
-
-/* Compare and swap of a pair; on failure *old receives the pair found. */
-static inline bool plx_cas_pair(struct plx_pair *p, struct plx_pair *old, struct plx_pair new)
-{
-	plx_pair_tsan(release, p);
-#if defined(__x86_64__)
-	bool done;
-
-	__asm__ __volatile__("lock; cmpxchg16b %1"
-			     : "=@ccz"(done), "+m"(*p), "+a"(old->lo), "+d"(old->hi)
-			     : "b"(new.lo), "c"(new.hi)
-			     : "memory");
-	plx_pair_tsan(acquire, p);
-	return done;
-#elif defined(__aarch64__)
-	uint64_t lo, hi;
-	uint32_t failed;
-
-	__asm__ __volatile__("1:	ldaxp	%0, %1, %3\n"
-			     "	cmp	%0, %4\n"
-			     "	ccmp	%1, %5, #0, eq\n"
-			     "	b.ne	2f\n"
-			     "	stlxp	%w2, %6, %7, %3\n"
-			     "	cbnz	%w2, 1b\n"
-			     "	b	3f\n"
-			     /* What was found is a pair only if it can be stored back. */
-			     "2:	stlxp	%w2, %0, %1, %3\n"
-			     "	cbnz	%w2, 1b\n"
-			     "	mov	%w2, #1\n"
-			     "3:\n"
-			     : "=&r"(lo), "=&r"(hi), "=&r"(failed), "+Q"(*p)
-			     : "r"(old->lo), "r"(old->hi), "r"(new.lo), "r"(new.hi)
-			     : "memory", "cc");
-	if (failed) {
-		old->lo = lo;
-		old->hi = hi;
-	}
-	plx_mb();
-	plx_pair_tsan(acquire, p);
-	return !failed;
-#endif
-}
-
 static inline void plx_cpu_relax(void)
 {
 #if defined(__x86_64__)

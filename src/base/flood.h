@@ -9,9 +9,9 @@
  * left to the writers for a microsecond, about what the wait takes if it is the kernel's. Then they
  * make 130 to 230 million.
  *
- * An eventfd tells a sum, which may be one write, and what a pipe has may have been there for long:
- * whether it grows all the time is looked at before, and where it does not, only once in up to 64
- * such reads. A wait without a sleep is not held up.
+ * An eventfd tells a sum, which may be one write: whether it grows all the time is looked at
+ * before, and where it does not, only once in up to 64 such reads. A wait without a sleep is not
+ * held up.
  *
  * All functions: any thread, signal handlers too.
  */
@@ -26,9 +26,8 @@
 /* The calling thread is to leave the writers alone in its next wait. */
 extern __thread bool plx_flooded;
 
-/* A read has found many writes in *word, which still has to be readable. */
 void plx_flood_look(const uint64_t *word);
-/* The same of one that has found the sum n. */
+/* A read has found the sum n in *word, which still has to be readable. */
 static inline void plx_flood_sum(uint64_t n, const uint64_t *word)
 {
 	if (n >= PLX_FLOOD_WRITES)

@@ -22,7 +22,6 @@
  *   lost_spill       an object stays behind when all become kernel objects
  *   lost_limit       the limit of descriptors stays raised
  *   lost_hold        it is raised beside what starts a process
- *   torn_write       a write to a pipe loses its last byte
  *   wrong_verdict    a program that needs us is started without us
  */
 #ifndef PLX_BASE_INJECT_H

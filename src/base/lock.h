@@ -27,15 +27,10 @@
  *   PLX_RANK_GRACE     gp_lock                   the numbers of grace periods; held over one
  *   PLX_RANK_HIDDEN    hidden_lock               which numbers are of descriptors of our own
  *   PLX_RANK_NUMBER    number_locks              what a number means, while it is changed
- *   PLX_RANK_FLAGS     flags_lock of pipes       what the kernel's pipe is told, and ours
  *   PLX_RANK_LIMIT     soft limit of descriptors, while it is raised or asked for
  *   PLX_RANK_RETIRE    orphaned retire batches   batches left behind by threads that ended
  *   PLX_RANK_SLAB      depot of the slab         free objects that no thread keeps
  *   PLX_RANK_MEM       all other memory
- *
- * Outside of this order stand the two locks of a pipe, plx_lock_leaf: nothing is taken under
- * them, but the pipe's own under that of its readers; their holder has signals blocked, and a
- * handler may take them on top of any other lock.
  */
 #ifndef PLX_BASE_LOCK_H
 #define PLX_BASE_LOCK_H
@@ -61,7 +56,6 @@ enum plx_rank {
 	PLX_RANK_GRACE,
 	PLX_RANK_HIDDEN,
 	PLX_RANK_NUMBER,
-	PLX_RANK_FLAGS,
 	PLX_RANK_LIMIT,
 	PLX_RANK_RETIRE,
 	PLX_RANK_SLAB,
@@ -107,21 +101,6 @@ void plx_lockdep_none(void);
 #define plx_lockdep_none() ((void)0)
 #endif
 
-static inline void plx_lock_leaf(plx_lock_t *l)
-{
-	uint32_t free = 0;
-
-	if (plx_unlikely(!__atomic_compare_exchange_n(l, &free, 1, false, __ATOMIC_ACQUIRE,
-						      __ATOMIC_RELAXED)))
-		plx_lock_slow(l);
-}
-
-static inline void plx_unlock_leaf(plx_lock_t *l)
-{
-	if (plx_unlikely(__atomic_exchange_n(l, 0, __ATOMIC_RELEASE) == 2))
-		plx_lock_wake(l);
-}
-
 /* In the child of a fork: whoever held it is not there. A page that is not written stays shared. */
 static inline void plx_lock_reset(plx_lock_t *l)
 {
@@ -131,9 +110,13 @@ static inline void plx_lock_reset(plx_lock_t *l)
 
 static inline void plx_lock(plx_lock_t *l, enum plx_rank rank)
 {
+	uint32_t free = 0;
+
 	(void)rank;
 	plx_lockdep_acquire(l, rank);
-	plx_lock_leaf(l);
+	if (plx_unlikely(!__atomic_compare_exchange_n(l, &free, 1, false, __ATOMIC_ACQUIRE,
+						      __ATOMIC_RELAXED)))
+		plx_lock_slow(l);
 }
 
 /* False if somebody has it. */
@@ -152,7 +135,8 @@ static inline void plx_unlock(plx_lock_t *l, enum plx_rank rank)
 {
 	(void)rank;
 	plx_lockdep_release(l, rank);
-	plx_unlock_leaf(l);
+	if (plx_unlikely(__atomic_exchange_n(l, 0, __ATOMIC_RELEASE) == 2))
+		plx_lock_wake(l);
 }
 
 #endif

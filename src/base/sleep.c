@@ -2,11 +2,9 @@
 #include "base/sleep.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <linux/futex.h>
 #include <stddef.h>
 #include <sys/single_threaded.h>
-#include <time.h>
 #include <ucontext.h>
 
 #include "base/delay.h"
@@ -315,31 +313,29 @@ void plx_parker_ring(struct plx_parker *p)
 		plx_sys3(SYS_futex, &p->rung, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1);
 }
 
-static int wait_unseen(struct plx_parker *p, enum plx_sleep_kind kind)
+static int wait_unseen(struct plx_parker *p)
 {
-	bool restarts = kind == PLX_SLEEP_RESTARTS;
-	const uint32_t *count = restarts ? &plx_inside.breaks : &plx_inside.handlers;
-	struct timespec far = {.tv_sec = LONG_MAX / 2000000000l};
-	uint32_t before = *count;
+	const uint32_t *breaks = &plx_inside.breaks;
+	uint32_t before = *breaks;
 	int r = -1;
 
 	{
 		PLX_OUTSIDE(sleep);
 
-		if (before == *count)
-			r = restarts ? sem_wait(&p->sem) : sem_timedwait(&p->sem, &far);
+		if (before == *breaks)
+			r = sem_wait(&p->sem);
 	}
-	return r || before != *count ? -EINTR : 0;
+	return r || before != *breaks ? -EINTR : 0;
 }
 
-int plx_parker_wait(struct plx_parker *p, enum plx_sleep_kind kind)
+int plx_parker_wait(struct plx_parker *p)
 {
 	struct plx_sleep s = {.args = {(long)&p->rung, FUTEX_WAIT | FUTEX_PRIVATE_FLAG}};
 
 	if (!p->seen)
-		return wait_unseen(p, kind);
+		return wait_unseen(p);
 	while (!plx_xchg(&p->rung, 0)) {
-		long r = plx_sleep(&s, kind, SYS_futex);
+		long r = plx_sleep(&s, PLX_SLEEP_RESTARTS, SYS_futex);
 
 		if (r == -EINTR || plx_sleep_is_over(r))
 			return (int)r;

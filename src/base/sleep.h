@@ -186,7 +186,7 @@ void plx_parker_init(struct plx_parker *p);
 /* From any thread, and from handlers. */
 void plx_parker_ring(struct plx_parker *p);
 /* 0, -EINTR, or a sleep's result that is over. */
-int plx_parker_wait(struct plx_parker *p, enum plx_sleep_kind kind);
+int plx_parker_wait(struct plx_parker *p);
 void plx_parker_destroy(struct plx_parker *p);
 
 #endif

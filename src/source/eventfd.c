@@ -316,7 +316,7 @@ static int efd_sleep(struct pollux_eventfd *e, uint32_t events,
 			break;
 		}
 		since = plx_spin_sleeps(&e->spin);
-		ended = plx_parker_wait(&s->parker, PLX_SLEEP_RESTARTS);
+		ended = plx_parker_wait(&s->parker);
 		if (plx_sleep_is_over(ended)) {
 			r = ended;
 			break;

@@ -163,14 +163,6 @@ pins_no_table broken pins -DBROKEN_NO_TABLE
 pins_look_outside broken pins -DBROKEN_LOOK_OUTSIDE
 pins_read_outside broken pins -DBROKEN_READ_OUTSIDE
 pins_late broken pins -DBROKEN_LATE
-alone ok alone
-alone_no_light broken alone -DBROKEN_NO_LIGHT
-alone_no_heavy broken alone -DBROKEN_NO_HEAVY
-alone_no_look broken alone -DBROKEN_NO_LOOK
-alone_no_await broken alone -DBROKEN_NO_AWAIT
-alone_no_sharing broken alone -DBROKEN_NO_SHARING
-alone_no_turns broken alone -DBROKEN_NO_TURNS
-alone_ended_early broken alone -DBROKEN_ENDED_EARLY
 hush_signal long hush -DSIGNALS=1
 hush_fault long hush -DFAULTS=1
 hush_full long hush -DOTHER -DNO_STOP

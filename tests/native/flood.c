@@ -4,18 +4,11 @@
  */
 #include "native.h"
 
-#include <pollux/pipe.h>
-
 #include "base/clock.h"
 #include "base/flood.h"
 
 #define PAUSE_NS 1000
 #define MANY (PLX_FLOOD_WRITES * 4)
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SLOW 1
-#else
-#define SLOW 0
-#endif
 
 /* An eventfd tells a sum. */
 static void test_one_large_write_is_no_flood(void **state)
@@ -31,38 +24,18 @@ static void test_one_large_write_is_no_flood(void **state)
 	efd_put(e);
 }
 
-/* A pipe tells how many they were, and not when. */
-static void test_what_a_pipe_had_is_none(void **state)
-{
-	struct pollux_pipe *p = NULL;
-	char bytes[MANY];
-
-	(void)state;
-	assert_int_equal(pollux_pipe_new(&p, 0), 0);
-	for (int i = 0; i < 100; i++) {
-		for (int k = 0; k < MANY; k++)
-			assert_int_equal(pollux_pipe_write(p, "x", 1, 0), 1);
-		assert_int_equal(pollux_pipe_read(p, bytes, sizeof(bytes), 0), MANY);
-		assert_false(plx_flooded);
-	}
-	pollux_file_put(pollux_pipe_read_end(p));
-	pollux_file_put(pollux_pipe_write_end(p));
-}
-
 struct run {
-	void (*write)(struct run *r);
-	void (*read)(struct run *r);
 	uint64_t word;
-	struct pollux_pipe *p;
 	bool over, flooded;
 };
 
+/* Not by writes: what delays and sanitizers make of these is slower than the looks. */
 static void *writes(void *arg)
 {
 	struct run *r = arg;
 
 	while (!__atomic_load_n(&r->over, __ATOMIC_ACQUIRE))
-		r->write(r);
+		__atomic_fetch_add(&r->word, 1, __ATOMIC_RELAXED);
 	return NULL;
 }
 
@@ -72,7 +45,7 @@ static void *reads(void *arg)
 	int64_t end = plx_now_ns() + SOON_MS * 1000000ll;
 
 	while (!plx_flooded && plx_now_ns() < end)
-		r->read(r);
+		plx_flood_sum(MANY, &r->word);
 	__atomic_store_n(&r->over, true, __ATOMIC_RELEASE);
 	r->flooded = plx_flooded;
 	return NULL;
@@ -104,51 +77,12 @@ static bool floods(struct run *r)
 	return r->flooded;
 }
 
-/* Not by writes: what delays and sanitizers make of these is slower than the looks. */
-static void write_sum(struct run *r)
-{
-	__atomic_fetch_add(&r->word, 1, __ATOMIC_RELAXED);
-}
-
-static void read_sum(struct run *r)
-{
-	plx_flood_sum(MANY, &r->word);
-}
-
 static void test_writes_without_end_are(void **state)
 {
-	struct run r = {.write = write_sum, .read = read_sum};
+	struct run r = {.word = 0};
 
 	(void)state;
 	assert_true(floods(&r));
-}
-
-static void write_byte(struct run *r)
-{
-	(void)pollux_pipe_write(r->p, "x", 1, 0);
-}
-
-static void read_bytes(struct run *r)
-{
-	char bytes[MANY];
-
-	(void)pollux_pipe_read(r->p, bytes, sizeof(bytes), 0);
-}
-
-static void test_bytes_without_end_are(void **state)
-{
-	struct run r = {.write = write_byte, .read = read_bytes};
-
-	(void)state;
-	if (SLOW) {
-		print_message(
-			"skipped: what sanitizers make of a write is slower than the looks\n");
-		skip();
-	}
-	assert_int_equal(pollux_pipe_new(&r.p, 0), 0);
-	assert_true(floods(&r));
-	pollux_file_put(pollux_pipe_read_end(r.p));
-	pollux_file_put(pollux_pipe_write_end(r.p));
 }
 
 static void test_a_semaphore_has_none(void **state)
@@ -189,10 +123,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_one_large_write_is_no_flood),
-		cmocka_unit_test(test_what_a_pipe_had_is_none),
 		cmocka_unit_test(test_writes_without_end_are),
 		cmocka_unit_test(test_a_semaphore_has_none),
-		cmocka_unit_test(test_bytes_without_end_are),
 		cmocka_unit_test(test_one_wait_that_may_sleep_is_held_up),
 	};
 
