@@ -116,8 +116,8 @@ enum plx_watch_place {
 struct plx_watch {
 	struct plx_watch *next;
 	struct plx_watch **pprev;
-	/* Not of an item. True: this counts as the success that ends a wake (EP-EXC-09). */
-	bool (*call)(struct plx_watch *w, uint32_t key);
+	/* Not of an item. */
+	void (*call)(struct plx_watch *w, uint32_t key);
 	uint32_t events;
 	uint8_t place;
 	uint8_t dead;

@@ -313,10 +313,9 @@ static bool item_wake(struct plx_epitem *item, uint32_t key, bool all)
 static void wake_from(struct plx_watch *w, uint32_t key, bool all)
 {
 	for (; w; w = plx_load_acq(&w->next)) {
-		bool success = plx_watch_is_item(w) ? item_wake(plx_watch_item(w), key, all)
-						    : w->call(w, key);
-
-		if (success && !all)
+		if (!plx_watch_is_item(w))
+			w->call(w, key);
+		else if (item_wake(plx_watch_item(w), key, all) && !all)
 			break;
 	}
 }

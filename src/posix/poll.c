@@ -221,21 +221,20 @@ PLX_CHILD_CODE void plx_poll_drop_bell(void)
 		plx_fd_unhide(&poll_bell->fd);
 }
 
-static bool poll_wake(struct plx_watch *w, uint32_t key)
+static void poll_wake(struct plx_watch *w, uint32_t key)
 {
 	struct poll_watch *p = plx_container_of(w, struct poll_watch, w);
 
 	if (key && !(key & plx_load(&w->events)))
-		return false;
+		return;
 	/* One ring is enough for a call; the write makes the poller runnable. */
 	if (plx_xchg(&p->w.helped, 1) || PLX_INJECTED(lost_wake))
-		return false;
+		return;
 	plx_stat(PLX_STAT_RINGS);
 	plx_stat(PLX_STAT_MADE);
 	plx_spin_note_waker(&p->call->bell->spin);
 	bell_ring(p->call->bell);
 	PLX_DELAY(poll_rung);
-	return false;
 }
 
 /* For the next call, in place of what was kept; or to be freed when nobody can find it. */

@@ -230,15 +230,14 @@ struct efd_sleeper {
 
 _Static_assert(sizeof(struct efd_sleeper) <= PLX_SLAB_OBJECT, "a sleeper fits");
 
-static bool sleeper_wake(struct plx_watch *w, uint32_t key)
+static void sleeper_wake(struct plx_watch *w, uint32_t key)
 {
 	struct efd_sleeper *s = plx_container_of(w, struct efd_sleeper, w);
 
 	if (key && !(key & w->events))
-		return false;
+		return;
 	plx_spin_note_waker(&s->e->spin);
 	plx_parker_ring(&s->parker);
-	return false;
 }
 
 static void sleeper_free(void *p)

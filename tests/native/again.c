@@ -16,19 +16,18 @@ struct poller {
 	bool first;
 };
 
-static bool comes_again(struct plx_watch *w, uint32_t key)
+static void comes_again(struct plx_watch *w, uint32_t key)
 {
 	struct poller *p = (struct poller *)w;
 
 	(void)key;
 	/* Once: it would go round. */
 	if (p->calls++)
-		return false;
+		return;
 	p->first = plx_watch_unlink(&p->o->file, w);
 	if (p->added)
 		ep_add(p->added, &p->o->file, 0, EPOLLIN | EPOLLET, 'n');
 	plx_watch_link(&p->o->file, w);
-	return false;
 }
 
 static void poller_come(struct poller *p, struct obj *o)

@@ -77,11 +77,10 @@ static uint32_t next_random(uint32_t *s)
 	return *s = x;
 }
 
-static bool nobody(struct plx_watch *w, uint32_t key)
+static void nobody(struct plx_watch *w, uint32_t key)
 {
 	(void)w;
 	(void)key;
-	return false;
 }
 
 /* A sleeper comes, in front or at the end, or goes. */

@@ -144,11 +144,10 @@ static void few_changer(struct thread *t)
 	obj_put(rest);
 }
 
-static bool nobody(struct plx_watch *w, uint32_t key)
+static void nobody(struct plx_watch *w, uint32_t key)
 {
 	(void)w;
 	(void)key;
-	return false;
 }
 
 /* Those who sleep on the file are in the list, too, and in no row. */
