@@ -284,8 +284,13 @@ void *plx_real_vfork(void)
 /* The stub has seven parameters: by a jump it would own memory of the program's caller. */
 PLX_START_CODE void *plx_real_syscall(void)
 {
-	if (plx_load(&plx_real.syscall) == first_syscall)
-		plx_store(&plx_real.syscall, (__typeof__(plx_real.syscall))look_up("syscall"));
-	return (void *)plx_real.syscall;
+	void *p = (void *)plx_load(&plx_real.syscall);
+
+	if (plx_likely(p != (void *)first_syscall))
+		return p;
+	p = look_up_late("syscall");
+	if (p != (void *)absent)
+		plx_store(&plx_real.syscall, (__typeof__(plx_real.syscall))p);
+	return p;
 }
 #endif

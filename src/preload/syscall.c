@@ -233,7 +233,7 @@ static long serve_sleeping(const struct raw *s)
 	}
 }
 
-static long enter_sleeping(const struct raw *s)
+static __attribute__((noinline)) long enter_sleeping(const struct raw *s)
 {
 	int saved = errno, state;
 	long r;
@@ -405,7 +405,7 @@ static long serve(const struct raw *s)
 	}
 }
 
-static long enter(const struct raw *s)
+static __attribute__((noinline)) long enter(const struct raw *s)
 {
 	int saved = errno;
 	long r = serve(s);
@@ -417,7 +417,7 @@ static long enter(const struct raw *s)
 	return gives(s) ? plx_given((int)r) : r;
 }
 
-static long do_mremap(const struct raw *s)
+static __attribute__((noinline)) long do_mremap(const struct raw *s)
 {
 	PLX_INSIDE();
 	void *token = plx_aio_mremap_begin((void *)s->a, s->b, (int)s->d);
@@ -427,7 +427,7 @@ static long do_mremap(const struct raw *s)
 	return r;
 }
 
-static long do_uring(const struct raw *s)
+static __attribute__((noinline)) long do_uring(const struct raw *s)
 {
 	int saved = errno;
 	long r;
@@ -447,7 +447,7 @@ static long do_uring(const struct raw *s)
 
 /* Whether a clone is like a fork, and stays on this stack. Otherwise the entry makes it by a jump.
  */
-static bool clone_forks(const struct raw *s)
+static __attribute__((noinline)) bool clone_forks(const struct raw *s)
 {
 	unsigned long flags = s->a;
 	bool own_stack = s->b;
@@ -476,7 +476,7 @@ static bool clone_forks(const struct raw *s)
 	return forks;
 }
 
-static long do_fork(const struct raw *s)
+static __attribute__((noinline)) long do_fork(const struct raw *s)
 {
 	struct clone_args args = {0};
 	long pid;
@@ -491,7 +491,7 @@ static long do_fork(const struct raw *s)
 	return pid;
 }
 
-static long do_exec(const struct raw *s)
+static __attribute__((noinline)) long do_exec(const struct raw *s)
 {
 	struct plx_execution x = {.dir = AT_FDCWD, .path = (const char *)s->a};
 	struct raw with = *s;
@@ -535,7 +535,10 @@ static PLX_START_CODE struct outcome jump(void)
 }
 
 __attribute__((used, visibility("hidden"))) struct outcome plx_syscall(const struct raw *s);
-/* liburcu calls it at the start of each program. */
+/*
+ * liburcu calls it at the start of each program. What is rare is not part of it: the start would
+ * have more pages, and each call more stack.
+ */
 PLX_START_CODE struct outcome plx_syscall(const struct raw *s)
 {
 	switch (s->nr) {

@@ -12,7 +12,8 @@ has written meanwhile.
 The test reads the disassembly. It follows each exported function through all branches, and through
 the jumps by which it ends in another function of the library, and keeps for each register whether it
 is the stack pointer of the entry plus a constant. A store through such a register to the return
-address or above it is a failure.
+address or above it is a failure. An address that is kept in memory, or given to a function that is
+called, is not followed: compilers make such of the list of variable arguments, and only read there.
 """
 
 import bisect
@@ -29,7 +30,7 @@ PREFIXES = {"lock", "notrack", "bnd", "rep", "repz", "repnz", "data16", "cs", "d
 TARGET = re.compile(r"^([0-9a-f]+)(?: <.*>)?$")
 MEMORY = re.compile(r"^(%[a-z]s:)?(-?0x[0-9a-f]+|-?[0-9]+)?\(([^)]*)\)$")
 # What is only read although it stands last.
-NO_STORE = re.compile(r"^(cmp|test|bt[bwlq]?$|u?comis|v?u?comis|prefetch|push|nop|call|jmp|v?ptest|div|idiv|"
+NO_STORE = re.compile(r"^(cmp[bwlq]?$|cmps|test|bt[bwlq]?$|u?comis|v?u?comis|prefetch|push|nop|call|jmp|v?ptest|div|idiv|"
                       r"mul|imul[bwlq]?$|ld|fld|fild|clflush|cldemote|fx?rstor|xrstor|v?ldmxcsr|j)")
 CLOBBERED = ("rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11")
 REGISTERS = CLOBBERED + ("rbx", "rbp", "rsp", "r12", "r13", "r14", "r15")
@@ -45,6 +46,8 @@ for full in REGISTERS:
             NARROW[tail[0] + "h"] = full
 
 ENDS = re.compile(r"^(jmp|ret|ud2|hlt)")
+WIDTHS = {"b": 1, "w": 2, "l": 4, "q": 8}
+VECTORS = {"x": 16, "y": 32, "z": 64}
 Instruction = collections.namedtuple("Instruction", "address text op args next")
 
 
@@ -124,7 +127,7 @@ def signed(v):
 def place(operand, state):
     """Where an operand in memory is, from the stack pointer of the entry, or None."""
     m = MEMORY.match(operand)
-    if not m or m.group(1):
+    if not m or m.group(1) in ("%fs:", "%gs:"):
         return None
     base = register(m.group(3).split(",")[0])
     if base is None or state.get(base) is None:
@@ -162,6 +165,8 @@ def step(i, state):
             new[changed] = None
         else:
             new[changed] = old + by if i.op.startswith("add") else old - by
+    elif i.op.startswith("cmpxchg"):
+        new["rax"] = new["rdx"] = None
     elif i.op.startswith("xchg"):
         for a in i.args:
             if whole(a):
@@ -176,13 +181,28 @@ def step(i, state):
     return new
 
 
+def width(i):
+    """How many bytes an instruction stores; 8 where its name and its registers do not say."""
+    if i.op == "cmpxchg16b":
+        return 16
+    for a in i.args:
+        vector = re.match(r"^%([xyz])mm", a)
+        if vector:
+            return VECTORS[vector.group(1)]
+        if re.match(r"^%(e[a-ds][xip]|r\d+d)$", a):
+            return 4
+        if re.match(r"^%([a-d][lh]|[sd]il|[sb]pl|r\d+b)$", a):
+            return 1
+    return WIDTHS.get(i.op[-1], 8)
+
+
 def stores(i, state):
     """Whether the instruction writes to the caller's frame, the return address included."""
     found = []
     if i.op.startswith("xchg") or not NO_STORE.match(i.op):
         for a in i.args if i.op.startswith(("xchg", "xadd")) else i.args[-1:]:
             found.append(place(a, state))
-    return any(p is not None and p >= 0 for p in found)
+    return any(p is not None and p + width(i) > 0 for p in found)
 
 
 def merge(old, new):
@@ -267,6 +287,11 @@ VARIANTS = [
      "jmp helper\n .globl helper\n .hidden helper\n .type helper,@function\n helper: mov %rdi,8(%rsp)\n ret"),
     ("a store behind the table of a switch", True,
      "lea 9f(%rip),%rax\n push %rbx\n jmp *%rax\n 9: mov %rdi,16(%rsp)\n pop %rbx\n ret"),
+    ("a compare-and-swap there", True, "xor %eax,%eax\n lock cmpxchg %rdi,8(%rsp)\n ret"),
+    ("a store that begins below and ends there", True, "movups %xmm0,-8(%rsp)\n ret"),
+    ("a string that is stored there", True, "lea 8(%rsp),%rdi\n mov $1,%ecx\n rep stosq\n ret"),
+    ("stores that end below", False, "movups %xmm0,-16(%rsp)\n mov %edi,-4(%rsp)\n ret"),
+    ("a comparison", False, "cmp %rdi,8(%rsp)\n cmpl $1,8(%rsp)\n ret"),
     ("a load of an argument", False, "sub $8,%rsp\n mov 16(%rsp),%rax\n cmpq $3,16(%rsp)\n add $8,%rsp\n ret"),
     ("stores to its own frame", False,
      "push %rbx\n sub $32,%rsp\n mov %rdi,24(%rsp)\n push 40(%rsp)\n pop %rax\n add $32,%rsp\n pop %rbx\n ret"),
