@@ -14,7 +14,8 @@ meson-found:
 	@for t in meson ninja pkg-config; do \
 		command -v $$t >/dev/null 2>&1 || { echo "$$t is missing: run make deps" >&2; exit 1; }; \
 	done
-	@pkg-config --exists liburcu-bp || { echo "liburcu is missing: run make deps" >&2; exit 1; }
+	@[ -f third_party/liburcu/src/urcu-bp.c ] || \
+		{ echo "the source of liburcu is missing: run make deps" >&2; exit 1; }
 
 deps:
 	@sh scripts/install-deps.sh check

@@ -5,7 +5,7 @@
 #
 # Compiles every source of the libraries, the drop-in and the command for aarch64 (or whatever
 # COMPILER compiles for), to objects only, with all warnings as errors. Exits with 77 and the reason
-# if there is no such compiler, or none of the headers that it needs.
+# if there is no such compiler, or not all that it needs.
 set -eu
 
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -18,19 +18,13 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# The headers of liburcu are the same for all machines, but lie where the machine's own are.
-mkdir "$work/include"
-for folder in "$(pkg-config --variable=includedir liburcu-bp 2>/dev/null || true)" \
-	/usr/include/*-linux-gnu /usr/include /usr/local/include; do
-	if [ -f "$folder/urcu/urcu-bp.h" ]; then
-		ln -s "$folder/urcu" "$work/include/urcu"
-		break
-	fi
-done
-if [ ! -e "$work/include/urcu" ]; then
-	echo "skipped: the headers of liburcu are not installed"
+urcu=$top/third_party/liburcu
+if [ ! -f "$urcu/src/urcu-bp.c" ]; then
+	echo "skipped: the source of liburcu is not there"
 	exit 77
 fi
+# As in the build, not beside what is left out of it.
+cp "$urcu/src/urcu-bp.c" "$work"
 
 failed=0
 count=0
@@ -39,7 +33,8 @@ for source in "$top"/src/*/*.c; do
 	"$cc" -std=gnu11 -O2 -D_GNU_SOURCE= -Wall -Wextra -Werror -fno-strict-aliasing \
 		-ftls-model=initial-exec -fno-common -fexceptions -fPIC -fvisibility=hidden \
 		-DPOLLUX_LIBDIR='"/usr/lib"' -DPOLLUX_VERSION='"0"' \
-		-I"$top/include" -I"$top/src" -I"$work/include" \
+		-I"$top/include" -I"$top/src" -I"$top/src/liburcu" \
+		-isystem "$urcu/include" -isystem "$work" -isystem "$urcu/src" \
 		-c "$source" -o "$work/object.o" || failed=$((failed + 1))
 done
 echo "$count sources compiled by $cc, $failed failed"

@@ -7,22 +7,25 @@
 # Installs what is missing to build Pollux (build), or to build and test it (check, the default),
 # or to do so for aarch64 on an emulated machine (aarch64), or the programs that tests/programs/
 # runs (all of them, or those named). Each need is looked for first, wherever it may come from; apt
-# is asked only for what is not there.
+# is asked only for what is not there. All but programs get the source of liburcu as well
+# (get-liburcu.sh).
 #
 # A program that cannot be had is no error of the first call, which prepares for a whole run: its
 # test says that it is skipped. It is an error when it is named.
 set -eu
 
 need_command='
+bzip2 bzip2
 gcc gcc
 make make
 meson meson
 ninja ninja-build
 pkg-config pkg-config
 python3 python3
+tar tar
+xz xz-utils
 '
 need_module='
-liburcu-bp liburcu-dev
 liburing liburing-dev
 '
 # Libraries that bring no description for pkg-config: their header is looked for.
@@ -77,8 +80,7 @@ cpio cpio
 dpkg-deb dpkg
 mke2fs e2fsprogs
 modprobe kmod
-qemu-system-aarch64 qemu-system-arm
-xz xz-utils"
+qemu-system-aarch64 qemu-system-arm"
 	;;
 programs)
 	need_command=$programs
@@ -146,8 +148,15 @@ find_missing()
 	END
 }
 
+# The end, when all packages are there.
+finish()
+{
+	[ "$group" = programs ] || exec sh "$(dirname "$0")/get-liburcu.sh"
+	exit 0
+}
+
 find_missing
-[ -n "$missing" ] || exit 0
+[ -n "$missing" ] || finish
 
 if ! command -v apt-get >/dev/null 2>&1; then
 	cat >&2 <<-END
@@ -216,3 +225,4 @@ if [ -n "$missing" ]; then
 	[ "$group" != programs ] || [ -n "$named" ] || exit 0
 	exit 1
 fi
+finish

@@ -6,11 +6,13 @@
 
 #include "base/bug.h"
 #include "base/clock.h"
+#include "base/delay.h"
 #include "base/inside.h"
 #include "base/key.h"
 #include "base/lock.h"
 #include "base/mem.h"
 #include "base/slab.h"
+#include "base/spin.h"
 #include "base/sys.h"
 
 /* A batch is as large as a class of memory has it (mem.c). */
@@ -22,34 +24,64 @@
  *
  *   gp_begun   the number of the last one begun; moves before it begins
  *   gp_ended   the number of the last one ended
+ *   gp_step    how far the one has come that has begun and not ended
  *
- * Both move under gp_lock alone. A batch that is full is closed: a full barrier, then it notes
+ * All move under gp_lock alone. A batch that is full is closed: a full barrier, then it notes
  * gp_begun. It is released when gp_ended is greater than the note.
  *
  * Argument. Let n be the grace period whose end was seen. Its number was stored after the
  * note was taken, or the note would not be smaller. So what was stored before the note (the
  * objects' removal from all that leads to them) was visible before n began: there is a full
- * barrier between the removal and the note, and one between the store of the number and the
- * look at the readers, which liburcu begins with. A reader that n has not waited for began
- * after that and cannot find the objects; one that it has waited for is gone, and its
- * accesses are before the store of gp_ended that was seen.
+ * barrier between the removal and the note, and one in each thread between the store of the number
+ * and the look at the readers. A reader that n has not waited for began after that and cannot find
+ * the objects; one that it has waited for is gone, and its accesses are before the store of
+ * gp_ended that was seen (tests/model/grace.pml).
  *
- * A grace period takes a microsecond alone, several while the process runs on other CPUs,
- * which are interrupted for it, and ten milliseconds and more if a reader is preempted: liburcu
- * sleeps then. While one thread does, the others go on; only who has a whole lot of
- * objects, about a megabyte of notes, waits for it. A thread makes one when it has gathered so
- * many objects that the waiting is a small part of its time; no more, since what waits is not in
- * the cache when it is used again.
+ * A grace period is made in steps by whoever has gp_lock, and none of them waits. A section bears
+ * the phase of its beginning. (1) After the barrier a look must find nobody in a section of the
+ * phase before. If nobody is in one at all, that is the end. (2) Else the phase is flipped, and a
+ * later look must find nobody in one of the old phase: whoever was in a section at (1) is gone
+ * then. Without (1) a reader that has read the phase long ago, and stores it only now, would bear
+ * the one that comes next, and (2) would take it for new. What a look does not find, the next one
+ * may, made by whoever comes (tests/model/phases.pml). liburcu's own grace period does the same,
+ * but sleeps in between, with all signals blocked.
+ *
+ * So nobody waits for a reader that is preempted, and nobody for a thread that has gp_lock: others
+ * keep what they have for their next call. Only who cannot go on without polls
+ * (plx_rcu_synchronize).
+ *
+ * A grace period takes a microsecond alone and several while the process runs on other CPUs, which
+ * are interrupted for it. A thread makes one when it has gathered so many objects that this is a
+ * small part of its time; no more, since what waits is not in the cache when it is used again.
+ * Where a reader is in the way it tries again when it has some more. All that is released at a time
+ * is bounded, so that no call takes long.
  */
 #define RETIRE_BATCHES_MAX 512
-#define SLOW_NS 500000
 #define SHARE_MOST 16
 #define SHARE_LEAST 128
-#define HASTY 64
+/* Looks at a reader that is in the way: as long as a section takes, if its thread runs. */
+#define GP_SPINS 100
+/* Batches that are released by one call, and those from which objects are made more slowly. */
+#define RELEASE_MOST 64
+#define THROTTLE_FROM 4096
+
+enum { GP_NONE, GP_BEFORE_FLIP, GP_AFTER_FLIP };
 
 static plx_lock_t gp_lock;
 static uint64_t gp_begun __attribute__((aligned(64)));
 static uint64_t gp_ended;
+static uint32_t gp_step;
+
+/*
+ * Whether barriers in all threads are had from membarrier. Readers go by liburcu's variable, which
+ * says so only while this one does: it is set after it and cleared before it, each time with such a
+ * barrier in between. So a reader that relies on one, and is stopped before its section, has been
+ * given it. Both are written, and this one is read, under gp_lock.
+ */
+static bool gp_membarrier;
+
+PLX_START_PAGE uint32_t plx_rcu_begun;
+static uint32_t confined;
 
 struct retire_entry {
 	void *obj;
@@ -75,8 +107,8 @@ static __thread struct {
 	uint32_t batches;
 	/* So many make it worth a grace period. */
 	uint32_t enough;
-	/* So many grace periods more are made without a yield before. */
-	uint32_t hasty;
+	/* The same after one that has met a reader in its way. */
+	uint32_t again;
 	/* The end of the thread will be heard of. */
 	bool keyed;
 	/* One that is free, so that the next need not be fetched from where all threads do. */
@@ -86,79 +118,124 @@ static __thread struct {
 
 static PLX_START_PAGE struct plx_key retire_key;
 
-/* Batches of threads that ended, under orphan_lock. */
+/* Closed batches of threads that ended, under orphan_lock. */
 static plx_lock_t orphan_lock;
 static struct retire_batch *orphans;
 static uint32_t norphans;
 
-/* All that the thread has, the oldest first. */
-static struct retire_batch *retire_take_all(void)
+/* gp_lock held. */
+static void barrier_all(void)
 {
-	struct retire_batch *b = mine.oldest;
-
-	mine.oldest = mine.batch = NULL;
-	mine.batches = 0;
-	return b;
-}
-
-static void retire_thread_exit(void *p)
-{
-	PLX_INSIDE();
-	struct retire_batch *last = mine.batch;
-	struct retire_batch *b = retire_take_all();
-	uint32_t n;
-
-	(void)p;
-	plx_mem_put(mine.kept);
-	mine.kept = NULL;
-	mine.keyed = false;
-	if (!b)
-		return;
-	plx_lock(&orphan_lock, PLX_RANK_RETIRE);
-	last->next = orphans;
-	plx_store(&orphans, b);
-	n = ++norphans;
-	plx_unlock(&orphan_lock, PLX_RANK_RETIRE);
-	/* Threads that live too shortly to fill a batch: there may be no others. */
-	if (n >= ORPHANS_MAX)
-		plx_retire_flush();
-}
-
-PLX_START_CODE void plx_retire_init(void)
-{
-	(void)plx_key(&retire_key, retire_thread_exit);
+	plx_mb();
+	if (gp_membarrier)
+		PLX_INVARIANT(plx_sys2(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0) == 0,
+			      "the barrier that the process is registered for can be had");
 }
 
 void plx_mb_heavy(void)
 {
+#if PLX_RCU_CALLS
 	plx_mb();
-#if defined(_LGPL_SOURCE)
-	if (urcu_bp_has_sys_membarrier)
-		PLX_INVARIANT(plx_sys2(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0) == 0,
-			      "the barrier that liburcu registered for can be had");
+#else
+	plx_lock(&gp_lock, PLX_RANK_GRACE);
+	barrier_all();
+	plx_unlock(&gp_lock, PLX_RANK_GRACE);
 #endif
 }
 
-void plx_rcu_synchronize(void)
+void plx_rcu_begin_slow(void)
 {
-#if PLX_TSAN
-	__tsan_release(&plx_rcu_token_writer);
-#endif
-	urcu_bp_synchronize_rcu();
-#if PLX_TSAN
-	__tsan_acquire(&plx_rcu_token_reader);
-#endif
+	const long wanted = MEMBARRIER_CMD_PRIVATE_EXPEDITED;
+	PLX_INSIDE();
+
+	plx_urcu_init();
+	plx_lock(&gp_lock, PLX_RANK_GRACE);
+	if (!plx_rcu_begun && !confined) {
+		long can = plx_sys2(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0);
+
+		gp_membarrier =
+			can > 0 && (can & wanted) &&
+			!plx_sys2(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0);
+		barrier_all();
+		plx_store(&urcu_bp_has_sys_membarrier, gp_membarrier);
+	}
+	plx_store_rel(&plx_rcu_begun, 1);
+	plx_unlock(&gp_lock, PLX_RANK_GRACE);
 }
 
-/* gp_lock held. */
-static void gp_run(void)
+void plx_rcu_confine(void)
 {
-	uint64_t n = gp_begun + 1;
+	PLX_INSIDE();
 
-	plx_store(&gp_begun, n);
-	plx_mb();
-	plx_rcu_synchronize();
-	plx_store_rel(&gp_ended, n);
+	plx_retire_drain();
+	plx_lock(&gp_lock, PLX_RANK_GRACE);
+	plx_store(&urcu_bp_has_sys_membarrier, 0);
+	barrier_all();
+	gp_membarrier = false;
+	plx_store(&confined, 1);
+	plx_await_confined();
+	plx_unlock(&gp_lock, PLX_RANK_GRACE);
+}
+
+/* gp_lock held. A look at the readers, with a little patience. */
+static enum plx_urcu_seen gp_look(int *spins)
+{
+	for (;;) {
+		const unsigned long *who = NULL;
+		enum plx_urcu_seen seen = plx_urcu_look(&who);
+
+		if (seen == PLX_URCU_CURRENT || seen == PLX_URCU_NONE)
+			return seen;
+		do {
+			if (--*spins < 0)
+				return seen;
+			plx_cpu_relax();
+		} while (who && plx_urcu_is_old(who));
+	}
+}
+
+/* gp_lock held. The grace period goes as far as it can without waiting; whether that is its end. */
+static bool gp_advance(void)
+{
+	int spins = GP_SPINS;
+
+	if (gp_step == GP_NONE) {
+		plx_store(&gp_begun, gp_begun + 1);
+		plx_mb();
+		/* Who comes to be known after this look takes the lock of the registry after it. */
+		if (plx_urcu_nobody()) {
+			plx_store_rel(&gp_ended, gp_begun);
+			return true;
+		}
+		/* Partners: readers, between the beginning of a section and its first look. */
+		barrier_all();
+		gp_step = GP_BEFORE_FLIP;
+	}
+	if (gp_step == GP_BEFORE_FLIP) {
+		switch (gp_look(&spins)) {
+		case PLX_URCU_NONE:
+			break;
+		case PLX_URCU_CURRENT:
+			PLX_DELAY(grace_flip);
+			plx_urcu_flip();
+			gp_step = GP_AFTER_FLIP;
+			break;
+		default:
+			return false;
+		}
+	}
+	if (gp_step == GP_AFTER_FLIP && gp_look(&spins) <= PLX_URCU_OLD)
+		return false;
+#if !defined(__x86_64__)
+	/*
+	 * Partners: readers, between their last look and the end of the section. x86 keeps the
+	 * order of loads and later stores by itself.
+	 */
+	barrier_all();
+#endif
+	gp_step = GP_NONE;
+	plx_store_rel(&gp_ended, gp_begun);
+	return true;
 }
 
 /* What is removed by now is noted to wait for a grace period that has not begun. */
@@ -173,16 +250,132 @@ static uint64_t gp_note(void)
 
 static bool gp_over(uint64_t after)
 {
-	return plx_load_acq(&gp_ended) > after;
+	if (plx_load_acq(&gp_ended) <= after)
+		return false;
+#if PLX_TSAN
+	__tsan_acquire(&plx_rcu_token_reader);
+#endif
+	return true;
 }
 
-/* The lock is free most of the time; who finds it taken is spared a grace period. */
+/* The same, and if it is not over does for it what can be done without waiting. */
+static bool gp_try(uint64_t after)
+{
+	if (gp_over(after))
+		return true;
+	if (!plx_trylock(&gp_lock, PLX_RANK_GRACE))
+		return false;
+	while (!gp_over(after) && gp_advance())
+		;
+	plx_unlock(&gp_lock, PLX_RANK_GRACE);
+	return gp_over(after);
+}
+
 static void gp_wait(uint64_t after)
 {
-	plx_lock(&gp_lock, PLX_RANK_GRACE);
-	if (!gp_over(after))
-		gp_run();
-	plx_unlock(&gp_lock, PLX_RANK_GRACE);
+	for (int tries = 0; !gp_try(after); tries++)
+		plx_await_step(tries);
+}
+
+void plx_rcu_synchronize(void)
+{
+	gp_wait(gp_note());
+}
+
+/* All that the thread has, the oldest first; closed. */
+static struct retire_batch *retire_take_all(void)
+{
+	struct retire_batch *b = mine.oldest;
+
+	if (mine.batch && mine.batch->n < RETIRE_BATCH)
+		mine.batch->after = gp_note();
+	mine.oldest = mine.batch = NULL;
+	mine.batches = 0;
+	mine.again = 0;
+	return b;
+}
+
+static void retire_run(struct retire_batch *b)
+{
+	while (b) {
+		struct retire_batch *next = b->next;
+
+		for (uint32_t i = 0; i < b->n; i++)
+			b->e[i].fn(b->e[i].obj);
+		if (!mine.kept && mine.keyed)
+			mine.kept = b;
+		else
+			plx_mem_put(b);
+		b = next;
+	}
+}
+
+static struct retire_batch *orphans_take(void)
+{
+	struct retire_batch *list;
+
+	if (!plx_load(&orphans))
+		return NULL;
+	plx_lock(&orphan_lock, PLX_RANK_RETIRE);
+	list = orphans;
+	plx_store(&orphans, NULL);
+	norphans = 0;
+	plx_unlock(&orphan_lock, PLX_RANK_RETIRE);
+	return list;
+}
+
+/* How many there are now. */
+static uint32_t orphans_put(struct retire_batch *list)
+{
+	struct retire_batch *last = list;
+	uint32_t n = 1;
+
+	for (; last->next; last = last->next)
+		n++;
+	plx_lock(&orphan_lock, PLX_RANK_RETIRE);
+	last->next = orphans;
+	plx_store(&orphans, list);
+	n = norphans += n;
+	plx_unlock(&orphan_lock, PLX_RANK_RETIRE);
+	return n;
+}
+
+static void orphans_run_over(void)
+{
+	struct retire_batch *list = orphans_take(), *over = NULL, *left = NULL, *next;
+
+	for (; list; list = next) {
+		struct retire_batch **to = gp_over(list->after) ? &over : &left;
+
+		next = list->next;
+		list->next = *to;
+		*to = list;
+	}
+	if (left)
+		orphans_put(left);
+	retire_run(over);
+}
+
+static void retire_thread_exit(void *p)
+{
+	PLX_INSIDE();
+	struct retire_batch *b = retire_take_all();
+
+	(void)p;
+	plx_mem_put(mine.kept);
+	mine.kept = NULL;
+	mine.keyed = false;
+	if (!b)
+		return;
+	/* Threads that live too shortly to fill a batch: there may be no others. */
+	if (orphans_put(b) >= ORPHANS_MAX && gp_try(gp_note()))
+		orphans_run_over();
+}
+
+PLX_START_CODE void plx_retire_init(void)
+{
+	plx_urcu_init();
+	(void)plx_key(&retire_key, retire_thread_exit);
 }
 
 static struct retire_batch *retire_batch_new(void)
@@ -194,7 +387,10 @@ static struct retire_batch *retire_batch_new(void)
 			return NULL;
 		mine.keyed = true;
 	}
-	b = mine.kept ? mine.kept : plx_mem_get(sizeof(*b));
+	b = mine.kept;
+	/* Memory may cost a system call. */
+	if (!b && !plx_load(&confined))
+		b = plx_mem_get(sizeof(*b));
 	mine.kept = NULL;
 	if (!b)
 		return NULL;
@@ -230,58 +426,28 @@ bool plx_retire_full(void)
 	return mine.batch && mine.batch->n == RETIRE_BATCH;
 }
 
-static void retire_run(struct retire_batch *b)
-{
-	while (b) {
-		struct retire_batch *next = b->next;
-
-		for (uint32_t i = 0; i < b->n; i++)
-			b->e[i].fn(b->e[i].obj);
-		if (!mine.kept && mine.keyed)
-			mine.kept = b;
-		else
-			plx_mem_put(b);
-		b = next;
-	}
-}
-
-static struct retire_batch *orphans_take(void)
-{
-	struct retire_batch *list;
-
-	if (!plx_load(&orphans))
-		return NULL;
-	plx_lock(&orphan_lock, PLX_RANK_RETIRE);
-	list = orphans;
-	plx_store(&orphans, NULL);
-	norphans = 0;
-	plx_unlock(&orphan_lock, PLX_RANK_RETIRE);
-	return list;
-}
-
 /* A grace period took so long, and so long the thread had done without one. */
 static void enough_adapt(int64_t took, int64_t since)
 {
-	if (took > SLOW_NS) {
-		mine.enough *= 4;
-		mine.hasty = 0;
-	} else if (took * SHARE_MOST > since) {
+	if (took * SHARE_MOST > since)
 		mine.enough *= 2;
-	} else if (took * SHARE_LEAST < since) {
+	else if (took * SHARE_LEAST < since)
 		mine.enough /= 2;
-	}
 	if (mine.enough > RETIRE_BATCHES_MAX)
 		mine.enough = RETIRE_BATCHES_MAX;
 	if (!mine.enough)
 		mine.enough = 1;
 }
 
-/* Releases the closed batches that need wait no more. */
+/* Releases closed batches that need wait no more. */
 static void retire_run_over(void)
 {
 	struct retire_batch *b;
 
-	while ((b = mine.oldest) && b->n == RETIRE_BATCH && gp_over(b->after)) {
+	for (int n = 0; n < RELEASE_MOST; n++) {
+		b = mine.oldest;
+		if (!b || b->n < RETIRE_BATCH || !gp_over(b->after))
+			break;
 		mine.oldest = b->next;
 		if (!mine.oldest)
 			mine.batch = NULL;
@@ -294,41 +460,35 @@ static void retire_run_over(void)
 void plx_retire_full_flush(void)
 {
 	uint64_t after = mine.batch->after;
-	struct retire_batch *left;
 	int64_t start, now;
+	bool over;
 
 	plx_lockdep_none();
 	retire_run_over();
-	if (mine.batches < mine.enough)
+	if (mine.batches < mine.enough || mine.batches < mine.again)
 		return;
-	/*
-	 * Whoever this thread has taken the CPU from, perhaps by the wake that brought it here, may
-	 * be within a section: that ends before anybody has to sleep for it. Without the lock, as
-	 * this may last while others have work. If it does, those are mostly threads that compute,
-	 * and it is left out until a grace period is slow. Nor is it a part of what one takes.
-	 */
-	if (mine.hasty) {
-		mine.hasty--;
-	} else if (!gp_over(after) && !plx_load(&gp_lock)) {
-		start = plx_now_ns();
-		plx_sys0(SYS_sched_yield);
-		if (plx_now_ns() - start > SLOW_NS)
-			mine.hasty = HASTY;
-	}
 	start = plx_now_ns();
-	if (mine.batches >= RETIRE_BATCHES_MAX)
-		plx_lock(&gp_lock, PLX_RANK_GRACE);
-	else if (!plx_trylock(&gp_lock, PLX_RANK_GRACE))
-		return;
-	left = orphans_take();
-	if (left || !gp_over(after))
-		gp_run();
-	plx_unlock(&gp_lock, PLX_RANK_GRACE);
+	over = gp_try(after);
 	now = plx_now_ns();
-	enough_adapt(now - start, start - mine.flushed_at);
-	mine.flushed_at = now;
+	if (over) {
+		enough_adapt(now - start, start - mine.flushed_at);
+		mine.flushed_at = now;
+		mine.again = 0;
+		orphans_run_over();
+	} else {
+		mine.again = mine.batches + mine.batches / 4 + 1;
+	}
 	retire_run_over();
-	retire_run(left);
+}
+
+void plx_retire_throttle(void)
+{
+	if (plx_likely(mine.batches < THROTTLE_FROM))
+		return;
+	plx_lockdep_none();
+	gp_wait(mine.oldest->after);
+	mine.again = 0;
+	retire_run_over();
 }
 
 void plx_retire_flush(void)
@@ -355,31 +515,30 @@ PLX_CHILD_CODE void plx_retire_after_fork_child(void)
 {
 	plx_lock_reset(&orphan_lock);
 	plx_lock_reset(&gp_lock);
+	/* Who was at it, perhaps in the middle of a step, is not here; nor is any reader. */
+	if (gp_begun != gp_ended)
+		gp_step = GP_BEFORE_FLIP;
+	else if (gp_step)
+		gp_step = GP_NONE;
 }
 
 void plx_rcu_before_fork(void)
 {
-	sigset_t mask;
-
 	plx_slab_before_fork();
 	plx_mem_before_fork();
-	/* It blocks all signals, which other threads would feel (inside.h). */
-	pthread_sigmask(SIG_SETMASK, NULL, &mask);
-	urcu_bp_before_fork();
-	if (plx_inside.depth && plx_load(&plx_signals_wait))
-		pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	plx_urcu_before_fork();
 }
 
 void plx_rcu_after_fork_parent(void)
 {
-	urcu_bp_after_fork_parent();
+	plx_urcu_after_fork_parent();
 	plx_mem_after_fork();
 	plx_slab_after_fork();
 }
 
 PLX_CHILD_CODE void plx_rcu_after_fork_child(void)
 {
-	urcu_bp_after_fork_child();
+	plx_urcu_after_fork_child();
 	plx_mem_after_fork();
 	plx_slab_after_fork();
 }

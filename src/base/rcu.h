@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * RCU over liburcu's bulletproof flavour: readers need no registration and cost
+ * RCU over liburcu's bulletproof flavour (liburcu/bp.h): readers need no registration and cost
  * about a nanosecond where the kernel offers membarrier.
  *
- * Retired objects wait in batches of the retiring thread, which are released after a
- * grace period for all of them, made by this thread or by another. plx_retire only stores;
- * the rest is done by plx_retire_flush_if_full, which callers place where no lock is held
- * and no reader section is open. No thread of our own is ever needed.
+ * Retired objects wait in batches of the retiring thread, which are released after a grace period
+ * for all of them, made by this thread or by another. plx_retire only stores; the rest is done by
+ * plx_retire_flush_if_full, which callers place where no lock is held and no reader section is
+ * open. It does not wait for readers: what cannot be released yet is tried by later calls. Who has
+ * to wait (plx_rcu_synchronize) polls, and no signal is blocked for it. No thread of our own is
+ * ever needed.
  */
 #ifndef PLX_BASE_RCU_H
 #define PLX_BASE_RCU_H
 
 #include "base/atomic.h"
+#include "liburcu/bp.h"
 
 /*
  * The readers' fast path is inlined, but not into sanitized code: liburcu places
@@ -25,10 +28,6 @@
 #if defined(__SANITIZE_ADDRESS__)
 #define PLX_RCU_CALLS 1
 #endif
-#if !defined(PLX_RCU_CALLS) && !defined(_LGPL_SOURCE)
-#define _LGPL_SOURCE
-#endif
-#include <urcu/urcu-bp.h>
 
 #if PLX_TSAN
 /*
@@ -43,7 +42,11 @@ extern char plx_rcu_token_reader, plx_rcu_token_writer;
 
 static inline void plx_rcu_read_lock(void)
 {
-	urcu_bp_read_lock();
+#if PLX_RCU_CALLS
+	plx_urcu_read_lock();
+#else
+	_urcu_bp_read_lock();
+#endif
 #if PLX_TSAN
 	__tsan_acquire(&plx_rcu_token_writer);
 #endif
@@ -54,16 +57,26 @@ static inline void plx_rcu_read_unlock(void)
 #if PLX_TSAN
 	__tsan_release(&plx_rcu_token_reader);
 #endif
-	urcu_bp_read_unlock();
+#if PLX_RCU_CALLS
+	plx_urcu_read_unlock();
+#else
+	_urcu_bp_read_unlock();
+#endif
+}
+
+/* Whether the calling thread is within a section. */
+static inline bool plx_rcu_inside(void)
+{
+	return plx_urcu_read_ongoing();
 }
 
 /* Whether the calling thread has been in a section before: then entering one calls nothing. */
 static inline bool plx_rcu_known(void)
 {
-#if defined(_LGPL_SOURCE)
-	return URCU_TLS(urcu_bp_reader) != NULL;
-#else
+#if PLX_RCU_CALLS
 	return true;
+#else
+	return URCU_TLS(urcu_bp_reader) != NULL;
 #endif
 }
 
@@ -75,13 +88,31 @@ static inline bool plx_rcu_known(void)
  */
 static inline void plx_mb_light(void)
 {
-#if defined(_LGPL_SOURCE)
-	urcu_bp_smp_mb_slave();
-#else
+#if PLX_RCU_CALLS
 	plx_mb();
+#else
+	urcu_bp_smp_mb_slave();
 #endif
 }
 void plx_mb_heavy(void);
+
+/*
+ * Something is made that is not the kernel's: from now on the process is registered for
+ * membarrier. A process that makes nothing shall find that as if we were not there.
+ */
+extern uint32_t plx_rcu_begun;
+void plx_rcu_begin_slow(void);
+static inline void plx_rcu_begin(void)
+{
+	if (plx_unlikely(!plx_load(&plx_rcu_begun)))
+		plx_rcu_begin_slow();
+}
+
+/*
+ * The process is about to refuse itself system calls: from now on neither grace periods nor what
+ * is called after them makes any.
+ */
+void plx_rcu_confine(void);
 
 /* Waits until every reader section that is open now has ended. */
 void plx_rcu_synchronize(void);
@@ -92,12 +123,16 @@ void plx_rcu_synchronize(void);
  */
 void plx_retire_init(void);
 
-/* Calls fn(obj) after a grace period; may be called inside a reader section. */
+/*
+ * Calls fn(obj) after a grace period; may be called inside a reader section. fn may be called by
+ * another thread, with no lock held, and must not wait for readers.
+ */
 void plx_retire(void *obj, void (*fn)(void *obj));
 
 /* True when a batch of the calling thread is full. */
 bool plx_retire_full(void);
-/* Then: releases what can be, after a grace period if that is worth it. */
+/* Then: releases what can be, and makes a grace period if that is worth it and nobody is in the
+ * way. */
 void plx_retire_full_flush(void);
 
 /* Waits for a grace period and releases all that the calling thread has retired. */
@@ -109,13 +144,19 @@ static inline void plx_retire_flush_if_full(void)
 		plx_retire_full_flush();
 }
 
+/*
+ * For who makes objects, where nothing is held: if very many wait to be released, waits until they
+ * can be. Who only removes is never held up.
+ */
+void plx_retire_throttle(void);
+
 /* Releases everything of the calling thread and of ended threads (tests). */
 void plx_retire_drain(void);
 
 /* The child of a fork: batches that other threads were handing over are lost. */
 void plx_retire_after_fork_child(void);
 
-/* To be called around fork, in this order. */
+/* To be called around fork, in this order, with signals kept away. */
 void plx_rcu_before_fork(void);
 void plx_rcu_after_fork_parent(void);
 void plx_rcu_after_fork_child(void);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/spin.h"
 
+#include <linux/futex.h>
 #include <sched.h>
 #include <sys/single_threaded.h>
 #include <unistd.h>
@@ -86,11 +87,20 @@ PLX_CHILD_CODE void plx_spin_after_fork_child(void)
 		plx_store(&spinners, 0);
 }
 
+static uint32_t await_confined;
+
+void plx_await_confined(void)
+{
+	plx_store(&await_confined, 1);
+}
+
 void plx_await_step(int tries)
 {
 	const struct timespec pause = {.tv_nsec = AWAIT_PAUSE_NS};
 
-	if (tries < AWAIT_YIELDS)
+	if (plx_unlikely(plx_load(&await_confined)))
+		plx_sys4(SYS_futex, &await_confined, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 1, &pause);
+	else if (tries < AWAIT_YIELDS)
 		sched_yield();
 	else
 		plx_sys2(SYS_nanosleep, &pause, NULL);

@@ -260,7 +260,7 @@ void plx_sent_end(uint64_t set)
 void plx_table_settle(void)
 {
 #if PLX_LOCKDEP
-	PLX_INVARIANT(plx_mover || !urcu_bp_read_ongoing(),
+	PLX_INVARIANT(plx_mover || !plx_rcu_inside(),
 		      "objects on their way are not waited for within an RCU section");
 	if (!plx_mover)
 		plx_lockdep_none();
@@ -536,7 +536,7 @@ int plx_hidden_from = HIDDEN_BASE;
 PLX_CHILD_CODE void plx_hidden_lock(void)
 {
 #if PLX_LOCKDEP
-	PLX_INVARIANT(!urcu_bp_read_ongoing(), "hidden_lock is not taken within an RCU section");
+	PLX_INVARIANT(!plx_rcu_inside(), "hidden_lock is not taken within an RCU section");
 #endif
 	plx_lock(&hidden_lock, PLX_RANK_HIDDEN);
 }

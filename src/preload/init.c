@@ -126,6 +126,7 @@ static void sandbox(void)
 		return;
 	plx_watches_learn();
 	plx_stop_adopting(PLX_OUT_SYSCALL);
+	plx_rcu_confine();
 	plx_guard_keep_none();
 }
 

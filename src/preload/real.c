@@ -282,7 +282,7 @@ void *plx_real_vfork(void)
 }
 
 /* The stub has seven parameters: by a jump it would own memory of the program's caller. */
-PLX_START_CODE void *plx_real_syscall(void)
+void *plx_real_syscall(void)
 {
 	void *p = (void *)plx_load(&plx_real.syscall);
 

@@ -529,17 +529,14 @@ static struct outcome done(long result)
 	return (struct outcome){.result = result};
 }
 
-static PLX_START_CODE struct outcome jump(void)
+static struct outcome jump(void)
 {
 	return (struct outcome){.next = plx_real_syscall()};
 }
 
 __attribute__((used, visibility("hidden"))) struct outcome plx_syscall(const struct raw *s);
-/*
- * liburcu calls it at the start of each program. What is rare is not part of it: the start would
- * have more pages, and each call more stack.
- */
-PLX_START_CODE struct outcome plx_syscall(const struct raw *s)
+/* What is rare is not part of it, or each call would need more stack. */
+struct outcome plx_syscall(const struct raw *s)
 {
 	switch (s->nr) {
 	case SYS_read:
@@ -636,10 +633,6 @@ PLX_START_CODE struct outcome plx_syscall(const struct raw *s)
 	case SYS_execve:
 	case SYS_execveat:
 		return done(do_exec(s));
-	case SYS_membarrier:
-		/* liburcu's, before our constructor: libc's syscall could only be found by dlsym.
-		 */
-		return done(plx_result(plx_sys3(s->nr, s->a, s->b, s->c)));
 	}
 	return jump();
 }
@@ -656,7 +649,7 @@ PLX_START_CODE struct outcome plx_syscall(const struct raw *s)
  * is entered by a jump, with the stack as the caller has left it.
  */
 #if defined(__x86_64__)
-__asm__(".pushsection .text.startup.plx, \"ax\", @progbits\n"
+__asm__(".pushsection .text\n"
 	".globl syscall\n"
 	".type syscall, @function\n"
 	"syscall:\n"
@@ -695,7 +688,7 @@ __asm__(".pushsection .text.startup.plx, \"ax\", @progbits\n"
 	".size syscall, .-syscall\n"
 	".popsection\n");
 #elif defined(__aarch64__)
-__asm__(".pushsection .text.startup.plx, \"ax\", %progbits\n"
+__asm__(".pushsection .text\n"
 	".globl syscall\n"
 	".type syscall, %function\n"
 	"syscall:\n"

@@ -10,8 +10,8 @@
  *
  * Weak memory: plx_spilling and inside are plain stores that wait in store buffers; full barriers
  * wait for the own one, and a release keeps its order behind what was stored before. A grace period
- * is liburcu's: it begins and ends with a barrier that all threads make, and waits in between for
- * the readers that were there. Readers count entries and exits, odd is inside.
+ * begins and ends with a barrier that all threads make, and waits in between for the readers that
+ * were there. Readers count entries and exits, odd is inside.
  *
  * Broken variants: NO_GRACE (the records are looked at without one before), NO_AWAIT (they are not
  * looked at), INSIDE_LATE (inside stored when the section has ended), NO_LOOK (spilling not looked

@@ -2,16 +2,16 @@
 /*
  * A grace period that another thread has made serves, too.
  *
- * Mirrors: src/base/rcu.c gp_run, gp_note, gp_over, retire_run_over. A thread removes an object,
+ * Mirrors: src/base/rcu.c gp_advance, gp_note, gp_over, retire_run_over. A thread removes an object,
  * notes the number of the last grace period begun, and frees the object when one with a greater
  * number has ended. Another thread makes grace periods, one after the other.
  *
  * Checked: nobody touches the object after it was freed; it is freed in the end.
  *
  * Weak memory: the removal and the number of a grace period are plain stores that wait in store
- * buffers; the full barriers in C wait for the own one. Grace periods themselves are liburcu's: one
- * waits for the readers that are inside after its own barrier. Readers count entries and exits, odd
- * is inside.
+ * buffers; the full barriers in C wait for the own one. How a grace period gets past the readers
+ * is in phases.pml: here it waits for those that are inside after its own barrier. Readers count
+ * entries and exits, odd is inside.
  *
  * Broken variants: NO_NOTE_BARRIER (number read while the removal is not visible yet),
  * NO_BEGIN_BARRIER (readers looked at while the number is not visible yet), NUMBER_LATE (the number

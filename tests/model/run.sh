@@ -63,6 +63,11 @@ grace_no_note_barrier broken grace -DBROKEN_NO_NOTE_BARRIER
 grace_no_begin_barrier broken grace -DBROKEN_NO_BEGIN_BARRIER
 grace_number_late broken grace -DBROKEN_NUMBER_LATE
 grace_not_greater broken grace -DBROKEN_NOT_GREATER
+phases ok phases
+phases_no_barrier broken phases -DBROKEN_NO_BARRIER
+phases_no_first broken phases -DBROKEN_NO_FIRST
+phases_no_second broken phases -DBROKEN_NO_SECOND
+phases_none_is_current broken phases -DBROKEN_NONE_IS_CURRENT
 changers ok changers
 changers_no_grace broken changers -DBROKEN_NO_GRACE
 changers_no_await broken changers -DBROKEN_NO_AWAIT

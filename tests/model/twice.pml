@@ -11,8 +11,8 @@
  *
  * Weak memory: what the spill stores waits in a buffer that keeps the order (each store is a release),
  * system calls and exchanges of the item's place do not empty it, full barriers do. Loads of the wait
- * are acquires. A grace period is liburcu's: it begins and ends with a barrier, and waits in between
- * for the readers that were there. Readers count entries and exits, odd is inside.
+ * are acquires. A grace period begins and ends with a barrier, and waits in between for the readers
+ * that were there. Readers count entries and exits, odd is inside.
  *
  * Broken variants: NO_MOVING (moving not looked at), NO_GEN (gen not looked at), GEN_FIRST (looked at
  * before moving), NO_SECTION (the kernel looks after the section), NO_GRACE (the spill waits for

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * An instance of liburcu's bulletproof flavour that nobody else uses, compiled from liburcu's own
+ * source (bp.c). A program may use liburcu-bp as well: it must not wait for our readers, nor we
+ * for its. The names that liburcu gives away are other ones here, also for the linker.
+ *
+ * Readers and the registry of threads are liburcu's. Grace periods are made in steps by
+ * base/rcu.c, none of which waits: for that, this says what a look at all readers finds.
+ */
+#ifndef PLX_LIBURCU_BP_H
+#define PLX_LIBURCU_BP_H
+
+/* What liburcu's headers include of the system's comes before that all is hidden. */
+#include <assert.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#define urcu_bp_gp plx_urcu_gp
+#define urcu_bp_reader plx_urcu_reader
+#define urcu_bp_has_sys_membarrier plx_urcu_has_sys_membarrier
+#define urcu_bp_register plx_urcu_register
+
+#pragma GCC visibility push(hidden)
+
+#include <urcu/static/urcu-bp.h>
+
+/* liburcu's readers as functions, for code that they are not inlined into. */
+void plx_urcu_read_lock(void);
+void plx_urcu_read_unlock(void);
+int plx_urcu_read_ongoing(void);
+
+/* Makes the key by which ends of threads are heard of. May be called again. */
+void plx_urcu_init(void);
+
+enum plx_urcu_seen {
+	/* Somebody else has the registry. */
+	PLX_URCU_BUSY,
+	/* A section of before the last flip is open. */
+	PLX_URCU_OLD,
+	/* Only sections that began after the last flip are. */
+	PLX_URCU_CURRENT,
+	/* Each thread was seen in none. */
+	PLX_URCU_NONE,
+};
+
+/* Nobody else is known, and the calling thread is in no section. False also if that is unknown. */
+bool plx_urcu_nobody(void);
+/* One look at all readers, by one thread at a time. *who: the first that is old, for the next. */
+enum plx_urcu_seen plx_urcu_look(const unsigned long **who);
+/* Whether that one still is; it may have become another thread's. */
+bool plx_urcu_is_old(const unsigned long *who);
+/* Sections that begin from now on can be told from those that have begun. */
+void plx_urcu_flip(void);
+
+/* Around a fork: no thread is being registered, or taken from the registry, meanwhile. */
+void plx_urcu_before_fork(void);
+void plx_urcu_after_fork_parent(void);
+void plx_urcu_after_fork_child(void);
+
+#pragma GCC visibility pop
+
+#endif
