@@ -186,7 +186,7 @@ int plx_ep_harvest(struct pollux_ep *ep, plx_sink_t sink, void *arg, int max)
 	plx_list_splice_tail(&level, &ep->ready);
 	more = !plx_list_empty(&ep->ready);
 	plx_store(&ep->given, ep->given + h.n);
-	plx_store(&ep->ends, ep->ends + 1);
+	plx_store_rel(&ep->ends, ep->ends + 1);
 	plx_store_rel(&ep->has_ready, more);
 	more |= plx_load(&ep->help) != NULL;
 	plx_unlock(&ep->mtx, PLX_RANK_EP);
@@ -226,7 +226,7 @@ uint32_t plx_ep_poll(struct pollux_file *f)
 		else if (ready)
 			plx_ep_help(item);
 	}
-	plx_store(&ep->ends, ep->ends + 1);
+	plx_store_rel(&ep->ends, ep->ends + 1);
 	plx_store_rel(&ep->has_ready, !plx_list_empty(&ep->ready));
 	if (!ready && plx_load(&ep->help)) {
 		for (struct plx_list *l = ep->items.next; !ready && l != &ep->items; l = l->next) {
