@@ -11,8 +11,10 @@ static const struct pollux_file_ops ep_file_ops = {
 
 int pollux_ep_new(struct pollux_ep **out, const struct pollux_host_ops *ops, void *host)
 {
-	struct pollux_ep *ep = plx_zalloc(sizeof(*ep));
+	struct pollux_ep *ep;
 
+	plx_engine_begin();
+	ep = plx_zalloc(sizeof(*ep));
 	if (!ep)
 		return -ENOMEM;
 	pollux_file_init(&ep->file, &ep_file_ops);
@@ -227,5 +229,7 @@ int pollux_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
 	if (tell)
 		ctl_tell(ep);
 	plx_retire_flush_if_full();
+	if (op == EPOLL_CTL_ADD)
+		plx_retire_throttle();
 	return r;
 }

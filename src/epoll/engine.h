@@ -78,6 +78,22 @@
 #define PLX_SLOW (1ull << 36)
 #define PLX_PAYLOAD (PLX_SLOW - 1)
 
+/*
+ * Before the first object is made: barriers are had from the kernel, and forks are heard of.
+ * plx_engine_fork_known: somebody else hears of them. plx_engine_fork_done, of the thread that
+ * forks: what is to be done around it is being done.
+ */
+void plx_engine_begin_slow(void);
+static inline void plx_engine_begin(void)
+{
+	if (plx_unlikely(!plx_load(&plx_rcu_begun)))
+		plx_engine_begin_slow();
+}
+extern bool plx_engine_fork_known;
+extern __thread bool plx_engine_fork_done;
+/* In the child: who held the locks of the engine is not here. */
+void plx_engine_after_fork_child(void);
+
 /* pollux_file.flags */
 #define PLX_FILE_HAS_PRIMARY 1u
 

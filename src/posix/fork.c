@@ -46,6 +46,7 @@ bool plx_px_begin_slow(void)
 	uint64_t s = plx_load(&plx_px_begun), own = counter();
 
 	plx_hidden_begin();
+	plx_engine_begin();
 	do {
 		if (forks_counted(s) && s >> COUNTER_SHIFT == own >> COUNTER_SHIFT)
 			return false;
@@ -174,6 +175,7 @@ void plx_px_fork_prepare(void)
 	fork_masked = s.masked;
 	plx_hidden_lock();
 	plx_rcu_before_fork();
+	plx_engine_fork_done = true;
 }
 
 void plx_px_fork_parent(void)
@@ -191,6 +193,7 @@ void plx_px_fork_parent(void)
 		return;
 	}
 	plx_and(&fork_state, ~FORK_FULL);
+	plx_engine_fork_done = false;
 	plx_rcu_after_fork_parent();
 	plx_hidden_unlock();
 	plx_spill_unlock();
@@ -220,16 +223,14 @@ PLX_CHILD_CODE void plx_px_fork_child_locks(void)
 	    !(plx_load(&fork_state) & FORK_FULL))
 		return;
 	plx_store(&fork_state, FORK_UNCLEAN);
+	plx_engine_fork_done = false;
 	plx_rcu_after_fork_child();
 	/*
 	 * Threads that held locks of the engine are not here. All sets are in the
 	 * kernel, so what the locks protect is empty.
 	 */
-	plx_lock_reset(&plx_topology_lock);
-	plx_watches_after_fork_child();
-	plx_spin_after_fork_child();
+	plx_engine_after_fork_child();
 	plx_limit_after_fork_child();
-	plx_retire_after_fork_child();
 	plx_eventfd_after_fork_child();
 	plx_spare_after_fork_child();
 	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {

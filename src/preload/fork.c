@@ -145,6 +145,7 @@ PLX_START_CODE void plx_fork_register(void)
 	if (plx_px_fork_known)
 		return;
 	plx_px_fork_known = true;
+	plx_engine_fork_known = true;
 	handlers = plx_real.__register_atfork(at_prepare, at_parent, at_child, NULL) == 0;
 }
 
