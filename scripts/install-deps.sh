@@ -70,7 +70,8 @@ clang clang
 clang-format clang-format
 spin spin"
 	need_module="$need_module
-cmocka libcmocka-dev"
+cmocka libcmocka-dev
+liburcu-bp liburcu-dev"
 	need_header='libaio.h libaio-dev'
 	;;
 aarch64)

@@ -55,8 +55,14 @@ extern uint32_t plx_signals_wait;
 struct plx_masked {
 	sigset_t old;
 	bool blocked;
+	bool outer;
 };
 void plx_signals_block(struct plx_masked *m);
+/*
+ * Called by who waits for long: a signal that would end the process, and waits for nothing but
+ * plx_signals_unblock, ends it now.
+ */
+void plx_signals_end(void);
 void plx_signals_unblock(const struct plx_masked *m);
 
 /* Delivers what waits; set once, by whoever sets `waits`. True if a handler has run. */

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A program refuses itself all system calls but those that it makes. It has many epolls and
+ * eventfds by then, uses and closes them, and makes others: it is not ended for a call that it does
+ * not make. No rule says so.
+ */
+#include "waiting.h"
+
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+
+#define PAIRS 600
+
+static const int allowed[] = {
+	SYS_read,	   SYS_write,	     SYS_close,
+	SYS_epoll_pwait,   SYS_epoll_ctl,    SYS_exit,
+	SYS_exit_group,	   SYS_rt_sigreturn, SYS_rt_sigprocmask,
+	SYS_rt_sigaction,  SYS_futex,	     SYS_mmap,
+	SYS_munmap,	   SYS_brk,	     SYS_mprotect,
+	SYS_madvise,	   SYS_eventfd2,     SYS_epoll_create1,
+	SYS_clock_gettime, SYS_clone,	     SYS_set_robust_list,
+	SYS_getrandom,	   SYS_rseq,	     435 /* clone3 */,
+#ifdef SYS_epoll_wait
+	SYS_epoll_wait,
+#endif
+};
+
+static bool confine(bool by_seccomp)
+{
+	const int n = sizeof(allowed) / sizeof(allowed[0]);
+	struct sock_filter f[2 * (sizeof(allowed) / sizeof(allowed[0])) + 2];
+	struct sock_fprog program = {.len = 2 * n + 2, .filter = f};
+
+	f[0] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+					    offsetof(struct seccomp_data, nr));
+	for (int i = 0; i < n; i++) {
+		f[2 * i + 1] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K,
+							    (unsigned int)allowed[i], 0, 1);
+		f[2 * i + 2] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	}
+	f[2 * n + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+		return false;
+	return by_seccomp ? !syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program)
+			  : !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+static void *nothing(void *arg)
+{
+	return arg;
+}
+
+struct how {
+	bool by_seccomp, threads;
+};
+
+static int uses_and_closes(void *arg)
+{
+	static int ep[PAIRS], efd[PAIRS];
+	const struct how *how = arg;
+	struct epoll_event ev = {.events = EPOLLIN};
+	uint64_t value = 1;
+
+	for (int i = 0; i < PAIRS; i++) {
+		ep[i] = epoll_create1(0);
+		efd[i] = eventfd(0, EFD_NONBLOCK);
+		if (epoll_ctl(ep[i], EPOLL_CTL_ADD, efd[i], &ev))
+			return 1;
+	}
+	if (!confine(how->by_seccomp))
+		return 2;
+	for (int i = 0; i < PAIRS; i++)
+		if (write(efd[i], &value, sizeof(value)) != sizeof(value) ||
+		    epoll_wait(ep[i], &ev, 1, 0) != 1 ||
+		    read(efd[i], &value, sizeof(value)) != sizeof(value))
+			return 3;
+	for (int i = 0; how->threads && i < 40; i++) {
+		pthread_t t;
+
+		if (pthread_create(&t, NULL, nothing, NULL))
+			return 4;
+		pthread_join(t, NULL);
+	}
+	for (int i = 0; i < PAIRS; i++)
+		if (close(ep[i]) || close(efd[i]))
+			return 5;
+	for (int i = 0; i < PAIRS; i++)
+		if (close(eventfd(0, 0)) || close(epoll_create1(0)))
+			return 6;
+	return 0;
+}
+
+static void check_filter(struct how how)
+{
+	if (SANITIZED)
+		SKIP("the run-time makes calls of its own");
+	assert_int_equal(child_status(uses_and_closes, &how), 0);
+}
+
+static void FILTER_by_prctl(void **state)
+{
+	(void)state;
+	check_filter((struct how){0});
+}
+
+static void FILTER_by_seccomp(void **state)
+{
+	(void)state;
+	check_filter((struct how){.by_seccomp = true});
+}
+
+static void FILTER_and_threads_after_it(void **state)
+{
+	(void)state;
+	check_filter((struct how){.threads = true});
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(FILTER_by_prctl),
+		cmocka_unit_test(FILTER_by_seccomp),
+		cmocka_unit_test(FILTER_and_threads_after_it),
+	};
+
+	return run_group(tests);
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The child of a fork can use what it makes itself, whatever other threads of its parent were
+ * about, and whichever fork it was.
+ */
+#include "torture.h"
+
+#include <dlfcn.h>
+#include <sys/wait.h>
+
+#include <pollux/posix.h>
+
+#define CHILD_SECONDS 20
+
+/*
+ * A thread that stands in its registration with liburcu, which knows nobody of this library: when
+ * it is about to release the first lock there.
+ */
+static __thread bool registers;
+static uint32_t stands, goes;
+
+int pthread_mutex_unlock(pthread_mutex_t *m)
+{
+	static int (*real)(pthread_mutex_t * m);
+
+	if (!atomic_get(&real))
+		atomic_set(&real,
+			   (int (*)(pthread_mutex_t *))dlsym(RTLD_NEXT, "pthread_mutex_unlock"));
+	if (registers) {
+		registers = false;
+		atomic_set(&stands, 1);
+		for (int i = 0; i < 200 && !atomic_get(&goes); i++)
+			usleep(1000);
+	}
+	return atomic_get(&real)(m);
+}
+
+static void use(struct pollux_ep *ep)
+{
+	struct epoll_event ev = {.events = EPOLLIN}, out;
+	struct pollux_eventfd *e;
+
+	if (pollux_efd_new(&e, 0, 0) ||
+	    pollux_ep_ctl(ep, EPOLL_CTL_ADD, pollux_efd_file(e), 0, &ev) ||
+	    pollux_efd_write(e, 1, 0) || pollux_ep_wait(ep, &out, 1, 1000000000) != 1)
+		abort();
+	pollux_file_put(pollux_efd_file(e));
+}
+
+static void *use_thread(void *arg)
+{
+	(void)arg;
+	struct pollux_ep *ep;
+
+	if (pollux_ep_new(&ep, NULL, NULL))
+		abort();
+	for (int i = 0; i < 500; i++)
+		use(ep);
+	pollux_file_put(pollux_ep_file(ep));
+	return NULL;
+}
+
+static int child(void)
+{
+	pthread_t t;
+
+	alarm(CHILD_SECONDS);
+	if (pthread_create(&t, NULL, use_thread, NULL))
+		return 1;
+	pthread_join(t, NULL);
+	use_thread(NULL);
+	pollux_quiesce();
+	return 0;
+}
+
+static pid_t fork_by(bool ours)
+{
+	return ours ? pollux_fork() : fork();
+}
+
+static void check_child(bool ours)
+{
+	int status;
+	pid_t pid = fork_by(ours);
+
+	if (pid == 0)
+		_exit(child());
+	assert_true(pid > 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
+static void churn(struct thread *t)
+{
+	struct pollux_ep *ep;
+
+	(void)t;
+	check(pollux_ep_new(&ep, NULL, NULL) == 0);
+	while (!stopping())
+		use(ep);
+	pollux_file_put(pollux_ep_file(ep));
+}
+
+static void beside_busy_threads(bool ours)
+{
+	struct thread t[2];
+
+	torture_begin();
+	points_delay(false);
+	for (int i = 0; i < 2; i++)
+		thread_start(&t[i], churn, NULL);
+	usleep(10000);
+	for (int64_t start = now_ns(); torture_goes_on(start);)
+		check_child(ours);
+	torture_end(t, 2);
+}
+
+static void register_main(struct thread *t)
+{
+	struct pollux_eventfd *e = t->arg;
+
+	registers = true;
+	(void)pollux_efd_write(e, 1, 0);
+	registers = false;
+}
+
+static void beside_a_registration(bool ours)
+{
+	struct pollux_eventfd *e;
+	struct thread t;
+
+	torture_begin();
+	points_delay(false);
+	stands = goes = 0;
+	assert_int_equal(pollux_efd_new(&e, 0, 0), 0);
+	thread_start(&t, register_main, e);
+	assert_true(await(atomic_get(&stands)));
+	check_child(ours);
+	atomic_set(&goes, 1);
+	thread_join(&t);
+	pollux_file_put(pollux_efd_file(e));
+}
+
+static void libc_fork_beside_busy_threads(void **state)
+{
+	(void)state;
+	beside_busy_threads(false);
+}
+
+static void pollux_fork_beside_busy_threads(void **state)
+{
+	(void)state;
+	beside_busy_threads(true);
+}
+
+static void libc_fork_beside_a_registration(void **state)
+{
+	(void)state;
+	beside_a_registration(false);
+}
+
+static void pollux_fork_beside_a_registration(void **state)
+{
+	(void)state;
+	beside_a_registration(true);
+}
+
+/* The same when the POSIX layer has objects, too, and does more around its fork. */
+static void with_descriptors(void **state)
+{
+	int fd = pollux_eventfd(0, 0);
+
+	(void)state;
+	assert_true(fd >= 0);
+	beside_a_registration(true);
+	beside_busy_threads(true);
+	assert_int_equal(pollux_close(fd), 0);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(libc_fork_beside_busy_threads),
+		cmocka_unit_test(pollux_fork_beside_busy_threads),
+		cmocka_unit_test(libc_fork_beside_a_registration),
+		cmocka_unit_test(pollux_fork_beside_a_registration),
+		cmocka_unit_test(with_descriptors),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

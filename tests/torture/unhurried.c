@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Who only removes does not wait for readers, whatever they do, and what could not be released is
+ * released later; who has to wait for them can be ended by a signal.
+ */
+#include "torture.h"
+
+#include <sys/wait.h>
+
+#include <pollux/posix.h>
+
+#include "base/inside.h"
+#include "base/rcu.h"
+
+#define OBJECTS 200000
+
+/* A reader that stays until it is told to leave. */
+struct reader {
+	struct thread t;
+	uint32_t in, leave;
+};
+
+static void reader_main(struct thread *t)
+{
+	struct reader *r = t->arg;
+
+	plx_rcu_read_lock();
+	atomic_set(&r->in, 1);
+	while (!atomic_get(&r->leave))
+		sched_yield();
+	plx_rcu_read_unlock();
+}
+
+static void reader_start(struct reader *r)
+{
+	*r = (struct reader){0};
+	thread_start(&r->t, reader_main, r);
+	assert_true(await(atomic_get(&r->in)));
+}
+
+static void reader_end(struct reader *r)
+{
+	atomic_set(&r->leave, 1);
+	thread_join(&r->t);
+}
+
+static struct pollux_ep *ep_make(void)
+{
+	struct pollux_ep *ep;
+
+	assert_int_equal(pollux_ep_new(&ep, NULL, NULL), 0);
+	return ep;
+}
+
+static void make_and_close(struct pollux_ep *ep, int n)
+{
+	struct epoll_event ev = {.events = EPOLLIN};
+
+	for (int i = 0; i < n; i++) {
+		struct pollux_eventfd *e;
+
+		assert_int_equal(pollux_efd_new(&e, 0, 0), 0);
+		assert_int_equal(pollux_ep_ctl(ep, EPOLL_CTL_ADD, pollux_efd_file(e), 0, &ev), 0);
+		pollux_file_put(pollux_efd_file(e));
+	}
+}
+
+/* It would hang: the reader stays until the last is closed. */
+static void closes_go_on_beside_a_reader_that_stays(void **state)
+{
+	struct pollux_ep *ep = ep_make();
+	struct reader r;
+
+	(void)state;
+	torture_begin();
+	points_delay(false);
+	reader_start(&r);
+	make_and_close(ep, OBJECTS);
+	reader_end(&r);
+	pollux_file_put(pollux_ep_file(ep));
+	pollux_quiesce();
+}
+
+static void count_one(void *p)
+{
+	atomic_add((int *)p, 1);
+}
+
+/* What waited for it is released by the calls that come after, a bounded part by each. */
+static void what_has_waited_is_released_by_later_calls(void **state)
+{
+	struct reader r;
+	int released = 0;
+
+	(void)state;
+	torture_begin();
+	points_delay(false);
+	pollux_quiesce();
+	reader_start(&r);
+	for (int i = 0; i < OBJECTS; i++) {
+		plx_retire(&released, count_one);
+		plx_retire_flush_if_full();
+	}
+	assert_int_equal(released, 0);
+	reader_end(&r);
+	for (int i = 0; i < OBJECTS; i++) {
+		int before = released;
+
+		plx_retire(&released, count_one);
+		plx_retire_flush_if_full();
+		assert_true(released - before < OBJECTS / 4);
+	}
+	assert_true(released > OBJECTS);
+	pollux_quiesce();
+	assert_int_equal(released, 2 * OBJECTS);
+}
+
+/* Threads leave what they have retired to others. */
+static void retirer_main(struct thread *t)
+{
+	plx_retire(t->arg, count_one);
+}
+
+static void ends_of_threads_go_on_beside_a_reader_that_stays(void **state)
+{
+	struct reader r;
+	int released = 0;
+
+	(void)state;
+	torture_begin();
+	points_delay(false);
+	pollux_quiesce();
+	reader_start(&r);
+	for (int i = 0; i < 100; i++) {
+		struct thread t;
+
+		thread_start(&t, retirer_main, &released);
+		thread_join(&t);
+	}
+	assert_int_equal(released, 0);
+	reader_end(&r);
+	pollux_quiesce();
+	assert_int_equal(released, 100);
+}
+
+/* Whether SIGTERM ends a child that does this for ever. */
+static bool ends_by_a_signal(void (*waits)(void))
+{
+	int pipe_fds[2], status = 0;
+	int64_t end;
+	pid_t pid, r = 0;
+	char c;
+
+	assert_int_equal(pipe(pipe_fds), 0);
+	pid = fork();
+	if (pid == 0) {
+		struct reader *rd = malloc(sizeof(*rd));
+
+		reader_start(rd);
+		(void)!write(pipe_fds[1], "x", 1);
+		waits();
+		_exit(1);
+	}
+	assert_int_equal(read(pipe_fds[0], &c, 1), 1);
+	close(pipe_fds[0]);
+	close(pipe_fds[1]);
+	usleep(50000);
+	assert_int_equal(waitpid(pid, &status, WNOHANG), 0);
+	kill(pid, SIGTERM);
+	end = now_ns() + SOON_MS * 1000000ll;
+	while ((r = waitpid(pid, &status, WNOHANG)) == 0 && now_ns() < end)
+		usleep(1000);
+	if (r == pid)
+		return WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM;
+	kill(pid, SIGKILL);
+	waitpid(pid, &status, 0);
+	return false;
+}
+
+static void a_signal_ends_a_wait_for_readers(void **state)
+{
+	(void)state;
+	torture_begin();
+	points_delay(false);
+	assert_true(ends_by_a_signal(plx_rcu_synchronize));
+}
+
+static void fork_with_objects(void)
+{
+	(void)pollux_eventfd(0, 0);
+	(void)pollux_fork();
+}
+
+/* It has blocked all signals: a handler of the program must not come in between. */
+static void a_signal_ends_a_fork_that_waits_for_readers(void **state)
+{
+	(void)state;
+	torture_begin();
+	points_delay(false);
+	assert_true(ends_by_a_signal(fork_with_objects));
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(closes_go_on_beside_a_reader_that_stays),
+		cmocka_unit_test(what_has_waited_is_released_by_later_calls),
+		cmocka_unit_test(ends_of_threads_go_on_beside_a_reader_that_stays),
+		cmocka_unit_test(a_signal_ends_a_wait_for_readers),
+		cmocka_unit_test(a_signal_ends_a_fork_that_waits_for_readers),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
