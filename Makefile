@@ -40,6 +40,10 @@ program-deps: deps
 check: deps program-deps
 	@python3 scripts/run-tests.py --jobs $(JOBS) $(if $(ONLY),--only '$(ONLY)')
 
+# Before each commit.
+check-quick: deps
+	@python3 scripts/run-tests.py --quick --jobs $(JOBS)
+
 check-long: deps program-deps
 	@python3 scripts/run-tests.py --long --jobs $(JOBS) $(if $(ONLY),--only '$(ONLY)')
 
@@ -78,6 +82,7 @@ help:
 	@echo 'make deps         install what is missing (Debian, Ubuntu)'
 	@echo 'make demo         a stock epoll program on the kernel and on Pollux'
 	@echo 'make check        the whole test suite; ONLY=GLOB picks tests'
+	@echo 'make check-quick  the part of it that takes less than a minute, for each commit'
 	@echo 'make check-long   the long forms of the tests'
 	@echo 'make check-aarch64  built for aarch64, on an emulated machine; ONLY=GLOB picks tests'
 	@echo 'make fuzz         random calls on both sides; SECONDS, SEED, PROFILE'
@@ -87,5 +92,5 @@ help:
 	@echo 'make format       lay out the C files with clang-format'
 	@echo 'make clean        remove the build folders'
 
-.PHONY: all meson-found deps build-deps program-deps demo bench check check-long check-aarch64
+.PHONY: all meson-found deps build-deps program-deps demo bench check check-quick check-long check-aarch64
 .PHONY: fuzz fuzz-aio install format clean help

@@ -36,15 +36,17 @@ if [ "${1-}" = --fix ]; then
 	exit 0
 fi
 
+# shellcheck disable=SC2086
+if "$tool" --style=file --dry-run -Werror $files >/dev/null 2>&1; then
+	exit 0
+fi
 bad=
 for f in $files; do
 	"$tool" --style=file --dry-run -Werror "$f" >/dev/null 2>&1 || bad="$bad $f"
 done
-if [ -n "$bad" ]; then
-	echo "not laid out as .clang-format says (make format does it):"
-	for f in $bad; do
-		echo "  $f"
-		"$tool" --style=file "$f" | diff -u "$f" - | sed -n '3,14s/^/    /p'
-	done
-	exit 1
-fi
+echo "not laid out as .clang-format says (make format does it):"
+for f in $bad; do
+	echo "  $f"
+	"$tool" --style=file "$f" | diff -u "$f" - | sed -n '3,14s/^/    /p'
+done
+exit 1

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""What scripts/run-tests.py consists of."""
