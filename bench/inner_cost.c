@@ -78,20 +78,34 @@ static void drain(void)
 		;
 }
 
+static pid_t sleeper_tid;
+
 static void *sleeper(void *arg)
 {
 	struct epoll_event ev;
 
 	(void)arg;
+	plx_store(&sleeper_tid, gettid());
 	(void)pollux_ep_wait(ep, &ev, 1, POLLUX_FOREVER);
 	return NULL;
 }
 
 static void until_asleep(void)
 {
+	char path[64], state = 0;
+
 	pthread_detach(bench_thread(sleeper, NULL));
 	while (!plx_load_acq(&ep->sleepers))
 		sched_yield();
+	/* It has said so before it does. */
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)plx_load(&sleeper_tid));
+	while (state != 'S') {
+		FILE *f = fopen(path, "r");
+
+		if (!f || fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
+			bench_die("%s: %s", path, strerror(errno));
+		fclose(f);
+	}
 }
 
 static void write_one(void)
@@ -268,7 +282,7 @@ static void next_instruction(pid_t pid, unsigned char text[16])
 }
 
 /* False: this process may not trace. */
-static bool count(const struct path *path, struct counted *c)
+static bool count_once(const struct path *path, struct counted *c)
 {
 	void (*run)(void) = step_named(path->run)->run;
 	pid_t pid = fork();
@@ -305,6 +319,23 @@ static bool count(const struct path *path, struct counted *c)
 	}
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, __WALL);
+	return true;
+}
+
+/*
+ * A thread that is woken may be slow to come, on a busy machine more often, and whoever wakes it
+ * has more to do then. The least of some runs is what the path itself takes.
+ */
+static bool count(const struct path *path, struct counted *least)
+{
+	for (int i = 0; i < (strchr(path->prepare, 's') ? 16 : 1); i++) {
+		struct counted c = {0};
+
+		if (!count_once(path, &c))
+			return false;
+		if (!i || c.locked < least->locked)
+			*least = c;
+	}
 	return true;
 }
 
