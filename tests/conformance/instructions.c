@@ -36,9 +36,10 @@ struct shared {
 	/* Rounds begun and ended. */
 	int begun, ended;
 	int ok;
-	/* Signals of a round, and handlers that have run. */
+	/* Signals of a round, and handlers that have run: of the first signal and of the second,
+	   which may come in the middle of the first one's count. */
 	int signals;
-	int handled;
+	int handled[2];
 	long n;
 	int err;
 	int collected[3];
@@ -51,13 +52,17 @@ static bool threads;
 static int mine, own_pipe[2], theirs[2], ep;
 static aio_context_t ctx;
 
+static int handled(void)
+{
+	return sh->handled[0] + sh->handled[1];
+}
+
 static void handler(int sig)
 {
 	int saved = errno;
 	uint64_t one = 1;
 
-	(void)sig;
-	sh->handled++;
+	sh->handled[sig == SIGUSR2]++;
 	if (how == GETEVENTS)
 		return;
 	if (how == SUBMIT ? write(own_pipe[1], &one, 1) < 0 : write(mine, &one, 8) < 0)
@@ -177,7 +182,7 @@ static bool round_ok(void)
 	}
 	if (how == WAIT_MIXED)
 		drain_fd(theirs[0]);
-	if (sh->handled != sh->signals)
+	if (handled() != sh->signals)
 		return false;
 	/* Two that come between two looks are one edge. */
 	if (how <= WAIT_MIXED)
@@ -212,7 +217,7 @@ static void child(void)
 	    ptrace(PTRACE_TRACEME, 0, NULL, NULL))
 		_exit(2);
 	for (;;) {
-		sh->handled = 0;
+		memset(sh->handled, 0, sizeof(sh->handled));
 		memset(sh->collected, 0, sizeof(sh->collected));
 		__atomic_add_fetch(&sh->begun, 1, __ATOMIC_SEQ_CST);
 		raise(SIGSTOP);
@@ -408,7 +413,7 @@ static void finish(int calls, int i, bool told)
 		print_error(
 			"signal %d instructions after %d system calls: event %d, %d of %d calls "
 			"ended, result %ld (%s), handler ran %d times, events %d and %d\n",
-			i, calls, e, sh->ended, sh->begun, sh->n, strerror(sh->err), sh->handled,
+			i, calls, e, sh->ended, sh->begun, sh->n, strerror(sh->err), handled(),
 			sh->collected[1], sh->collected[2]);
 		fail();
 	}
@@ -523,23 +528,32 @@ static void signals_behind(enum how h)
  */
 static void signals_between(enum how h)
 {
-	enum event e = STEPPED;
-	int i;
+	enum event e;
+	int n, i = INT_MAX, all = 0, tried = 0;
 
 	tracee_start(h);
-	for (i = 0; e != ASLEEP; i++) {
-		if (i)
+	/* First to see how many there are. */
+	do {
+		if (tried)
 			to_stop();
 		advance(PTRACE_SYSCALL, INT_MAX, &e);
 		assert_int_equal(e, ASLEEP);
 		assert_int_equal(write(theirs[1], "x", 1), 1);
 		sleep_ms(1);
 		e = next(true);
-		if (e == STEPPED)
-			advance(PTRACE_SINGLESTEP, i, &e);
-		signal_and_finish(e, -1, i, true);
-	}
-	print_message("%d instructions from sleep to sleep\n", i - 1);
+		n = e == STEPPED ? advance(PTRACE_SINGLESTEP, i, &e) : 0;
+		signal_and_finish(e, -1, n, true);
+		if (!tried++) {
+			assert_int_equal(e, ASLEEP);
+			all = n;
+			i = 0;
+		} else {
+			int stride = 1 + i / 8, near = all - NEAR - i;
+
+			i += i < NEAR || near <= 0 ? 1 : stride < near ? stride : near;
+		}
+	} while (i <= all || e != ASLEEP);
+	print_message("%d of %d instructions from sleep to sleep\n", tried - 1, all);
 	tracee_end();
 }
 
@@ -567,13 +581,14 @@ static void second_signals(enum how h, bool in_sleep)
 		go(PTRACE_SINGLESTEP, SIGUSR1);
 		assert_int_equal(next(false), STEPPED);
 		advance(PTRACE_SINGLESTEP, j, &e);
-		if (e != STEPPED || sh->handled)
+		if (e != STEPPED || handled())
 			break;
 		/* For this thread: another might take it, and handle it when all is over. */
 		assert_ok(syscall(SYS_tgkill, pid, pid, SIGUSR2));
 		go(PTRACE_CONT, 0);
 		finish(-2, j, false);
-		stride = j < BEHIND_FIRST / 2 ? 1 : 3;
+		/* The way to where the first comes is long. */
+		stride = in_sleep ? (j < BEHIND_FIRST / 2 ? 1 : 3) : j < NEAR ? 1 : 1 + j / 16;
 	}
 	print_message("%d instructions behind the first of two signals\n", j);
 	assert_true(j > 0);
