@@ -17,7 +17,7 @@ static uint32_t delay_random(void)
 	uint32_t x = state;
 
 	if (!x) {
-		const char *seed = getenv("POLLUX_DELAY_SEED");
+		const char *seed = secure_getenv("POLLUX_DELAY_SEED");
 
 		x = (seed ? (uint32_t)strtoul(seed, NULL, 0) : 1u) * 2654435761u +
 		    plx_xadd(&threads_seen, 1) * 40503u + 1u;
@@ -35,7 +35,7 @@ void plx_delay(const char *point)
 	uint32_t r;
 
 	if (only == (const char *)1)
-		only = getenv("POLLUX_DELAY");
+		only = secure_getenv("POLLUX_DELAY");
 	if (only && strcmp(only, point) != 0)
 		return;
 	r = delay_random();

@@ -19,7 +19,7 @@ static uint32_t one_in;
 __attribute__((constructor(101))) static void choose(void)
 {
 	const char *name =
-		strcmp(NAME(PLX_INJECT), "any") ? NAME(PLX_INJECT) : getenv("POLLUX_INJECT");
+		strcmp(NAME(PLX_INJECT), "any") ? NAME(PLX_INJECT) : secure_getenv("POLLUX_INJECT");
 	const char *colon = name ? strchr(name, ':') : NULL;
 
 	if (!name || strlen(name) >= sizeof(chosen))

@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include "base/lock.h"
@@ -26,8 +27,9 @@ PLX_START_CODE const char *plx_setting(const char *name)
 			s++;
 			n++;
 		}
+		/* Asked last: mostly there is no such variable. */
 		if (!*n && *s == '=')
-			return s + 1;
+			return getauxval(AT_SECURE) ? NULL : s + 1;
 	}
 	return NULL;
 }
