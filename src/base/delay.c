@@ -2,12 +2,12 @@
 #include "base/delay.h"
 
 #if PLX_DELAYS
-#include <sched.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/atomic.h"
+#include "base/sys.h"
 
 static uint32_t threads_seen;
 
@@ -40,7 +40,7 @@ void plx_delay(const char *point)
 		return;
 	r = delay_random();
 	if ((r & 63) == 0) {
-		sched_yield();
+		plx_sys0(SYS_sched_yield);
 	} else if ((r & 15) == 1) {
 		for (uint32_t i = (r >> 8) & 255; i; i--)
 			plx_cpu_relax();

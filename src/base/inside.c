@@ -2,6 +2,7 @@
 #include "base/inside.h"
 
 #include "base/lock.h"
+#include "base/sys.h"
 
 __thread struct plx_inside plx_inside;
 __thread struct plx_hold *plx_holds;
@@ -11,20 +12,20 @@ uint32_t plx_signals_wait;
 
 /* What the program's mask is while plx_signals_block has another. */
 static __thread struct {
-	sigset_t old;
+	uint64_t old;
 	bool on;
 } masked;
 
 void plx_signals_block(struct plx_masked *m)
 {
-	sigset_t all;
+	/* Not the two by which libc changes the users of all threads and cancels one. */
+	const uint64_t all = ~(3ull << 31);
 
 	m->outer = false;
 	m->blocked = !plx_inside.depth || !plx_load(&plx_signals_wait);
 	if (!m->blocked)
 		return;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &m->old);
+	plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &m->old, sizeof(all));
 	/* Of two the outer one has found the program's. */
 	if (!masked.on) {
 		masked.old = m->old;
@@ -39,40 +40,32 @@ PLX_CHILD_CODE void plx_signals_unblock(const struct plx_masked *m)
 		return;
 	if (m->outer)
 		masked.on = false;
-	pthread_sigmask(SIG_SETMASK, &m->old, NULL);
+	plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &m->old, NULL, sizeof(m->old));
 }
 
-static bool ends_by_default(int sig)
-{
-	struct sigaction sa;
-
-	switch (sig) {
-	case SIGCHLD:
-	case SIGCONT:
-	case SIGTSTP:
-	case SIGTTIN:
-	case SIGTTOU:
-	case SIGURG:
-	case SIGWINCH:
-		return false;
-	default:
-		return sigaction(sig, NULL, &sa) == 0 && !(sa.sa_flags & SA_SIGINFO) &&
-		       sa.sa_handler == SIG_DFL;
-	}
-}
+/* What the kernel does without a handler: for all others it is the end. */
+#define GOES_ON                                                                                    \
+	(1ull << (SIGCHLD - 1) | 1ull << (SIGCONT - 1) | 1ull << (SIGSTOP - 1) |                   \
+	 1ull << (SIGTSTP - 1) | 1ull << (SIGTTIN - 1) | 1ull << (SIGTTOU - 1) |                   \
+	 1ull << (SIGURG - 1) | 1ull << (SIGWINCH - 1))
 
 void plx_signals_end(void)
 {
-	sigset_t pending, end;
+	uint64_t pending;
 
-	if (!masked.on || sigpending(&pending))
+	if (!masked.on || plx_sys2(SYS_rt_sigpending, &pending, sizeof(pending)))
 		return;
-	sigemptyset(&end);
-	for (int sig = 1; sig < NSIG; sig++)
-		if (sigismember(&pending, sig) == 1 && !sigismember(&masked.old, sig) &&
-		    ends_by_default(sig))
-			sigaddset(&end, sig);
-	pthread_sigmask(SIG_UNBLOCK, &end, NULL);
+	pending &= ~masked.old & ~GOES_ON;
+	for (int sig = 1; pending; sig++, pending >>= 1) {
+		/* As the kernel has it: the handler first, and room for the rest. */
+		uintptr_t act[8];
+		uint64_t this = 1ull << (sig - 1);
+
+		if (!(pending & 1) || plx_sys4(SYS_rt_sigaction, sig, NULL, act, sizeof(this)) ||
+		    act[0] != (uintptr_t)SIG_DFL)
+			continue;
+		plx_sys4(SYS_rt_sigprocmask, SIG_UNBLOCK, &this, NULL, sizeof(this));
+	}
 }
 
 bool plx_inside_left(void)

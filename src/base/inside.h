@@ -53,7 +53,7 @@ extern uint32_t plx_signals_wait;
  * if it is ignored, and may wake another thread of the process with it.)
  */
 struct plx_masked {
-	sigset_t old;
+	uint64_t old;
 	bool blocked;
 	bool outer;
 };

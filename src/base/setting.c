@@ -2,11 +2,12 @@
 #include "base/setting.h"
 
 #include <stdbool.h>
+#include <elf.h>
 #include <stddef.h>
-#include <sys/auxv.h>
 #include <unistd.h>
 
 #include "base/lock.h"
+#include "base/sys.h"
 
 /* By characters in the code: a string would be another page. */
 static inline bool is_ours(const char *s)
@@ -29,7 +30,7 @@ PLX_START_CODE const char *plx_setting(const char *name)
 		}
 		/* Asked last: mostly there is no such variable. */
 		if (!*n && *s == '=')
-			return getauxval(AT_SECURE) ? NULL : s + 1;
+			return plx_auxv(AT_SECURE) ? NULL : s + 1;
 	}
 	return NULL;
 }

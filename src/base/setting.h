@@ -8,8 +8,8 @@
 #define PLX_BASE_SETTING_H
 
 /*
- * The value of POLLUX_NAME, or NULL. A program with privileges that its user does not have (set-uid,
- * set-gid, file capabilities) has no settings: the environment is the user's.
+ * The value of POLLUX_NAME, or NULL. A program with privileges that its user does not have
+ * (set-uid, set-gid, file capabilities) has no settings: the environment is the user's.
  */
 const char *plx_setting(const char *name);
 

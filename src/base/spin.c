@@ -3,6 +3,7 @@
 
 #include <linux/futex.h>
 #include <sched.h>
+#include <string.h>
 #include <sys/single_threaded.h>
 #include <unistd.h>
 
@@ -77,7 +78,8 @@ int32_t plx_spin_cpus(void)
 	if (plx_likely(n))
 		return n;
 	n = 1;
-	if (sched_getaffinity(getpid(), sizeof(set), &set) == 0)
+	memset(&set, 0, sizeof(set));
+	if (plx_sys3(SYS_sched_getaffinity, plx_sys0(SYS_getpid), sizeof(set), &set) > 0)
 		n = CPU_COUNT(&set);
 	plx_store(&spin_cpus, n);
 	return n;
@@ -106,7 +108,7 @@ void plx_await_step(int tries)
 	if (plx_unlikely(plx_load(&await_confined)))
 		plx_sys4(SYS_futex, &await_confined, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 1, &pause);
 	else if (tries < AWAIT_YIELDS)
-		sched_yield();
+		plx_sys0(SYS_sched_yield);
 	else
 		plx_sys2(SYS_nanosleep, &pause, NULL);
 }
@@ -136,7 +138,7 @@ void plx_spin_note_waker(struct plx_spin_state *s)
 static bool yield_suits(void)
 {
 	if (plx_unlikely(!me.suits)) {
-		int policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;
+		int policy = (int)plx_sys1(SYS_sched_getscheduler, 0) & ~SCHED_RESET_ON_FORK;
 
 		me.suits = policy == SCHED_OTHER || policy == SCHED_BATCH || policy == SCHED_IDLE
 				   ? 1
@@ -287,7 +289,7 @@ static bool spin_yield(struct plx_yields *y, bool (*done)(void *arg), void *arg)
 	for (int i = 0; i < YIELD_TRIES && !hit; i++) {
 		int64_t now;
 
-		sched_yield();
+		plx_sys0(SYS_sched_yield);
 		hit = done(arg);
 		now = plx_now_ns();
 		if (plx_unlikely(now - last > YIELD_LONG_NS)) {

@@ -42,6 +42,13 @@ static inline long plx_sys6(long nr, long a, long b, long c, long d, long e, lon
 #endif
 }
 
+/*
+ * What the kernel has told the program at its start; 0: nothing. By libc's other name for
+ * getauxval, which is reserved, so that no program and no preloaded library has a function of that
+ * name.
+ */
+unsigned long plx_auxv(unsigned long type) __asm__("__getauxval");
+
 #define plx_sys0(nr) plx_sys6((nr), 0, 0, 0, 0, 0, 0)
 #define plx_sys1(nr, a) plx_sys6((nr), (long)(a), 0, 0, 0, 0, 0)
 #define plx_sys2(nr, a, b) plx_sys6((nr), (long)(a), (long)(b), 0, 0, 0, 0)

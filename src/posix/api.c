@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 
+#include "base/clock.h"
 #include "base/sys.h"
 #include "posix/posix.h"
 #include "posix/quick.h"
@@ -145,13 +146,13 @@ int pollux_select(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds
 		tp = &ts;
 	}
 	nfds = plx_px_select_numbers(nfds);
-	clock_gettime(CLOCK_MONOTONIC, &start);
+	plx_clock(CLOCK_MONOTONIC, &start);
 	r = plx_px_pselect(nfds, readfds, writefds, exceptfds, tp, NULL);
 	if (r == PLX_PASS)
 		return select(nfds, readfds, writefds, exceptfds, timeout);
 	/* select tells what is left of the time. */
 	if (timeout) {
-		clock_gettime(CLOCK_MONOTONIC, &end);
+		plx_clock(CLOCK_MONOTONIC, &end);
 		left = (ts.tv_sec - (end.tv_sec - start.tv_sec)) * 1000000ll +
 		       (ts.tv_nsec - (end.tv_nsec - start.tv_nsec)) / 1000;
 		if (left < 0)
@@ -202,7 +203,7 @@ static void guard_handler(int sig, siginfo_t *info, void *context)
 		/* The fault repeats on return, with nobody in its way. */
 		sigaction(sig, old, NULL);
 		if (info->si_code <= 0)
-			raise(sig);
+			plx_sys3(SYS_tgkill, plx_sys0(SYS_getpid), plx_sys0(SYS_gettid), sig);
 	} else {
 		old->sa_handler(sig);
 	}

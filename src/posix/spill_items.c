@@ -107,7 +107,7 @@ static bool may_hold_locks(int fd)
 {
 	struct stat st;
 
-	return fstat(fd, &st) < 0 || S_ISREG(st.st_mode);
+	return plx_sys2(SYS_fstat, fd, &st) < 0 || S_ISREG(st.st_mode);
 }
 
 /* One of the descriptors of the spill itself stands where an item's number is wanted. */

@@ -767,7 +767,7 @@ void plx_timers_soon(struct plx_front *fr)
 	int64_t until;
 
 	/* Cheaper, and behind by up to a tick. */
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+	plx_clock(CLOCK_MONOTONIC_COARSE, &ts);
 	until = ts.tv_sec * PLX_NSEC + ts.tv_nsec + 2 * NEAR;
 	if (until < plx_load(&fr->soon))
 		return;

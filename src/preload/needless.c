@@ -49,6 +49,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/inject.h"
 #include "base/sys.h"
@@ -199,6 +200,7 @@ static const char bind_now_is[] PLX_CHILD_CONST = "LD_BIND_NOW=";
 static const char of_loader[] PLX_CHILD_CONST = "LD_";
 static const char load_all[] PLX_CHILD_CONST = "POLLUX_LOAD=all";
 static const char with_stats[] PLX_CHILD_CONST = "POLLUX_STATS=1";
+static const char path_is[] PLX_CHILD_CONST = "PATH=";
 
 static PLX_CHILD_CODE bool separates(char c)
 {
@@ -687,17 +689,15 @@ static PLX_START_PAGE uint64_t *cache = own_cache;
 
 void plx_needless_before_fork(void)
 {
-	uint64_t *own = own_cache, *shared;
-	int saved;
+	uint64_t *own = own_cache;
+	long at;
 
 	if (plx_likely(plx_load(&cache) != own) || plx_load(&never))
 		return;
-	saved = errno;
-	shared = mmap(NULL, sizeof(own_cache), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-		      -1, 0);
-	if (shared != MAP_FAILED && !plx_cas(&cache, &own, shared))
-		munmap(shared, sizeof(own_cache));
-	errno = saved;
+	at = plx_sys6(SYS_mmap, 0, sizeof(own_cache), PROT_READ | PROT_WRITE,
+		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (at > 0 && !plx_cas(&cache, &own, (uint64_t *)at))
+		plx_sys2(SYS_munmap, at, sizeof(own_cache));
 }
 
 static PLX_CHILD_CODE uint64_t mix(uint64_t h, uint64_t v)
@@ -798,6 +798,15 @@ static PLX_CHILD_CODE enum plx_load load_of(struct plx_needless *n, int dir, con
 	return v & USE_STARTS ? PLX_LOAD_STARTER : PLX_LOAD_NOTHING;
 }
 
+/* As libc asks for it: programs have functions getenv of their own, shells do. */
+static PLX_CHILD_CODE const char *path_variable(void)
+{
+	for (char **e = environ; e && *e; e++)
+		if (same(*e, path_is, sizeof(path_is) - 1))
+			return *e + sizeof(path_is) - 1;
+	return NULL;
+}
+
 /*
  * As execvp searches: the first file that is there, if it may be executed, as load_of asks.
  * What execvp goes past for other reasons ends the search here.
@@ -805,7 +814,7 @@ static PLX_CHILD_CODE enum plx_load load_of(struct plx_needless *n, int dir, con
 static PLX_CHILD_CODE enum plx_load searched(struct plx_needless *n, const char *file,
 					     bool from_here)
 {
-	const char *dirs = getenv("PATH");
+	const char *dirs = path_variable();
 	struct pages pages = {{0}};
 	long len = length_of(&pages, file, PATH_LEN);
 	char path[PATH_LEN];

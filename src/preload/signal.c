@@ -891,22 +891,23 @@ PLX_EXPORT sighandler_t sigset(int sig, sighandler_t h)
 	struct guard *g = guard_of(sig);
 	sighandler_t before;
 	struct sigaction act;
-	sigset_t set, was;
+	uint64_t set, was;
 
 	if (!g || h == SIG_ERR)
 		return plx_real.sigset(sig, h);
-	sigemptyset(&set);
-	sigaddset(&set, sig);
+	set = 1ull << (sig - 1);
 	if ((uintptr_t)h == 2) {
 		/* SIG_HOLD */
-		if (sigprocmask(SIG_BLOCK, &set, &was) || guard_sigaction(sig, g, NULL, &act))
+		was = block(set);
+		if (guard_sigaction(sig, g, NULL, &act))
 			return SIG_ERR;
-		return sigismember(&was, sig) ? h : act.sa_handler;
+		return was & set ? h : act.sa_handler;
 	}
 	before = set_handler(sig, g, h, 0, false);
-	if (before == SIG_ERR || sigprocmask(SIG_UNBLOCK, &set, &was))
+	if (before == SIG_ERR)
 		return SIG_ERR;
-	return sigismember(&was, sig) ? (sighandler_t)2 : before;
+	plx_sys4(SYS_rt_sigprocmask, SIG_UNBLOCK, &set, &was, sizeof(set));
+	return was & set ? (sighandler_t)2 : before;
 }
 
 PLX_EXPORT int sigignore(int sig)

@@ -8,13 +8,14 @@
 #include <limits.h>
 #include <sys/personality.h>
 
+#include "base/clock.h"
 #include "base/sys.h"
 
 #define NSEC 1000000000l
 
 void plx_deadline_set(struct timespec *deadline, const struct timespec *ts)
 {
-	clock_gettime(CLOCK_MONOTONIC, deadline);
+	plx_clock(CLOCK_MONOTONIC, deadline);
 	deadline->tv_nsec += ts->tv_nsec;
 	if (deadline->tv_nsec >= NSEC) {
 		deadline->tv_nsec -= NSEC;
@@ -57,7 +58,7 @@ static bool left(const struct timespec *deadline, struct timespec *ts)
 
 	if (plx_sys1(SYS_personality, 0xffffffff) & STICKY_TIMEOUTS)
 		return false;
-	clock_gettime(CLOCK_MONOTONIC, &now);
+	plx_clock(CLOCK_MONOTONIC, &now);
 	ts->tv_sec = deadline->tv_sec - now.tv_sec;
 	ts->tv_nsec = deadline->tv_nsec - now.tv_nsec;
 	if (ts->tv_nsec < 0) {

@@ -15,7 +15,6 @@
  */
 #include "source/eventfd.h"
 
-#include <sched.h>
 #include <signal.h>
 
 #include "base/flood.h"
@@ -23,6 +22,7 @@
 #include "base/sanitizer.h"
 #include "base/sleep.h"
 #include "base/spin.h"
+#include "base/sys.h"
 
 #define EFD_MAX (UINT64_MAX - 1)
 #define MEDIUM_ADD (1ull << 33)
@@ -80,7 +80,7 @@ static void efd_slow_down(struct pollux_eventfd *e)
 	}
 	plx_signals_unblock(&masked);
 	while (!plx_load_acq(&e->big_ready))
-		sched_yield();
+		plx_sys0(SYS_sched_yield);
 }
 
 int pollux_efd_new(struct pollux_eventfd **out, uint64_t initial, int flags)
