@@ -287,10 +287,13 @@ enum plx_counter {
 };
 void plx_px_count(enum plx_counter what);
 /*
- * Prints what this process served, what went to the kernel and what spilled, to fd.
- * nothing_too: also when there was nothing.
+ * Prints what this process served, what went to the kernel and what spilled, to standard error, if
+ * descriptor 2 is still what it was at the start. nothing_too: also when there was nothing.
  */
-void plx_px_stats_print(int fd, bool nothing_too);
+void plx_px_stats_begin(void);
+void plx_px_stats_print(bool nothing_too);
+/* From here on system calls may be forbidden: what descriptor 2 is now counts. */
+void plx_px_stats_sandbox(void);
 int plx_px_fd_served(int fd);
 
 #endif

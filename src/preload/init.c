@@ -7,7 +7,8 @@
  *
  *   pthread_cancel   noted, so that calls which do not sleep look for the request
  *   _exit            with POLLUX_STATS=1, statistics to stderr, as at a return from main
- *                    and on SIGUSR2, unless the program handles or ignores it
+ *                    and on SIGUSR2, unless the program handles or ignores it; not if the
+ *                    program has put something else at descriptor 2
  *   _exit, exit_group, execve...
  *                    AIO requests that are with our own thread are waited for
  *   POLLUX_AIO=async plain reads and writes go to that thread; off: AIO is the kernel's
@@ -124,6 +125,7 @@ static void sandbox(void)
 	plx_needless_never();
 	if (plx_vfork_child())
 		return;
+	plx_px_stats_sandbox();
 	plx_watches_learn();
 	plx_stop_adopting(PLX_OUT_SYSCALL);
 	plx_rcu_confine();
@@ -162,6 +164,7 @@ __attribute__((constructor(101))) static PLX_START_CODE void preload_start(void)
 	plx_fork_register();
 	plx_start();
 	if (plx_stats_wanted) {
+		plx_px_stats_begin();
 		plx_write_watched = 1;
 		plx_guard_statistics();
 	}
@@ -178,7 +181,7 @@ __attribute__((destructor)) static void preload_end(void)
 	if (plx_load(&plx_active))
 		plx_aio_async_drain();
 	if (plx_stats_wanted)
-		plx_px_stats_print(2, true);
+		plx_px_stats_print(true);
 }
 
 /* Forked children often end so, which runs no destructors. */
@@ -186,7 +189,7 @@ PLX_EXPORT PLX_CHILD_CODE void _exit(int status)
 {
 	plx_before_exit();
 	if (plx_unlikely(plx_stats_wanted) && !plx_vfork_child())
-		plx_px_stats_print(2, false);
+		plx_px_stats_print(false);
 	plx_real._exit(status);
 	for (;;)
 		plx_sys1(SYS_exit_group, status);

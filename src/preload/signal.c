@@ -542,7 +542,7 @@ static void statistics(int sig, siginfo_t *info, void *context)
 	(void)context;
 	program_action(guard_of(sig), &act);
 	if (act.sa_handler == SIG_DFL)
-		plx_px_stats_print(2, true);
+		plx_px_stats_print(true);
 	else if (is_handler(&act))
 		/* It has changed since the kernel looked, which will look again. */
 		send_self(sig, info);

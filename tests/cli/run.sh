@@ -203,6 +203,38 @@ report $? "also of a program that has nothing of ours"
 call "$pollux" run -- sh -c 'kill -USR2 $$; echo alive'
 [ "$status" -gt 128 ] && silent "$out"
 report $? "without --stats SIGUSR2 means what it always does"
+cat >"$scratch/data.py" <<'END'
+import os, signal, sys
+e = os.eventfd(0)
+os.eventfd_write(e, 1)
+try:
+    os.close(2)
+except OSError:
+    pass
+f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+assert f == 2
+os.write(f, b"data\n")
+os.kill(os.getpid(), signal.SIGUSR2)
+if os.fork() == 0:
+    os.eventfd_read(os.eventfd(1))
+    os._exit(0)
+os.wait()
+END
+call "$pollux" run --stats -- python3 "$scratch/data.py" "$scratch/data"
+[ "$status" -eq 0 ] && [ "$(cat "$scratch/data")" = data ]
+report $? "--stats does not write to what the program has put at descriptor 2"
+call "$pollux" run --stats -- python3 -c '
+import os, sys
+os.dup2(2, 100)
+f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+os.dup2(f, 2)
+os.eventfd(0)
+os.dup2(100, 2)' "$scratch/data"
+[ "$status" -eq 0 ] && [ "$(cat "$scratch/data")" = "" ] && grep -q "^pollux: adopted: 0 epolls, 1 eventfds" "$err"
+report $? "but where standard error is there again"
+call sh -c '"$1" run --stats -- python3 "$2" "$3" 2>&-' sh "$pollux" "$scratch/data.py" "$scratch/data"
+[ "$(cat "$scratch/data")" = data ]
+report $? "nor when the program has none at its start"
 cat >"$scratch/forked.py" <<'END'
 import ctypes, os, select
 served = ctypes.CDLL(None).pollux_fd_served
