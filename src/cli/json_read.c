@@ -109,6 +109,16 @@ static char *read_escape(struct reader *r, char *to)
 	return put_utf8(to, (unsigned long)c);
 }
 
+/* Up to the quotation mark that ends it: one that an escape stands before does not. */
+static size_t source_length(const char *p)
+{
+	const char *start = p;
+
+	while (*p && *p != '"' && *p != '\n')
+		p += *p == '\\' && p[1] ? 2 : 1;
+	return (size_t)(p - start);
+}
+
 static char *read_string(struct reader *r)
 {
 	char *text, *to;
@@ -117,12 +127,11 @@ static char *read_string(struct reader *r)
 		fail(r, "a string is expected");
 		return NULL;
 	}
-	/* Not more than what is left of the file up to the quotation mark that ends it. */
-	to = text = cli_alloc(strcspn(r->at, "\"") + 1);
+	to = text = cli_alloc(source_length(r->at) + 1);
 	for (;;) {
-		size_t plain = strcspn(r->at, "\"\\"), used;
+		size_t plain = strcspn(r->at, "\"\\\n");
 
-		if (memchr(r->at, '\n', plain) || !r->at[plain]) {
+		if (r->at[plain] == '\n' || !r->at[plain]) {
 			free(text);
 			fail(r, "a string does not end");
 			return NULL;
@@ -138,14 +147,6 @@ static char *read_string(struct reader *r)
 			fail(r, "a string has a wrong escape");
 			return NULL;
 		}
-		/* An escaped quotation mark was no end: room for what follows. */
-		used = (size_t)(to - text);
-		text = realloc(text, used + strcspn(r->at, "\"") + 1);
-		if (!text) {
-			cli_error("out of memory");
-			exit(CLI_FAILED);
-		}
-		to = text + used;
 	}
 	*to = '\0';
 	return text;

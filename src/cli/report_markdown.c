@@ -4,20 +4,63 @@
 
 #include <string.h>
 
-/* A vertical bar would end the cell. */
-static void cell_text(FILE *f, const char *text)
+/*
+ * Text of the results, which stays text: no mark-up, no HTML, no other line. A vertical bar would
+ * end a cell.
+ */
+static void plain_text(FILE *f, const char *text, const char *for_newline)
 {
 	for (; *text; text++) {
-		if (*text == '|' || *text == '<' || *text == '*' || *text == '_' || *text == '~')
+		if (strchr("\\`*_~[]<>&|", *text))
 			fputc('\\', f);
-		fputs(*text == '\n' ? "; " : (char[]){*text, '\0'}, f);
+		if (*text == '\n')
+			fputs(for_newline, f);
+		else
+			fputc((unsigned char)*text < ' ' ? ' ' : *text, f);
 	}
+}
+
+static void cell_text(FILE *f, const char *text)
+{
+	plain_text(f, text, "; ");
+}
+
+/* Between marks of which the text has none as long; nothing in it means anything then. */
+static void code_text(FILE *f, const char *text)
+{
+	size_t longest = 0, n = 0;
+
+	for (const char *p = text; *p; p++) {
+		n = *p == '`' ? n + 1 : 0;
+		if (n > longest)
+			longest = n;
+	}
+	for (n = 0; n <= longest; n++)
+		fputc('`', f);
+	if (longest)
+		fputc(' ', f);
+	for (const char *p = text; *p; p++)
+		fputc((unsigned char)*p < ' ' ? ' ' : *p, f);
+	if (longest)
+		fputc(' ', f);
+	for (n = 0; n <= longest; n++)
+		fputc('`', f);
+}
+
+/* A line of one's own. */
+static void line_text(FILE *f, const char *before, const char *text)
+{
+	fputs(before, f);
+	plain_text(f, text, " ");
+	fputs("\n\n", f);
 }
 
 static void write_table(FILE *f, const struct table *t)
 {
-	if (t->caption)
-		fprintf(f, "%s:\n\n", t->caption);
+	if (t->caption) {
+		plain_text(f, t->caption, " ");
+		fputs(":\n\n", f);
+	}
 	for (size_t row = 0; row < table_rows(t); row++) {
 		for (size_t c = 0; c < t->columns; c++) {
 			const struct cell *cell = table_cell(t, row, c);
@@ -42,7 +85,11 @@ static void write_table(FILE *f, const struct table *t)
 
 static void write_reason(void *arg, const char *text)
 {
-	fprintf(arg, "- %s\n", text);
+	FILE *f = arg;
+
+	fputs("- ", f);
+	plain_text(f, text, " ");
+	fputc('\n', f);
 }
 
 void markdown_write(FILE *f, const struct results *r)
@@ -50,7 +97,7 @@ void markdown_write(FILE *f, const struct results *r)
 	struct tally tally = report_tally(r);
 	struct table t, parts[SEED_PARTS];
 
-	fprintf(f, "# Pollux beside the kernel, %s\n\n", r->start);
+	line_text(f, "# Pollux beside the kernel, ", r->start);
 	if (results_disturbances(r, NULL, NULL)) {
 		fputs("**This run was noisy.** Repeat it on a calmer machine:\n\n", f);
 		results_disturbances(r, write_reason, f);
@@ -82,15 +129,19 @@ void markdown_write(FILE *f, const struct results *r)
 	for (size_t i = 0; i < r->n_benches; i++) {
 		const struct bench_results *b = &r->benches[i];
 
-		fprintf(f, "## %s\n\n%s\n\n", b->name, b->title);
+		line_text(f, "## ", b->name);
+		line_text(f, "", b->title);
 		for (size_t from = b->first, to; from < b->first + b->n; from = to) {
 			to = table_run(r, from, b->first + b->n);
 			table_of_results(&t, r, from, to);
 			write_table(f, &t);
 			table_free(&t);
 		}
-		if (*b->command)
-			fprintf(f, "Measured again by `%s`.\n\n", b->command);
+		if (*b->command) {
+			fputs("Measured again by ", f);
+			code_text(f, b->command);
+			fputs(".\n\n", f);
+		}
 	}
 	fputs("## How it was measured\n\n", f);
 	for (size_t i = 0; report_method[i]; i++)

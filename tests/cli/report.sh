@@ -143,6 +143,54 @@ report $? "charts hold values that are far apart"
 grep -q '4 of 6\|3 of 6' "$scratch/wild/report.md"
 report $? "and many noisy results make a noisy run"
 
+# What stands in the file is text, whatever it looks like.
+python3 -c 'import json, sys
+said = json.load(open(sys.argv[1]))
+bad = "<script>alert(1)</script>\n# <img src=x> \\<b> &amp; [a](b) `x`"
+def marked(value):
+    if isinstance(value, dict):
+        return {k: marked(v) if k not in ("unit", "tool", "status", "served", "preload") else v
+                for k, v in value.items()}
+    if isinstance(value, list):
+        return [marked(v) for v in value]
+    return value + bad if isinstance(value, str) else value
+for top in said:
+    if top not in ("results", "benches"):
+        said[top] = marked(said[top])
+for b in said.get("benches", []):
+    for k in b:
+        if k != "name":
+            b[k] = marked(b[k])
+said["results"][0]["remark"] = bad
+json.dump(said, open(sys.argv[2], "w"))' "$scratch/quiet.json" "$scratch/html.json"
+call "$pollux" bench report "$scratch/html.json" "$scratch/html"
+expect "a report of results that look like HTML" 0
+cat >"$scratch/text.py" <<'END'
+"""No tag, entity, link or heading comes out of the text."""
+import re
+import sys
+text = open(sys.argv[1]).read()
+assert "alert" in text
+code = re.compile(r"(`+)(?!`)(?: .*? |.*?)(?<!`)\1(?!`)", re.S)
+plain = code.sub("", re.sub(r"\\.", "", text))
+assert not re.search(r"[<&]", plain), re.search(r".*[<&].*", plain).group()
+assert "](" not in plain
+assert not re.search(r"^# <", text, re.M) and not re.search(r"^# .{0,3}img", plain, re.M)
+END
+python3 "$scratch/text.py" "$scratch/html/report.md" 2>"$err"
+report $? "none of it is mark-up there"
+
+# A text with many escapes is read in one go: it took minutes.
+python3 -c 'import json, sys
+said = json.load(open(sys.argv[1]))
+said["note"] = "\\" * 2000000 + "x"
+said["more"] = ["\"\n" * 2000] * 200
+json.dump(said, open(sys.argv[2], "w"))' "$scratch/quiet.json" "$scratch/escapes.json"
+call timeout 20 "$pollux" bench report "$scratch/escapes.json" "$scratch/escapes"
+expect "texts with many escapes" 0
+cmp -s "$scratch/quiet/report.md" "$scratch/escapes/report.md"
+report $? "change nothing"
+
 # The real thing, as short as it can be.
 call "$pollux" bench ready aio-lookup --quick --pairs 2 --threads 2 --events 300 --warm-up 0 \
 	--json "$scratch/real.json" --report "$scratch/deep/er"
