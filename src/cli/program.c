@@ -405,16 +405,47 @@ static void examine_script(struct program *p, const char *path, const unsigned c
 	}
 }
 
+/*
+ * As the kernel opens what it executes: nothing but a regular file. To open another may take for
+ * ever, or do something.
+ */
+static int open_regular(const char *path)
+{
+	struct stat st;
+	int fd;
+
+	if (stat(path, &st))
+		return -1;
+	if (!S_ISREG(st.st_mode)) {
+		errno = EACCES;
+		return -1;
+	}
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (fd >= 0 && (fstat(fd, &st) || !S_ISREG(st.st_mode))) {
+		close(fd);
+		errno = EACCES;
+		return -1;
+	}
+	return fd;
+}
+
+static bool is_regular(const char *path)
+{
+	struct stat st;
+
+	return !stat(path, &st) && S_ISREG(st.st_mode);
+}
+
 static void examine_file(struct program *p, const char *path, int depth)
 {
 	unsigned char head[HEAD_SIZE];
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = open_regular(path);
 	ssize_t len;
 
 	p->state = PROGRAM_OK;
 	if (fd < 0) {
 		/* Executable but not readable is allowed; its mode is then all there is to see. */
-		if (errno == EACCES)
+		if (errno == EACCES && is_regular(path))
 			examine_privilege(p, path);
 		else
 			verdict(p, PROGRAM_NOT_EXECUTABLE, "%s: %s", path, strerror(errno));

@@ -80,6 +80,9 @@
 /* Read at a time: the headers of a program, its dynamic section, a piece of its strings. */
 #define CHUNK 1024
 
+/* What has been a regular file a moment ago may be a pipe now. */
+#define OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+
 /* What is known of a file, all in one word of a cache; 0 there: nothing. */
 #define JUDGED 1u
 /* It may have use for the drop-in, or cannot be judged. */
@@ -544,6 +547,17 @@ static bool examine(int fd, bool program, struct desk *d)
 	       strings_clean(im, &d->libs) && add_needed(im, &d->libs);
 }
 
+/* What is no regular file is not opened: that may take for ever, or do something. */
+static __attribute__((noinline)) long open_regular(const char *path)
+{
+	struct stat st;
+	long r = plx_sys4(SYS_newfstatat, AT_FDCWD, path, &st, 0);
+
+	if (r)
+		return r;
+	return S_ISREG(st.st_mode) ? plx_sys4(SYS_openat, AT_FDCWD, path, OPEN_FLAGS, 0) : -EACCES;
+}
+
 static __attribute__((noinline)) long open_library(const char *name)
 {
 	/* In the loader's order. */
@@ -554,7 +568,7 @@ static __attribute__((noinline)) long open_library(const char *name)
 	long fd = -ENOENT;
 
 	if (name[0] == '/')
-		return plx_sys4(SYS_openat, AT_FDCWD, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
+		return open_regular(name);
 	if (strlen(name) >= NAME_LEN)
 		return -ENAMETOOLONG;
 	for (size_t i = 0; fd == -ENOENT && i < sizeof(folders) / sizeof(folders[0]); i++) {
@@ -562,7 +576,7 @@ static __attribute__((noinline)) long open_library(const char *name)
 
 		memcpy(path, folders[i], len);
 		memcpy(path + len, name, strlen(name) + 1);
-		fd = plx_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+		fd = open_regular(path);
 	}
 	return fd;
 }
@@ -637,7 +651,7 @@ static __attribute__((noinline)) long open_interpreter(int fd)
 	line[end] = 0;
 	if (plx_sys4(SYS_newfstatat, AT_FDCWD, line + start, &st, 0) || !is_common(&st))
 		return -1;
-	return plx_sys4(SYS_openat, AT_FDCWD, line + start, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
+	return plx_sys4(SYS_openat, AT_FDCWD, line + start, OPEN_FLAGS, 0);
 }
 
 static uint32_t judge_program(struct plx_needless *n, int fd, struct desk *d)
@@ -748,10 +762,8 @@ static __attribute__((noinline)) uint32_t look(struct plx_needless *n, int dir, 
 	if (plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask, sizeof(all)))
 		return v;
 	if (only_thread()) {
-		/* What has been a regular file a moment ago may be a FIFO now. */
 		if (*path)
-			fd = plx_sys4(SYS_openat, dir, path,
-				      O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+			fd = plx_sys4(SYS_openat, dir, path, OPEN_FLAGS, 0);
 		if (fd >= 0)
 			v = PLX_INJECTED(wrong_verdict) ? JUDGED : judge(n, (int)fd);
 		else if (fd == -EACCES)

@@ -487,6 +487,24 @@ script "$scratch/script" "#!$missing"
 call "$pollux" run -- "$scratch/script" "$dropin"
 [ "$status" -eq 127 ] && says "$err" "$missing"
 report $? "a script whose interpreter is missing: 127"
+mkfifo -m 755 "$scratch/fifo"
+script "$scratch/script" "#!$scratch/fifo"
+call timeout 20 "$pollux" run -- "$scratch/script"
+expect "a script whose interpreter is a FIFO: 126" 126
+script "$scratch/second" "#!$scratch/script"
+call timeout 20 "$pollux" run -- "$scratch/second"
+expect "and one whose interpreter is that script" 126
+script "$scratch/script" "#!/dev/null"
+call timeout 20 "$pollux" run -- "$scratch/script"
+expect "one whose interpreter is a device" 126
+script "$scratch/script" "#!$scratch"
+call timeout 20 "$pollux" run -- "$scratch/script"
+expect "one whose interpreter is a folder" 126
+call timeout 20 "$pollux" run -- "$scratch/fifo"
+expect "a FIFO itself" 126
+script "$scratch/script" "#!$scratch/fifo"
+call timeout 20 "$pollux" run -- sh -c '"$1"; exit $?' sh "$scratch/script"
+expect "one that a shell starts" 126
 if [ "$static" = "$scratch/static" ]; then
 	script "$scratch/script" "#!$scratch/static"
 	call "$pollux" run -- "$scratch/script" "$dropin"
