@@ -38,6 +38,10 @@ static const char unwind_import[] = "\0_Unwind_GetTextRelBase";
 
 /* Rust's objects have few names; only what exports a lot has more. */
 #define STRINGS_MAX (256u << 10)
+/* More than any linker writes. */
+#define NOTES_MAX (64u << 10)
+/* The smallest that there is. */
+#define PAGE 4096ul
 /* From the number to the instruction: there may be arguments to move. */
 #define NEAR 64
 
@@ -107,39 +111,67 @@ static bool calls_epoll(struct code in)
 	       memmem(in.start, in.size, instruction, sizeof(instruction));
 }
 
-static bool is_rust(const struct dl_phdr_info *o, const ElfW(Dyn) * d)
+/*
+ * What an object's headers tell need not be there: only what the loader has loaded of the file is
+ * looked at, and of that what can be read. (The file may be shorter than it says, and a program may
+ * unmap or protect a part of itself.) NULL: none of it is.
+ */
+static const void *loaded(const struct dl_phdr_info *o, uintptr_t address, size_t size)
 {
-	const char *strings = NULL;
-	size_t size = 0;
+	uintptr_t in_object = address - o->dlpi_addr;
+	const ElfW(Phdr) *p = o->dlpi_phdr, *end = p + o->dlpi_phnum;
 
-	for (; d->d_tag != DT_NULL; d++) {
+	for (; p < end; p++) {
+		uintptr_t from = in_object - p->p_vaddr;
+
+		if (p->p_type == PT_LOAD && (p->p_flags & PF_R) && in_object >= p->p_vaddr &&
+		    from <= p->p_filesz && size <= p->p_filesz - from)
+			break;
+	}
+	if (p == end || !size)
+		return NULL;
+	for (uintptr_t page = address & -PAGE; page < address + size; page += PAGE)
+		if (!plx_page_readable(page))
+			return NULL;
+	return (const void *)address;
+}
+
+static bool is_rust(const struct dl_phdr_info *o, const ElfW(Dyn) * d, size_t size)
+{
+	uintptr_t at = 0;
+	const char *strings;
+	size_t length = 0;
+
+	for (; size >= sizeof(*d) && d->d_tag != DT_NULL; d++, size -= sizeof(*d)) {
 		/* The loader turns this offset into an address, not in all objects. */
 		if (d->d_tag == DT_STRTAB)
-			strings = (const char *)(d->d_un.d_ptr < o->dlpi_addr
-							 ? o->dlpi_addr + d->d_un.d_ptr
-							 : d->d_un.d_ptr);
+			at = d->d_un.d_ptr < o->dlpi_addr ? o->dlpi_addr + d->d_un.d_ptr
+							  : d->d_un.d_ptr;
 		else if (d->d_tag == DT_STRSZ)
-			size = d->d_un.d_val;
+			length = d->d_un.d_val;
 	}
-	return strings && size <= STRINGS_MAX &&
-	       memmem(strings, size, unwind_import, sizeof(unwind_import)) &&
-	       memmem(strings, size, error_import, sizeof(error_import));
+	strings = length <= STRINGS_MAX ? loaded(o, at, length) : NULL;
+	return strings && memmem(strings, length, unwind_import, sizeof(unwind_import)) &&
+	       memmem(strings, length, error_import, sizeof(error_import));
 }
 
 /* One of the notes in a segment of them. */
 static bool has_go_note(struct code in)
 {
-	while (in.size >= sizeof(ElfW(Nhdr))) {
-		const ElfW(Nhdr) *note = (const void *)in.start;
-		size_t name = (note->n_namesz + 3ul) & ~3ul, desc = (note->n_descsz + 3ul) & ~3ul;
+	while (in.start && in.size >= sizeof(ElfW(Nhdr))) {
+		ElfW(Nhdr) note;
+		size_t name, desc;
 
-		if (name > in.size - sizeof(*note) || desc > in.size - sizeof(*note) - name)
+		memcpy(&note, in.start, sizeof(note));
+		name = (note.n_namesz + 3ul) & ~3ul;
+		desc = (note.n_descsz + 3ul) & ~3ul;
+		if (name > in.size - sizeof(note) || desc > in.size - sizeof(note) - name)
 			return false;
-		if (note->n_type == GO_BUILD_ID && name >= sizeof(go_name) &&
-		    memcmp(note + 1, go_name, sizeof(go_name)) == 0)
+		if (note.n_type == GO_BUILD_ID && name >= sizeof(go_name) &&
+		    memcmp(in.start + sizeof(note), go_name, sizeof(go_name)) == 0)
 			return true;
-		in.start += sizeof(*note) + name + desc;
-		in.size -= sizeof(*note) + name + desc;
+		in.start += sizeof(note) + name + desc;
+		in.size -= sizeof(note) + name + desc;
 	}
 	return false;
 }
@@ -148,26 +180,31 @@ static int look_at(struct dl_phdr_info *o, size_t size, void *unused)
 {
 	const ElfW(Phdr) *p = o->dlpi_phdr, *end = p + o->dlpi_phnum;
 	const ElfW(Dyn) *d = NULL;
+	size_t d_size = 0;
 
 	(void)size;
 	(void)unused;
 	for (; p < end; p++) {
-		const void *at = (const void *)(o->dlpi_addr + p->p_vaddr);
+		uintptr_t at = o->dlpi_addr + p->p_vaddr;
 
-		if (p->p_type == PT_DYNAMIC)
-			d = at;
+		if (p->p_type == PT_DYNAMIC) {
+			d = loaded(o, at, p->p_filesz);
+			d_size = p->p_filesz;
+		}
 		/* Those that are aligned to more are of the compiler's. */
-		if (p->p_type == PT_NOTE && p->p_align <= 4 &&
-		    has_go_note((struct code){at, p->p_filesz}))
+		if (p->p_type == PT_NOTE && p->p_align <= 4 && p->p_filesz <= NOTES_MAX &&
+		    has_go_note((struct code){loaded(o, at, p->p_filesz), p->p_filesz}))
 			return 1;
 	}
-	if (!d || !is_rust(o, d))
+	if (!d || !is_rust(o, d, d_size))
 		return 0;
 	for (p = o->dlpi_phdr; p < end; p++) {
-		struct code code = {(const void *)(o->dlpi_addr + p->p_vaddr), p->p_filesz};
+		struct code code = {.size = p->p_filesz};
 
-		if (p->p_type == PT_LOAD && (p->p_flags & (PF_R | PF_X)) == (PF_R | PF_X) &&
-		    calls_epoll(code))
+		if (p->p_type != PT_LOAD || (p->p_flags & (PF_R | PF_X)) != (PF_R | PF_X))
+			continue;
+		code.start = loaded(o, o->dlpi_addr + p->p_vaddr, p->p_filesz);
+		if (code.start && calls_epoll(code))
 			return 1;
 	}
 	return 0;

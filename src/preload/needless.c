@@ -152,10 +152,6 @@ struct pages {
 	uintptr_t known[4];
 };
 
-/*
- * The kernel reads the mask before it looks at what is to be done with it, which is nothing:
- * EINVAL, or EFAULT.
- */
 static PLX_CHILD_CODE bool readable(struct pages *pages, const void *p)
 {
 	uintptr_t page = (uintptr_t)p >> 12;
@@ -164,7 +160,7 @@ static PLX_CHILD_CODE bool readable(struct pages *pages, const void *p)
 	/* 0 stands for none, and nobody has the first page. */
 	if (*known == page && page)
 		return true;
-	if (plx_sys4(SYS_rt_sigprocmask, -1, page << 12, 0, 8) != -EINVAL)
+	if (!plx_page_readable(page << 12))
 		return false;
 	*known = page;
 	return true;

@@ -26,6 +26,7 @@
 #include <stdbool.h>
 #include <sys/single_threaded.h>
 
+#include "base/sys.h"
 #include "posix/posix.h"
 #include "posix/uaccess.h"
 #include "preload/real.h"
@@ -311,6 +312,15 @@ struct plx_needless {
 	/* The variable as the program gets it; at first without our entry. */
 	char preload[PLX_PRELOAD_MAX];
 };
+
+/*
+ * Whether the page can be read, without a fault. The kernel reads the mask before it looks at what
+ * is to be done with it, which is nothing: EINVAL, or EFAULT.
+ */
+static inline bool plx_page_readable(uintptr_t page)
+{
+	return plx_sys4(SYS_rt_sigprocmask, -1, page, 0, 8) == -EINVAL;
+}
 
 /* Before all others: the path by which the loader has loaded the drop-in, or would; it stays. */
 void plx_needless_begin(const char *dropin);
