@@ -68,7 +68,8 @@ check)
 	need_command="$need_command
 clang clang
 clang-format clang-format
-spin spin"
+spin spin
+musl-gcc musl-tools"
 	need_module="$need_module
 cmocka libcmocka-dev
 liburcu-bp liburcu-dev"

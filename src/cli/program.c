@@ -245,6 +245,18 @@ static const char *machine_name(uint16_t machine)
 	}
 }
 
+/* Two paths of loaders: of one file, or, if one of them is not there, of one name. */
+static bool same_loader(const char *a, const char *b)
+{
+	struct stat x, y;
+
+	if (!strcmp(a, b))
+		return true;
+	if (stat(a, &x) || stat(b, &y))
+		return !strcmp(base_name(a), base_name(b));
+	return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 static void examine_privilege(struct program *p, const char *path)
 {
 	struct stat st;
@@ -291,8 +303,7 @@ static void examine_elf(struct program *p, int fd, const char *path, const unsig
 				own.bits == ELFCLASS64 ? 64 : 32);
 			return;
 		}
-		if (facts.has_interp && own.has_interp &&
-		    strcmp(base_name(facts.interp), base_name(own.interp))) {
+		if (facts.has_interp && own.has_interp && !same_loader(facts.interp, own.interp)) {
 			verdict(p, PROGRAM_UNREACHABLE,
 				"%s belongs to another C library (its loader is %s, that of this "
 				"Pollux is %s)",

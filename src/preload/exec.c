@@ -26,8 +26,11 @@
 
 /* The file actions may change the folder from which a relative path starts. */
 #define SPAWNED(name, searched)                                                                    \
-	(&(struct plx_execution){                                                                  \
-		.dir = AT_FDCWD, .path = name, .search = searched, .elsewhere = actions})
+	(&(struct plx_execution){.dir = AT_FDCWD,                                                  \
+				 .path = name,                                                     \
+				 .search = searched,                                               \
+				 .elsewhere = actions,                                             \
+				 .beside = true})
 
 PLX_EXPORT int posix_spawn(pid_t *restrict pid, const char *restrict path,
 			   const posix_spawn_file_actions_t *restrict actions,

@@ -13,10 +13,14 @@
  * that it can put the drop-in's back, in the place, before the program sees its environment: every
  * environment that a program has, or hands on past us, names the drop-in.
  *
- * Argument. What is decided here is about speed alone. A program without us runs on the kernel:
- * what it inherits has become the kernel's before (plx_before_exec), and what it makes is the
- * kernel's own. A wrong or old verdict therefore can only leave a program on the kernel, or give
- * it a library that it does not need. It still should be right, so what is judged is narrow:
+ * A program of another C library, or for another machine or word size, cannot load either library:
+ * musl's loader ends it then, with 127. Its interpreter is not the one of this process, and so our
+ * entry is left out whatever else is said.
+ *
+ * Argument. All else that is decided here is about speed alone. A program without us runs on the
+ * kernel: what it inherits has become the kernel's before (plx_before_exec), and what it makes is
+ * the kernel's own. A wrong or old verdict therefore can only leave a program on the kernel, or
+ * give it a library that it does not need. It still should be right, so what is judged is narrow:
  *
  *   - a dynamically linked ELF file for this machine and this C library, without privileges, which
  *     everybody may execute, or a script that names such a file;
@@ -69,8 +73,10 @@
  * more would take longer than we do to load.
  */
 #define ENV_MAX 256
+#define ENV_FOREIGN_MAX 4096
 #define LIST_MAX 1024
 #define PATH_LEN 256
+#define HEADERS_MAX 64
 #define STRINGS_MAX (24u << 10)
 #define LOADS_MAX 8
 #define NEEDED_MAX 16
@@ -91,7 +97,12 @@
 #define USE_STARTS 4u
 /* The libraries that were looked at have to be those that it gets. */
 #define AS_FOUND 8u
-#define FLAGS 15u
+/* It cannot load a library of ours. */
+#define FOREIGN 16u
+#define FLAGS 31u
+
+/* As many interpreters of interpreters as the kernel follows. */
+#define SCRIPTS_MAX 5
 
 /*
  * With one of these a program has, or may have, use for us:
@@ -131,8 +142,18 @@ static const char starter_is[] PLX_CHILD_CONST = "starter.so";
 static PLX_START_PAGE const char *own_name;
 static PLX_START_PAGE size_t own_length;
 
+/* The path of the loader of this process. */
+static PLX_START_PAGE const char *own_loader;
+
 PLX_START_CODE void plx_needless_begin(const char *dropin)
 {
+	const struct link_map *m = _r_debug.r_map;
+	uintptr_t base = plx_auxv(AT_BASE);
+
+	/* If the loader was started as the program itself there is no base. */
+	while (m && (!base || m->l_addr != base))
+		m = m->l_next;
+	own_loader = m && m->l_name[0] == '/' ? m->l_name : LOADER;
 	own_length = dropin ? strlen(dropin) : 0;
 	own_name = own_length ? dropin : NULL;
 }
@@ -253,23 +274,27 @@ static PLX_CHILD_CODE bool rewrite(struct plx_needless *n, const char *list, boo
 	return found;
 }
 
+/* What no index is. */
+#define NOWHERE ENV_FOREIGN_MAX
+
 /*
- * The program's environment: false if we are to be loaded whatever the program is. What changes
- * how the loader works is known to be harmless, or is not judged.
+ * The program's environment: false if there is nothing to be changed in it; `whole` if we are to be
+ * loaded into whatever can load us. What changes how the loader works is known to be harmless, or
+ * is not judged.
  */
 static PLX_CHILD_CODE bool environment(struct plx_needless *n, char *const *envp)
 {
 	struct pages arrays = {{0}}, strings = {{0}};
 	uint32_t count;
 
-	n->at = ENV_MAX;
+	n->at = NOWHERE;
 	/* Otherwise an entry could lie in two pages. */
 	if ((uintptr_t)envp % sizeof(*envp))
 		return false;
 	for (count = 0;; count++) {
 		const char *s;
 
-		if (count == ENV_MAX || !readable(&arrays, &envp[count]))
+		if (count == ENV_FOREIGN_MAX || !readable(&arrays, &envp[count]))
 			return false;
 		s = envp[count];
 		if (!s)
@@ -279,7 +304,7 @@ static PLX_CHILD_CODE bool environment(struct plx_needless *n, char *const *envp
 		if (*s != 'L' && *s != 'P')
 			continue;
 		if (begins(&strings, s, preload_is)) {
-			if (n->at != ENV_MAX || length_of(&strings, s, LIST_MAX) < 0 ||
+			if (n->at != NOWHERE || length_of(&strings, s, LIST_MAX) < 0 ||
 			    !rewrite(n, s + strlen(PRELOAD), false))
 				return false;
 			n->at = count;
@@ -289,12 +314,13 @@ static PLX_CHILD_CODE bool environment(struct plx_needless *n, char *const *envp
 			continue;
 		} else if (begins(&strings, s, of_loader) || begins(&strings, s, load_all) ||
 			   begins(&strings, s, with_stats)) {
-			return false;
+			n->whole = true;
 		}
 	}
+	n->whole |= count >= ENV_MAX;
 	n->envp = envp;
 	n->count = count;
-	return n->at != ENV_MAX;
+	return n->at != NOWHERE;
 }
 
 /* --- the file ------------------------------------------------------------------------------ */
@@ -318,6 +344,8 @@ struct image {
 	uint64_t dynamic, dynamic_size;
 	uint64_t interp, interp_size;
 	uint64_t strings, strings_size;
+	/* It has the common loader. */
+	bool common;
 	bool run_path;
 	uint32_t needs;
 	uint32_t need[NEEDED_MAX];
@@ -430,9 +458,57 @@ static bool headers(struct image *im)
 
 static bool interpreter(struct image *im)
 {
-	return im->interp_size == sizeof(LOADER) &&
-	       read_at(im->fd, im->buf, sizeof(LOADER), im->interp) == sizeof(LOADER) &&
-	       memcmp(im->buf, LOADER, sizeof(LOADER)) == 0;
+	im->common = im->interp_size == sizeof(LOADER) &&
+		     read_at(im->fd, im->buf, sizeof(LOADER), im->interp) == sizeof(LOADER) &&
+		     memcmp(im->buf, LOADER, sizeof(LOADER)) == 0;
+	return im->common;
+}
+
+/* Two names of one file, or the same. */
+static bool same_file(const char *a, const char *b)
+{
+	struct stat x, y;
+
+	return strcmp(a, b) == 0 || (plx_sys4(SYS_newfstatat, AT_FDCWD, a, &x, 0) == 0 &&
+				     plx_sys4(SYS_newfstatat, AT_FDCWD, b, &y, 0) == 0 &&
+				     x.st_dev == y.st_dev && x.st_ino == y.st_ino);
+}
+
+/*
+ * Whether the file is a program that another loader than ours loads. (One without a loader, a
+ * static one, loads nothing, and hands its environment on.)
+ */
+static bool is_foreign(struct image *im)
+{
+	const ElfW(Ehdr) *h = (const void *)im->buf;
+	const ElfW(Phdr) *p = (const void *)im->buf;
+	uint64_t at;
+	uint32_t count, size;
+	long n = read_at(im->fd, im->buf, CHUNK, 0);
+
+	if (n < EI_NIDENT + 4 || memcmp(h->e_ident, ELFMAG, SELFMAG) != 0)
+		return false;
+	if (h->e_ident[EI_CLASS] != ELFCLASS64 || h->e_ident[EI_DATA] != ELFDATA2LSB ||
+	    h->e_machine != MACHINE)
+		return true;
+	if (n < (long)sizeof(*h))
+		return false;
+	at = h->e_phoff;
+	count = h->e_phnum;
+	size = h->e_phentsize;
+	for (uint32_t i = 0; i < count && i < HEADERS_MAX && size == sizeof(*p); i++) {
+		if (read_at(im->fd, im->buf, sizeof(*p), at + (uint64_t)i * size) != sizeof(*p))
+			return false;
+		if (p->p_type != PT_INTERP)
+			continue;
+		if (!p->p_filesz || p->p_filesz > PATH_LEN)
+			return p->p_filesz;
+		size = p->p_filesz;
+		if (read_at(im->fd, im->buf, size, p->p_offset) != size || im->buf[size - 1])
+			return false;
+		return !same_file(im->buf, own_loader);
+	}
+	return false;
 }
 
 static bool dynamic(struct image *im)
@@ -629,12 +705,20 @@ static PLX_CHILD_CODE bool is_common(const struct stat *st)
 	return S_ISREG(st->st_mode) && (st->st_mode & 06111) == 0111;
 }
 
-/* The program that the kernel executes for a script; negative: it is none, or is not judged. */
-static __attribute__((noinline)) long open_interpreter(int fd)
+/* How a script leads to a program. */
+struct way {
+	/* In a way that is judged: one line, an absolute path, a program for everybody. */
+	bool common;
+	/* From the folder of the process. */
+	bool relative;
+};
+
+/* The program that the kernel executes for a script; negative: it is none. */
+static __attribute__((noinline)) long open_interpreter(int fd, struct way *w)
 {
-	char line[PATH_LEN];
+	char line[PATH_LEN + 1];
 	struct stat st;
-	long n = read_at(fd, line, sizeof(line), 0), start = 2, end;
+	long n = read_at(fd, line, PATH_LEN, 0), start = 2, end;
 
 	if (n < 2 || line[0] != '#' || line[1] != '!')
 		return -1;
@@ -642,11 +726,14 @@ static __attribute__((noinline)) long open_interpreter(int fd)
 		start++;
 	for (end = start; end < n && line[end] && !strchr(" \t\n", line[end]); end++)
 		;
-	if (end == n || line[start] != '/')
+	w->common &= end < n && line[start] == '/';
+	w->relative |= line[start] != '/';
+	if (end == start || end == PATH_LEN)
 		return -1;
 	line[end] = 0;
-	if (plx_sys4(SYS_newfstatat, AT_FDCWD, line + start, &st, 0) || !is_common(&st))
+	if (plx_sys4(SYS_newfstatat, AT_FDCWD, line + start, &st, 0) || !S_ISREG(st.st_mode))
 		return -1;
+	w->common &= is_common(&st);
 	return plx_sys4(SYS_openat, AT_FDCWD, line + start, OPEN_FLAGS, 0);
 }
 
@@ -654,7 +741,11 @@ static uint32_t judge_program(struct plx_needless *n, int fd, struct desk *d)
 {
 	const struct libraries *libs = &d->libs;
 
-	if (!examine(fd, true, d) || !preloaded(n, d))
+	bool judged = examine(fd, true, d);
+
+	if ((!d->im.common || strcmp(own_loader, LOADER) != 0) && is_foreign(&d->im))
+		return JUDGED | FOREIGN;
+	if (!judged || !preloaded(n, d))
 		return JUDGED | USE_WHOLE;
 	for (uint32_t i = 0; i < libs->count; i++)
 		if (!library(libs->name[i], d))
@@ -669,17 +760,25 @@ static uint32_t judge(struct plx_needless *n, int fd)
 {
 	long d = plx_sys6(SYS_mmap, 0, sizeof(struct desk), PROT_READ | PROT_WRITE,
 			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	long interpreter;
-	uint32_t v;
+	struct way w = {.common = true};
+	long program = fd, next;
+	uint32_t v, scripts = 0;
 
 	if (d < 0 && d > -4096)
 		return USE_WHOLE;
-	interpreter = open_interpreter(fd);
-	v = judge_program(n, interpreter >= 0 ? (int)interpreter : fd, (struct desk *)d);
-	if (interpreter >= 0)
-		plx_sys1(SYS_close, interpreter);
+	while (scripts <= SCRIPTS_MAX && (next = open_interpreter((int)program, &w)) >= 0) {
+		if (scripts++)
+			plx_sys1(SYS_close, program);
+		program = next;
+	}
+	v = judge_program(n, (int)program, (struct desk *)d);
+	if (scripts)
+		plx_sys1(SYS_close, program);
 	plx_sys2(SYS_munmap, d, sizeof(struct desk));
-	return v;
+	if (scripts > 1 || !w.common)
+		v |= USE_WHOLE;
+	/* It is another one from another folder. */
+	return w.relative ? v & ~JUDGED : v;
 }
 
 /* --- verdicts that are remembered ---------------------------------------------------------- */
@@ -746,7 +845,8 @@ static bool only_thread(void)
 /*
  * What is looked at gets numbers of the program's own for a moment. Nobody may find it there, or
  * the next number taken: no handler of a signal runs meanwhile, and where there are other threads
- * nothing is looked at. (The child of a vfork has numbers of its own, and is one thread.)
+ * nothing is looked at, unless they end with the call. (The child of a vfork has numbers of its
+ * own, and is one thread.)
  */
 static __attribute__((noinline)) uint32_t look(struct plx_needless *n, int dir, const char *path)
 {
@@ -757,7 +857,7 @@ static __attribute__((noinline)) uint32_t look(struct plx_needless *n, int dir, 
 
 	if (plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask, sizeof(all)))
 		return v;
-	if (only_thread()) {
+	if (!n->beside || only_thread()) {
 		if (*path)
 			fd = plx_sys4(SYS_openat, dir, path, OPEN_FLAGS, 0);
 		if (fd >= 0)
@@ -798,10 +898,12 @@ static PLX_CHILD_CODE enum plx_load load_of(struct plx_needless *n, int dir, con
 {
 	uint32_t v;
 
-	if (!is_common(st))
+	if (!S_ISREG(st->st_mode))
 		return PLX_LOAD_WHOLE;
 	v = verdict_of(n, dir, path, st);
-	if ((v & USE_WHOLE) || ((v & AS_FOUND) && n->library_path))
+	if (v & FOREIGN)
+		return PLX_LOAD_NOTHING;
+	if (n->whole || !is_common(st) || (v & USE_WHOLE) || ((v & AS_FOUND) && n->library_path))
 		return PLX_LOAD_WHOLE;
 	return v & USE_STARTS ? PLX_LOAD_STARTER : PLX_LOAD_NOTHING;
 }
@@ -816,7 +918,7 @@ static PLX_CHILD_CODE const char *path_variable(void)
 }
 
 /*
- * As execvp searches: the first file that is there, if it may be executed, as load_of asks.
+ * As execvp searches: the first file that may be executed.
  * What execvp goes past for other reasons ends the search here.
  */
 static PLX_CHILD_CODE enum plx_load searched(struct plx_needless *n, const char *file,
@@ -830,10 +932,11 @@ static PLX_CHILD_CODE enum plx_load searched(struct plx_needless *n, const char 
 
 	if (len <= 0)
 		return PLX_LOAD_WHOLE;
-	if (strchr(file, '/'))
-		return (from_here || *file == '/') && file_at(AT_FDCWD, file, 0, &st) == 0
-			       ? load_of(n, AT_FDCWD, file, &st)
-			       : PLX_LOAD_WHOLE;
+	if (strchr(file, '/')) {
+		n->whole |= !from_here && *file != '/';
+		return file_at(AT_FDCWD, file, 0, &st) == 0 ? load_of(n, AT_FDCWD, file, &st)
+							    : PLX_LOAD_WHOLE;
+	}
 	if (!dirs)
 		dirs = "/bin:/usr/bin";
 	for (;; dirs++) {
@@ -842,16 +945,18 @@ static PLX_CHILD_CODE enum plx_load searched(struct plx_needless *n, const char 
 
 		while (dirs[dir] && dirs[dir] != ':')
 			dir++;
-		if (dir + len + 2 > sizeof(path) || (!from_here && *dirs != '/'))
+		if (dir + len + 2 > sizeof(path))
 			return PLX_LOAD_WHOLE;
+		n->whole |= !from_here && *dirs != '/';
 		memcpy(path, dirs, dir);
 		path[dir] = '/';
 		memcpy(path + dir + (dir > 0), file, len + 1);
 		r = file_at(AT_FDCWD, path, 0, &st);
-		if (r == 0)
+		/* A folder of that name, and what is not to be executed, is gone past. */
+		if (r == 0 && S_ISREG(st.st_mode) && (st.st_mode & 0111))
 			return load_of(n, AT_FDCWD, path, &st);
 		dirs += dir;
-		if ((r != -ENOENT && r != -ENOTDIR) || !*dirs)
+		if ((r && r != -ENOENT && r != -ENOTDIR && r != -EACCES) || !*dirs)
 			return PLX_LOAD_WHOLE;
 	}
 }
@@ -865,16 +970,20 @@ static PLX_CHILD_CODE enum plx_load judged(struct plx_needless *n, const struct 
 		return PLX_LOAD_WHOLE;
 	if (x->search)
 		return searched(n, x->path, !x->elsewhere);
-	if ((x->flags & ~AT_EMPTY_PATH) || file_at(x->dir, x->path, x->flags, &st) ||
-	    (*x->path != '/' && x->elsewhere))
+	if ((x->flags & ~(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW)) ||
+	    file_at(x->dir, x->path, x->flags, &st))
 		return PLX_LOAD_WHOLE;
+	/* Another file perhaps than the one that is looked at, which may be one that cannot load
+	 * us. */
+	n->whole |= *x->path != '/' && x->elsewhere;
 	return load_of(n, x->dir, x->path, &st);
 }
 
 PLX_CHILD_CODE uint32_t plx_needless(struct plx_needless *n, const struct plx_execution *x,
 				     char *const *envp)
 {
-	n->library_path = false;
+	n->library_path = n->whole = false;
+	n->beside = x->beside;
 	n->load = judged(n, x, envp);
 	if (n->load == PLX_LOAD_STARTER && !rewrite(n, envp[n->at] + strlen(PRELOAD), true))
 		n->load = PLX_LOAD_WHOLE;

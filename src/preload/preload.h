@@ -291,6 +291,8 @@ struct plx_execution {
 	bool search;
 	/* A relative path may start from another folder than this process's. */
 	bool elsewhere;
+	/* The program does not take the place of this one, and of its threads. */
+	bool beside;
 };
 
 /* What a program is to be loaded with. */
@@ -306,7 +308,7 @@ enum plx_load {
 struct plx_needless {
 	char *const *envp;
 	enum plx_load load;
-	bool library_path, others;
+	bool library_path, others, whole, beside;
 	/* Of LD_PRELOAD in envp, and the number of variables. */
 	uint32_t at, count;
 	/* The variable as the program gets it; at first without our entry. */
