@@ -79,6 +79,9 @@ int pollux_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
  * stored, 0 at the deadline, -EINTR after a signal handler ran with nothing to
  * deliver (EP-SIG-01/02), -EINVAL if max <= 0 (EP-ARG-01).
  *
+ * The caller holds a reference on the epoll when it calls. While it waits the call has one of its
+ * own: if all others are dropped, it goes on, and the epoll is destroyed when it returns.
+ *
  * Any number of threads may wait. An item is reported at most once a call.
  */
 int pollux_ep_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t timeout_ns);

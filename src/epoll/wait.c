@@ -108,37 +108,29 @@ static int sink_array(void *arg, int index, uint32_t events, uint64_t data)
 	return 0;
 }
 
-int pollux_ep_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t timeout_ns)
+static int harvest(struct pollux_ep *ep, struct epoll_event *ev, int max)
 {
-	int64_t deadline = -1;
-	bool over = timeout_ns == 0;
+	int n = plx_ep_harvest(ep, sink_array, ev, max);
 
-	if (max <= 0)
-		return -EINVAL;
-	if (timeout_ns > 0) {
-		deadline = ep->host->now(ep->host_arg);
-		deadline = timeout_ns > INT64_MAX - deadline ? INT64_MAX : deadline + timeout_ns;
-	}
-	if (!over)
-		plx_flood_wait();
+	plx_spin_brought(&ep->yields, n);
+	return n;
+}
+
+/* Nothing was there at first. */
+static int wait_for_some(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t deadline)
+{
 	for (;;) {
-		int n = plx_ep_harvest(ep, sink_array, ev, max);
-		int r = 0;
+		int r = 0, n;
 
-		plx_spin_brought(&ep->yields, n);
-		/* A wake that met the deadline is not wasted (EP-TMO-08). */
-		if (n || over)
-			return n;
-		if (plx_ep_spin(ep))
-			continue;
-		if (plx_ep_announce(ep)) {
-			uint32_t since = plx_spin_sleeps(&ep->spin);
+		if (!plx_ep_spin(ep)) {
+			if (plx_ep_announce(ep)) {
+				uint32_t since = plx_spin_sleeps(&ep->spin);
 
-			r = ep->host->park(ep->host_arg, plx_bell_word(ep), deadline);
-			plx_spin_slept(&ep->spin, since);
+				r = ep->host->park(ep->host_arg, plx_bell_word(ep), deadline);
+				plx_spin_slept(&ep->spin, since);
+			}
+			plx_ep_retract(ep);
 		}
-		plx_ep_retract(ep);
-		over = r == -ETIMEDOUT;
 		if (r == -EINTR) {
 			/*
 			 * There was nothing when the signal came; what the handler
@@ -150,5 +142,33 @@ int pollux_ep_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_
 				plx_ep_pass_on(ep);
 			return -EINTR;
 		}
+		n = harvest(ep, ev, max);
+		/* A wake that met the deadline is not wasted (EP-TMO-08). */
+		if (n || r == -ETIMEDOUT)
+			return n;
 	}
+}
+
+int pollux_ep_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t timeout_ns)
+{
+	int64_t deadline = -1;
+	int n;
+
+	if (max <= 0)
+		return -EINVAL;
+	if (timeout_ns > 0) {
+		deadline = ep->host->now(ep->host_arg);
+		deadline = timeout_ns > INT64_MAX - deadline ? INT64_MAX : deadline + timeout_ns;
+	}
+	if (timeout_ns)
+		plx_flood_wait();
+	n = harvest(ep, ev, max);
+	if (n || !timeout_ns)
+		return n;
+	/* The caller's may go while it waits, as a descriptor may be closed (EP-LOCK-10). */
+	if (plx_unlikely(!plx_file_tryget(&ep->file)))
+		return -EBADF;
+	n = wait_for_some(ep, ev, max, deadline);
+	pollux_file_put(&ep->file);
+	return n;
 }

@@ -281,6 +281,15 @@ static int try_told(struct pollux_eventfd *e, int (*try)(struct pollux_eventfd *
 	return r;
 }
 
+/* After a read, with a reference on e: what there is to be done for others. */
+static inline void efd_has_read(struct pollux_eventfd *e, int r, uint32_t events, uint64_t value)
+{
+	if (r || !(events & EPOLLIN))
+		return;
+	plx_flood_sum(value, &e->file.word);
+	plx_tsan_after(e);
+}
+
 static int efd_sleep(struct pollux_eventfd *e, uint32_t events,
 		     int (*try)(struct pollux_eventfd *, uint64_t *), uint64_t *value)
 {
@@ -288,21 +297,27 @@ static int efd_sleep(struct pollux_eventfd *e, uint32_t events,
 	struct efd_sleeper *s;
 	int r, ended = 0;
 
+	/* The caller's may go while it waits. */
+	pollux_file_get(&e->file);
 	if (events & EPOLLIN && plx_spin(&plx_read_yields, &e->spin, efd_readable, &e->file)) {
 		r = try_told(e, try, value);
 		plx_spin_brought(&plx_read_yields, r == 0);
-		if (r != -EAGAIN)
+		if (r != -EAGAIN) {
+			efd_has_read(e, r, events, *value);
+			pollux_file_put(&e->file);
 			return r;
+		}
 	}
 	s = plx_slab_alloc();
-	if (!s)
+	if (!s) {
+		pollux_file_put(&e->file);
 		return -ENOMEM;
+	}
 	s->w.call = sleeper_wake;
 	s->w.events = events;
 	s->w.place = PLX_WATCH_TAIL;
 	s->e = e;
 	plx_parker_init(&s->parker);
-	pollux_file_get(&e->file);
 	plx_watch_link(&e->file, &s->w);
 	PLX_HOLD_PUSH(sleeper_done, s);
 	plx_mb();
@@ -324,6 +339,7 @@ static int efd_sleep(struct pollux_eventfd *e, uint32_t events,
 		}
 		plx_spin_slept(&e->spin, since);
 	}
+	efd_has_read(e, r, events, *value);
 	PLX_HOLD_POP(1);
 	return r;
 }
@@ -334,7 +350,10 @@ static __attribute__((noinline)) int efd_blocking(struct pollux_eventfd *e, uint
 {
 	int r = try_told(e, try, value);
 
-	return r == -EAGAIN ? efd_sleep(e, events, try, value) : r;
+	if (r == -EAGAIN)
+		return efd_sleep(e, events, try, value);
+	efd_has_read(e, r, events, *value);
+	return r;
 }
 
 static int try_write_at(struct pollux_eventfd *e, uint64_t *value)
@@ -347,13 +366,9 @@ int pollux_efd_read(struct pollux_eventfd *e, uint64_t *value, int block)
 	int r;
 
 	if (plx_unlikely(block))
-		r = efd_blocking(e, EPOLLIN | EPOLLHUP | EPOLLERR, efd_try_read, value);
-	else
-		r = efd_try_read(e, value);
-	if (!r) {
-		plx_flood_sum(*value, &e->file.word);
-		plx_tsan_after(e);
-	}
+		return efd_blocking(e, EPOLLIN | EPOLLHUP | EPOLLERR, efd_try_read, value);
+	r = efd_try_read(e, value);
+	efd_has_read(e, r, EPOLLIN, *value);
 	return r;
 }
 

@@ -451,6 +451,29 @@ static void EP_WAKE_01_a_host_of_our_own_sleeps_and_wakes(void **state)
 	sem_destroy(&h.sem);
 }
 
+/* As a descriptor may be closed in the kernel while somebody waits by it. */
+static void EP_LOCK_10_the_last_reference_goes_during_a_wait(void **state)
+{
+	struct obj *o = obj_new(0);
+	struct pollux_ep *ep = ep_new();
+	long watches = pollux_ep_watches();
+	struct waiter *w;
+
+	(void)state;
+	ep_add(ep, &o->file, 0, EPOLLIN, 'a');
+	w = waiter_new(ep, 1);
+	ep_put(ep);
+	pollux_quiesce();
+	assert_int_equal(pollux_ep_watches(), watches + 1);
+	sleep_ms(QUIET_MS);
+	assert_false(thread_done(&w->t));
+	obj_fire(o, EPOLLIN, EPOLLIN);
+	waiter_gets(w, 'a');
+	/* With it the epoll has gone. */
+	assert_int_equal(pollux_ep_watches(), watches);
+	obj_put(o);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -470,6 +493,7 @@ int main(void)
 		TEST(EP_SIG_08_nothing_is_consumed),
 		TEST(EP_WAIT_01_ctl_takes_effect_on_a_sleeping_wait),
 		TEST(EP_WAIT_06_last_close_of_a_file_during_a_wait),
+		TEST(EP_LOCK_10_the_last_reference_goes_during_a_wait),
 		TEST(EP_WAKE_01_a_host_of_our_own_sleeps_and_wakes),
 	};
 
