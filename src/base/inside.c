@@ -5,41 +5,30 @@
 #include "base/sys.h"
 
 __thread struct plx_inside plx_inside;
+__thread uint64_t plx_signals_held;
 __thread struct plx_hold *plx_holds;
 bool (*plx_signal_deliver)(void);
 
 uint32_t plx_signals_wait;
-
-/* What the program's mask is while plx_signals_block has another. */
-static __thread struct {
-	uint64_t old;
-	bool on;
-} masked;
 
 void plx_signals_block(struct plx_masked *m)
 {
 	/* Not the two by which libc changes the users of all threads and cancels one. */
 	const uint64_t all = ~(3ull << 31);
 
-	m->outer = false;
 	m->blocked = !plx_inside.depth || !plx_load(&plx_signals_wait);
 	if (!m->blocked)
 		return;
 	plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &m->old, sizeof(all));
-	/* Of two the outer one has found the program's. */
-	if (!masked.on) {
-		masked.old = m->old;
-		masked.on = true;
-		m->outer = true;
-	}
+	m->held = plx_signals_held;
+	plx_signals_held |= all & ~m->old;
 }
 
 PLX_CHILD_CODE void plx_signals_unblock(const struct plx_masked *m)
 {
 	if (!m->blocked)
 		return;
-	if (m->outer)
-		masked.on = false;
+	plx_signals_held = m->held;
 	plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &m->old, NULL, sizeof(m->old));
 }
 
@@ -49,13 +38,13 @@ PLX_CHILD_CODE void plx_signals_unblock(const struct plx_masked *m)
 	 1ull << (SIGTSTP - 1) | 1ull << (SIGTTIN - 1) | 1ull << (SIGTTOU - 1) |                   \
 	 1ull << (SIGURG - 1) | 1ull << (SIGWINCH - 1))
 
-void plx_signals_end(void)
+void plx_signals_let_end(void)
 {
 	uint64_t pending;
 
-	if (!masked.on || plx_sys2(SYS_rt_sigpending, &pending, sizeof(pending)))
+	if (!plx_signals_held || plx_sys2(SYS_rt_sigpending, &pending, sizeof(pending)))
 		return;
-	pending &= ~masked.old & ~GOES_ON;
+	pending &= plx_signals_held & ~GOES_ON;
 	for (int sig = 1; pending; sig++, pending >>= 1) {
 		/* As the kernel has it: the handler first, and room for the rest. */
 		uintptr_t act[8];

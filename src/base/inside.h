@@ -53,17 +53,19 @@ extern uint32_t plx_signals_wait;
  * if it is ignored, and may wake another thread of the process with it.)
  */
 struct plx_masked {
-	uint64_t old;
+	uint64_t old, held;
 	bool blocked;
-	bool outer;
 };
 void plx_signals_block(struct plx_masked *m);
-/*
- * Called by who waits for long: a signal that would end the process, and waits for nothing but
- * plx_signals_unblock, ends it now.
- */
-void plx_signals_end(void);
 void plx_signals_unblock(const struct plx_masked *m);
+
+/* What the thread has blocked by the above, and the program has not. */
+extern __thread uint64_t plx_signals_held;
+/*
+ * Within a wait for others: a signal that ends the process ends it, though it is blocked. (One with
+ * a handler goes on waiting.)
+ */
+void plx_signals_let_end(void);
 
 /* Delivers what waits; set once, by whoever sets `waits`. True if a handler has run. */
 extern bool (*plx_signal_deliver)(void);

@@ -3,6 +3,7 @@
 
 #include <linux/futex.h>
 #include <stddef.h>
+#include <time.h>
 
 #include "base/bug.h"
 #include "base/inside.h"
@@ -13,6 +14,8 @@
  * a short spin covers the usual case and the futex covers a preempted holder.
  */
 #define LOCK_SPINS 100
+/* With signals blocked it looks so often for one that ends the process. */
+#define LOOK_NS 20000000
 
 void plx_lock_slow(plx_lock_t *l)
 {
@@ -25,8 +28,13 @@ void plx_lock_slow(plx_lock_t *l)
 			return;
 		plx_cpu_relax();
 	}
-	while (__atomic_exchange_n(l, 2, __ATOMIC_ACQUIRE) != 0)
-		plx_sys4(SYS_futex, l, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 2, NULL);
+	while (__atomic_exchange_n(l, 2, __ATOMIC_ACQUIRE) != 0) {
+		const struct timespec moment = {.tv_nsec = LOOK_NS};
+
+		plx_sys4(SYS_futex, l, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 2,
+			 plx_signals_held ? &moment : NULL);
+		plx_signals_let_end();
+	}
 }
 
 void plx_lock_wake(plx_lock_t *l)

@@ -52,8 +52,6 @@ enum { WAY_YIELD, WAY_SLEEP };
 
 /* Then it sleeps, so that whoever is waited for runs, whatever the priorities. */
 #define AWAIT_YIELDS 64
-/* So many steps lie between two looks for a signal that ends the process: 26 ms. */
-#define AWAIT_SIGNALS 256
 #define AWAIT_PAUSE_NS 100000
 
 int plx_spin_enabled = 1;
@@ -103,14 +101,15 @@ void plx_await_step(int tries)
 {
 	const struct timespec pause = {.tv_nsec = AWAIT_PAUSE_NS};
 
-	if (tries % AWAIT_SIGNALS == AWAIT_SIGNALS - 1)
-		plx_signals_end();
-	if (plx_unlikely(plx_load(&await_confined)))
+	if (plx_unlikely(plx_load(&await_confined))) {
 		plx_sys4(SYS_futex, &await_confined, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 1, &pause);
-	else if (tries < AWAIT_YIELDS)
+		return;
+	}
+	if (tries < AWAIT_YIELDS)
 		plx_sys0(SYS_sched_yield);
 	else
 		plx_sys2(SYS_nanosleep, &pause, NULL);
+	plx_signals_let_end();
 }
 
 void plx_await_zero(const uint32_t *word)

@@ -141,7 +141,7 @@ static bool is_handler(const struct sigaction *act)
 
 /* No handler comes to a holder: it never waits for its own thread. */
 struct held {
-	uint64_t blocked;
+	uint64_t blocked, before;
 	uint32_t depth;
 };
 
@@ -152,14 +152,17 @@ static struct held lock(void)
 
 	plx_sys4(SYS_rt_sigprocmask, SIG_BLOCK, &block, &h.blocked, sizeof(block));
 	h.blocked = block & ~h.blocked;
-	while (plx_xchg(&guard_lock, 1))
-		plx_sys0(SYS_sched_yield);
+	h.before = plx_signals_held;
+	plx_signals_held |= h.blocked;
+	for (int tries = 0; plx_xchg(&guard_lock, 1); tries++)
+		plx_await_step(tries);
 	return h;
 }
 
 static void unlock(struct held h)
 {
 	plx_store_rel(&guard_lock, 0);
+	plx_signals_held = h.before;
 	plx_sys4(SYS_rt_sigprocmask, SIG_UNBLOCK, &h.blocked, NULL, sizeof(h.blocked));
 	plx_inside_end(&h.depth);
 }

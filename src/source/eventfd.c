@@ -79,8 +79,8 @@ static void efd_slow_down(struct pollux_eventfd *e)
 		plx_store_rel(&e->big_ready, 1);
 	}
 	plx_signals_unblock(&masked);
-	while (!plx_load_acq(&e->big_ready))
-		plx_sys0(SYS_sched_yield);
+	for (int tries = 0; !plx_load_acq(&e->big_ready); tries++)
+		plx_await_step(tries);
 }
 
 int pollux_efd_new(struct pollux_eventfd **out, uint64_t initial, int flags)

@@ -452,7 +452,7 @@ static void EP_WAKE_01_a_host_of_our_own_sleeps_and_wakes(void **state)
 }
 
 /* As a descriptor may be closed in the kernel while somebody waits by it. */
-static void EP_LOCK_10_the_last_reference_goes_during_a_wait(void **state)
+static void EP_WAIT_06_the_last_reference_goes_during_a_wait(void **state)
 {
 	struct obj *o = obj_new(0);
 	struct pollux_ep *ep = ep_new();
@@ -493,7 +493,7 @@ int main(void)
 		TEST(EP_SIG_08_nothing_is_consumed),
 		TEST(EP_WAIT_01_ctl_takes_effect_on_a_sleeping_wait),
 		TEST(EP_WAIT_06_last_close_of_a_file_during_a_wait),
-		TEST(EP_LOCK_10_the_last_reference_goes_during_a_wait),
+		TEST(EP_WAIT_06_the_last_reference_goes_during_a_wait),
 		TEST(EP_WAKE_01_a_host_of_our_own_sleeps_and_wakes),
 	};
 
