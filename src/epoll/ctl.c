@@ -101,7 +101,7 @@ static struct plx_epitem *item_new(struct pollux_ep *ep, struct pollux_file *f, 
 	item->key = key;
 	item->data = data;
 	item->own.pushed = (uint32_t)-1;
-	item->seen = ep->harvests;
+	plx_item_take(item, ep->harvests);
 	return item;
 }
 

@@ -18,7 +18,8 @@
  *   pollux_file.mode, gone of the source
  *   pollux_file.node       mark: the word itself; else as that of an item
  *   plx_watch.next         changed under file.lock, read under RCU
- *   plx_watch.pprev        file.lock; of an item void while the index has the order (index.c)
+ *   plx_watch.pprev        file.lock; of an item void while the index has the order (index.c); of
+ *                          the first in the list the place behind the last (file.c)
  *   plx_watch.events       changed under ep.mtx, read by wakers without it
  *   plx_watch.spent        atomic; pollux_ep.spent, too: see file.c
  *   plx_epitem.node        set as the item is linked, constant: its file's, of the primary item,
@@ -27,7 +28,7 @@
  *   plx_node.pushed        written by the producer that queued the item
  *   plx_node.next          belongs to the producer that set QUEUED, then, from the
  *                          moment the stack is taken, to the holder of ep.mtx
- *   plx_epitem.rd, all, seen, data  ep.mtx
+ *   plx_epitem.rd, all, age, data  ep.mtx
  *   pollux_ep.incoming     atomic; any producer pushes, the holder of ep.mtx takes all
  *   pollux_ep.help         atomic; like incoming
  *   pollux_ep.sleepers     atomic, waiters announce themselves
@@ -161,12 +162,14 @@ struct plx_epitem {
 	struct plx_node *node;
 	struct pollux_file *file;
 	uint64_t data;
-	/* On the ready list if rd.next is set. */
+	/* On the ready list if rd.next is set. If not, rd.prev is the last collection that took it.
+	 */
 	struct plx_list rd;
 	struct plx_list all;
 	struct plx_node own;
 	int key;
-	uint32_t seen;
+	/* Where a spill puts it among the items of its epoll. */
+	uint32_t age;
 };
 
 _Static_assert(sizeof(struct plx_epitem) == PLX_SLAB_OBJECT, "an item fills two cache lines");
@@ -181,6 +184,17 @@ static inline bool plx_item_is_primary(const struct plx_epitem *item)
 static inline bool plx_item_linked(const struct plx_epitem *item)
 {
 	return item->rd.next != NULL;
+}
+
+/* ep.mtx held, the item is on no list: the collection now has taken it off, and looks at it. */
+static inline void plx_item_take(struct plx_epitem *item, uint64_t harvest)
+{
+	item->rd.prev = (struct plx_list *)(uintptr_t)harvest;
+}
+
+static inline bool plx_item_taken(const struct plx_epitem *item, uint64_t harvest)
+{
+	return item->rd.prev == (struct plx_list *)(uintptr_t)harvest;
 }
 
 /* plx_watch.spent: the wake that has ended there had this of IN and OUT; it has gone on since. */
@@ -222,7 +236,7 @@ struct pollux_ep {
 	struct plx_list items;
 	uint32_t has_ready;
 	uint32_t ends;
-	uint32_t harvests;
+	uint64_t harvests;
 	/* pushes, as the last collection found it. */
 	uint32_t spliced;
 	uint32_t nitems;
@@ -278,7 +292,7 @@ bool plx_watch_unlink(struct pollux_file *f, struct plx_watch *w);
 void plx_item_unlink(struct plx_epitem *item);
 /* file.lock held, or the last reference has gone: the list of a file that has no row (index.c). */
 void plx_list_link(struct pollux_file *f, struct plx_watch *w);
-void plx_list_unlink(struct plx_watch *w);
+void plx_list_unlink(struct pollux_file *f, struct plx_watch *w);
 /* Invalidates what producers may have concluded about f: EPOCH moves, QUIET goes. */
 void plx_file_bump(struct pollux_file *f);
 /* pollux_file_wake after a read-modify-write, which orders what follows on x86. */

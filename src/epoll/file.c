@@ -90,27 +90,44 @@ static void ep_unquiet(struct pollux_ep *ep)
 	plx_unlock(&ep->mtx, PLX_RANK_EP);
 }
 
+/*
+ * Nobody needs pprev of the first watch, which is where the file says: it is the place behind the
+ * last one, so that who comes to the end does not walk there.
+ */
 void plx_list_link(struct pollux_file *f, struct plx_watch *w)
 {
-	struct plx_watch **at = &f->watches;
+	struct plx_watch *first = f->watches, **at = &f->watches;
 
-	if (w->place == PLX_WATCH_EXCLUSIVE || w->place == PLX_WATCH_TAIL)
-		while (*at)
-			at = &(*at)->next;
+	if (!first) {
+		w->pprev = &w->next;
+	} else if (w->place == PLX_WATCH_EXCLUSIVE || w->place == PLX_WATCH_TAIL) {
+		at = w->pprev = first->pprev;
+		first->pprev = &w->next;
+	} else {
+		w->pprev = first->pprev;
+		first->pprev = &w->next;
+	}
 	/* Released: a waker may stand on a poller since an earlier time. */
-	plx_store_rel(&w->next, *at);
-	w->pprev = at;
-	if (w->next)
-		w->next->pprev = &w->next;
+	plx_store_rel(&w->next, at == &f->watches ? first : NULL);
 	plx_store_rel(at, w);
 }
 
-void plx_list_unlink(struct plx_watch *w)
+void plx_list_unlink(struct pollux_file *f, struct plx_watch *w)
 {
+	struct plx_watch *first = f->watches, *next = w->next;
+
 	/* w->next stays: a waker that stands on w walks on from it. */
-	plx_store_rel(w->pprev, w->next);
-	if (w->next)
-		w->next->pprev = w->pprev;
+	if (w == first) {
+		plx_store_rel(&f->watches, next);
+		if (next)
+			next->pprev = w->pprev;
+		return;
+	}
+	plx_store_rel(w->pprev, next);
+	if (next)
+		next->pprev = w->pprev;
+	else
+		first->pprev = w->pprev;
 }
 
 /*
@@ -197,7 +214,7 @@ bool plx_watch_unlink(struct pollux_file *f, struct plx_watch *w)
 	bool first;
 
 	plx_lock(&f->lock, PLX_RANK_FILE);
-	plx_list_unlink(w);
+	plx_list_unlink(f, w);
 	/* As a byte of its own: a waker may write to the one beside it. */
 	first = w->place == PLX_WATCH_POLLER && !plx_load(&w->behind);
 	plx_unlock(&f->lock, PLX_RANK_FILE);
@@ -211,14 +228,14 @@ void plx_item_unlink(struct plx_epitem *item)
 
 	/* Nobody else changes the list of a dying file: that takes a reference. */
 	if (plx_file_dying(f)) {
-		plx_list_unlink(&item->w);
+		plx_list_unlink(f, &item->w);
 		return;
 	}
 	plx_lock(&f->lock, PLX_RANK_FILE);
 	if (plx_unlikely(f->index))
 		plx_index_unlink(f, item);
 	else
-		plx_list_unlink(&item->w);
+		plx_list_unlink(f, &item->w);
 	plx_unlock(&f->lock, PLX_RANK_FILE);
 }
 
@@ -320,39 +337,34 @@ static void wake_from(struct plx_watch *w, uint32_t key, bool all)
 	}
 }
 
-/* ep.mtx held: an item on the list whose wake is to go on, PLX_SPENT_OVER from now on. */
-static struct plx_epitem *take_spent(struct pollux_ep *ep, uint8_t *spent)
+/* ep.mtx held: whether the wake of the item is to go on, PLX_SPENT_OVER from now on. */
+static bool take_spent(struct plx_epitem *item, uint8_t *spent)
 {
-	plx_ready_splice(ep);
-	for (struct plx_list *l = ep->ready.next; l != &ep->ready; l = l->next) {
-		struct plx_epitem *item = plx_rd_item(l);
-
-		*spent = plx_load(&item->w.spent);
-		if (item->w.place == PLX_WATCH_EXCLUSIVE && *spent && *spent != PLX_SPENT_OVER &&
-		    plx_cas(&item->w.spent, spent, PLX_SPENT_OVER))
-			return item;
-	}
-	return NULL;
+	*spent = plx_load(&item->w.spent);
+	return item->w.place == PLX_WATCH_EXCLUSIVE && *spent && *spent != PLX_SPENT_OVER &&
+	       plx_cas(&item->w.spent, spent, PLX_SPENT_OVER);
 }
 
 static __attribute__((noinline)) void hand_on(struct pollux_ep *ep)
 {
 	static const uint32_t keys[] = {
 		[PLX_SPENT_IN] = EPOLLIN, [PLX_SPENT_OUT] = EPOLLOUT, [PLX_SPENT_ANY] = 0};
-	struct plx_epitem *item;
 	uint8_t spent;
 
 	plx_xchg(&ep->spent, 0);
-	do {
-		plx_lock(&ep->mtx, PLX_RANK_EP);
-		item = take_spent(ep, &spent);
+	plx_lock(&ep->mtx, PLX_RANK_EP);
+	plx_ready_splice(ep);
+	/* One walk: a wake takes no lock, and what it pushes here does not come to the list. */
+	for (struct plx_list *l = ep->ready.next; l != &ep->ready; l = l->next) {
+		struct plx_epitem *item = plx_rd_item(l);
+
+		if (!take_spent(item, &spent))
+			continue;
 		plx_rcu_read_lock();
-		plx_unlock(&ep->mtx, PLX_RANK_EP);
-		/* If it is removed now, it still leads on. */
-		if (item)
-			wake_from(plx_load_acq(&item->w.next), keys[spent], false);
+		wake_from(plx_load_acq(&item->w.next), keys[spent], false);
 		plx_rcu_read_unlock();
-	} while (item);
+	}
+	plx_unlock(&ep->mtx, PLX_RANK_EP);
 }
 
 void plx_ep_pass_on(struct pollux_ep *ep)

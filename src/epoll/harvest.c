@@ -98,14 +98,14 @@ static void harvest_helped(struct harvest *h, struct plx_epitem *item)
 	 * the list has been polled after the slot was taken; who has asked since
 	 * then puts it into the slot again.
 	 */
-	if (plx_item_linked(item) || item->seen == item->ep->harvests ||
+	if (plx_item_linked(item) || plx_item_taken(item, item->ep->harvests) ||
 	    !(plx_load(&item->w.helped) & PLX_HELP_WANTED))
 		return;
 	if (h->err || h->n == h->max) {
 		plx_ep_help(item);
 		return;
 	}
-	item->seen = item->ep->harvests;
+	plx_item_take(item, item->ep->harvests);
 	(void)plx_and(&item->w.helped, (uint8_t)~PLX_HELP_WANTED);
 	plx_mb_after_rmw();
 	/* Taken off the list since it was asked for: that has been the answer. */
@@ -173,7 +173,7 @@ int plx_ep_harvest(struct pollux_ep *ep, plx_sink_t sink, void *arg, int max)
 		struct plx_epitem *item = plx_rd_item(rest.next);
 
 		plx_ready_unlink(item);
-		item->seen = ep->harvests;
+		plx_item_take(item, ep->harvests);
 		/* Of an exclusive one: this is who its wake was for. */
 		if (plx_unlikely(plx_load(&item->w.spent) % PLX_SPENT_OVER))
 			plx_store(&item->w.spent, PLX_SPENT_NOT);

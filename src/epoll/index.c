@@ -143,6 +143,8 @@ static void row_end(struct pollux_file *f, const struct plx_index *x)
 		w->pprev = at;
 		at = &w->next;
 	}
+	if (f->watches)
+		f->watches->pprev = at;
 }
 
 static bool slot_fits(const struct plx_epitem *item)
@@ -282,7 +284,7 @@ void plx_index_unlink(struct pollux_file *f, struct plx_epitem *item)
 		row_unlink(f, x, item);
 	} else {
 		table_take(x, item);
-		plx_list_unlink(&item->w);
+		plx_list_unlink(f, &item->w);
 	}
 	if (x->used <= INDEX_GOES_AT)
 		plx_index_drop(f);

@@ -318,7 +318,7 @@ void plx_ready_unlink(struct plx_epitem *item)
 	if (!plx_item_linked(item))
 		return;
 	plx_list_del(&item->rd);
-	item->rd.next = NULL;
+	item->rd.next = item->rd.prev = NULL;
 }
 
 void plx_item_unmark(struct plx_epitem *item)

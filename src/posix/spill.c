@@ -123,7 +123,7 @@ static void take_item(struct plx_spill *s, struct plx_epitem *item, uint32_t ord
 	m->order = order;
 	m->data = item->data;
 	m->key = item->key;
-	m->age = item->seen;
+	m->age = item->age;
 	m->added = m->done = false;
 	m->held = -1;
 	m->consumed = (events & EPOLLET) && !order && (ready & events);
@@ -138,8 +138,8 @@ static void take_item(struct plx_spill *s, struct plx_epitem *item, uint32_t ord
 
 /*
  * Numbers the items of a file by age: plain ones are listed newest first, exclusive ones
- * after them, oldest first. The numbers are kept where a harvest notes its visits; the
- * items are about to go.
+ * after them, oldest first. The numbers are kept in the items, which
+ * are about to go.
  */
 static void number_items(struct pollux_file *f)
 {
@@ -153,7 +153,7 @@ static void number_items(struct pollux_file *f)
 	next = plain;
 	for (w = plx_load_acq(&f->watches); w; w = plx_load_acq(&w->next))
 		if (plx_watch_is_item(w))
-			plx_watch_item(w)->seen = w->place == PLX_WATCH_PLAIN ? --plain : next++;
+			plx_watch_item(w)->age = w->place == PLX_WATCH_PLAIN ? --plain : next++;
 	plx_rcu_read_unlock();
 }
 

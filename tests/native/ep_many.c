@@ -145,12 +145,91 @@ static void EP_CTL_09_lookups_of_a_few_watches_in_a_large_epoll(void **state)
 	obj_put(other);
 }
 
+/* Plain ones come first, the newest in front; exclusive ones behind, the oldest in front. */
+static void EP_EXC_02_the_order_of_watches_that_come_and_go(void **state)
+{
+	enum { MOST = 24, STEPS = 20000 };
+	struct pollux_ep *ep = ep_new();
+	struct obj *o = obj_new(0);
+	/* Keys in the order of the list, and what each is. */
+	int list[MOST], n = 0;
+	bool exclusive[MOST] = {false}, in[MOST] = {false};
+	uint32_t random = 1;
+
+	(void)state;
+	for (int step = 0; step < STEPS; step++) {
+		struct plx_watch *w;
+		int key, at = 0;
+
+		random = random * 1664525 + 1013904223;
+		/* Few and many of them in turn: with an index, and without. */
+		key = (int)(random >> 16) % (step / 1000 % 2 ? 5 : MOST);
+		if (in[key]) {
+			assert_int_equal(ep_del(ep, &o->file, key), 0);
+			while (list[at] != key)
+				at++;
+			n--;
+			memmove(list + at, list + at + 1, (n - at) * sizeof(list[0]));
+		} else {
+			exclusive[key] = random >> 30;
+			ep_add(ep, &o->file, key, EPOLLIN | (exclusive[key] ? EPOLLEXCLUSIVE : 0),
+			       key);
+			at = exclusive[key] ? n : 0;
+			memmove(list + at + 1, list + at, (n - at) * sizeof(list[0]));
+			list[at] = key;
+			n++;
+		}
+		in[key] = !in[key];
+		w = o->file.watches;
+		for (int i = 0; i < n; i++, w = w->next) {
+			assert_non_null(w);
+			assert_int_equal(plx_watch_item(w)->key, list[i]);
+		}
+		assert_null(w);
+	}
+	ep_put(ep);
+	obj_put(o);
+}
+
+static int64_t cpu_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return ts.tv_sec * 1000000000ll + ts.tv_nsec;
+}
+
+/* One more costs the same, however many there are: 32 times as many not 1,024 times as much. */
+static int64_t exclusive_adds(int n)
+{
+	struct pollux_ep *ep = ep_new();
+	struct obj *o = obj_new(0);
+	int64_t start = cpu_ns();
+
+	for (int k = 0; k < n; k++)
+		ep_add(ep, &o->file, k, EPOLLIN | EPOLLEXCLUSIVE, 0);
+	start = cpu_ns() - start;
+	obj_put(o);
+	ep_put(ep);
+	return start;
+}
+
+static void EP_EXC_02_many_exclusive_watches_of_one_file(void **state)
+{
+	int64_t few = exclusive_adds(2000), many = exclusive_adds(64000);
+
+	(void)state;
+	assert_true(many < 200 * few);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(EP_KEY_01_each_of_many_keys_is_a_registration),
 		TEST(EP_CTL_09_lookups_among_many_epolls_and_keys),
 		TEST(EP_CTL_09_lookups_of_a_few_watches_in_a_large_epoll),
+		TEST(EP_EXC_02_the_order_of_watches_that_come_and_go),
+		TEST(EP_EXC_02_many_exclusive_watches_of_one_file),
 	};
 
 	return RUN(tests);
