@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* The build names it; without that, what Debian calls the usual machines. */
@@ -40,12 +41,21 @@ static bool self_dir(char dir[PATH_MAX])
 	return true;
 }
 
+/* What is no regular file is not opened by whoever gets its name. */
+static bool usable(const char *path)
+{
+	struct stat st;
+
+	return strlen(path) < PATH_MAX && !stat(path, &st) && S_ISREG(st.st_mode) &&
+	       access(path, R_OK) == 0;
+}
+
 /* Tries DIR/NAME; a name that exists is resolved, so that messages show one clean path. */
 static bool try_place(const char *dir, const char *name, char path[PATH_MAX])
 {
 	char *candidate = cli_format("%s/%s", dir, name);
 	char *real = realpath(candidate, NULL);
-	bool found = real && strlen(real) < PATH_MAX && access(real, R_OK) == 0;
+	bool found = real && usable(real);
 
 	if (found)
 		strcpy(path, real);
@@ -100,7 +110,7 @@ bool locate_preload(char path[PATH_MAX])
 
 	if (forced && *forced) {
 		char *real = realpath(forced, NULL);
-		bool found = real && strlen(real) < PATH_MAX && access(real, R_OK) == 0;
+		bool found = real && usable(real);
 
 		snprintf(path, PATH_MAX, "%s", found ? real : forced);
 		free(real);

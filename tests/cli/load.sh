@@ -195,6 +195,20 @@ call "$pollux" run -- bash -c '
 [ "$status" -eq 0 ] && [ "$(cut -d" " -f1 "$out" | tr "\n" " ")" = "plain plain mapped plain plain " ]
 report $? "a file that has changed is looked at again"
 
+# Names of libc that a program may have functions of: the kernel is called without them.
+
+if command -v nm >/dev/null 2>&1; then
+	nm -D --undefined-only "$dropin" "$built/libpollux-starter.so" | sed -n 's/^ *U \([^@]*\).*/\1/p' |
+		grep -xE 'clock_(gettime|nanosleep)|gettimeofday|time|(nano|u)?sleep|getpid|getppid|gettid|
+fstat(64)?|stat(64)?|sigprocmask|raise|kill|getenv|secure_getenv|getauxval|mmap(64)?|munmap|mprotect|
+madvise|sched_get(affinity|scheduler)|read|write|open(64)?|close|poll|select|epoll_.*|syscall|sigaction' \
+			>"$out"
+	[ ! -s "$out" ]
+	report $? "neither library calls what a program may have in its place"
+else
+	skip "neither library calls what a program may have in its place" "there is no nm"
+fi
+
 # Pages that come by a fault, of parent and child. Code comes by 16 pages, whose bounds are where
 # chance has put the library: that makes one or two more.
 

@@ -502,6 +502,8 @@ call timeout 20 "$pollux" run -- "$scratch/script"
 expect "one whose interpreter is a folder" 126
 call timeout 20 "$pollux" run -- "$scratch/fifo"
 expect "a FIFO itself" 126
+call env POLLUX_PRELOAD="$scratch/fifo" timeout 20 "$pollux" run -- true
+expect "a FIFO as the library" 125
 script "$scratch/script" "#!$scratch/fifo"
 call timeout 20 "$pollux" run -- sh -c '"$1"; exit $?' sh "$scratch/script"
 expect "one that a shell starts" 126
