@@ -36,9 +36,9 @@
  * The place is unkind: the child of a vfork, in the memory of its parent, on any stack, in a signal
  * handler perhaps. So there are only bare system calls, no lock, and no memory but the stack and,
  * while a file is judged, a page: a handler's stack may be small. errno is not touched. The calls
- * are those that the loader makes for every program, and rt_sigprocmask, which libc's fork and
- * posix_spawn make: who may start one under a seccomp filter may make them. After a filter that we
- * have seen nothing is judged any more.
+ * are those that the loader makes for every program, and rt_sigprocmask and rt_sigaction, which
+ * libc's posix_spawn makes: who may start one under a seccomp filter may make them. After a filter
+ * that we have seen nothing is judged any more.
  *
  * The environment is walked here where the kernel would have walked it, and a bad pointer in it has
  * to be the kernel's EFAULT; so the kernel is asked about each page first (readable).
@@ -842,6 +842,23 @@ static bool only_thread(void)
 #endif
 }
 
+/* Of the standard signals those without a handler: that it comes ends the process, or is nothing.
+ */
+static uint64_t without_handler(void)
+{
+	uint64_t set = 0;
+
+	for (int sig = 1; sig < 32; sig++) {
+		/* As the kernel has it: the handler first, and room for the rest. */
+		uintptr_t act[8];
+
+		if (plx_sys4(SYS_rt_sigaction, sig, NULL, act, sizeof(set)) == 0 &&
+		    (act[0] == (uintptr_t)SIG_DFL || act[0] == (uintptr_t)SIG_IGN))
+			set |= 1ull << (sig - 1);
+	}
+	return set;
+}
+
 /*
  * What is looked at gets numbers of the program's own for a moment. Nobody may find it there, or
  * the next number taken: no handler of a signal runs meanwhile, and where there are other threads
@@ -850,7 +867,8 @@ static bool only_thread(void)
  */
 static __attribute__((noinline)) uint32_t look(struct plx_needless *n, int dir, const char *path)
 {
-	const uint64_t all = ~0ull;
+	/* A file system may keep us waiting: what ends the process does so there, too. */
+	const uint64_t all = ~without_handler();
 	uint32_t v = USE_WHOLE;
 	long fd = dir;
 	uint64_t mask;

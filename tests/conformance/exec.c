@@ -11,6 +11,7 @@
 #include <linux/seccomp.h>
 #include <spawn.h>
 #include <stddef.h>
+#include <sys/fanotify.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -669,6 +670,47 @@ static void EXEC_pidfd_spawn_returns_the_number_of_its_error(void **state)
 	}
 }
 
+/* Somebody has to permit that the file is opened, and does not say anything. */
+static void EXEC_a_signal_ends_one_that_waits_for_its_file(void **state)
+{
+	char path[] = "/tmp/exec-XXXXXX", command[4096 + 64];
+	struct fanotify_event_metadata event;
+	int fd = fanotify_init(FAN_CLASS_CONTENT | FAN_CLOEXEC, O_RDONLY | O_CLOEXEC), file, status;
+	pid_t pid, ended = 0;
+
+	(void)state;
+	if (fd < 0)
+		SKIP("fanotify: %s", strerror(errno));
+	file = (int)assert_ok(mkstemp(path));
+	close(file);
+	snprintf(command, sizeof(command), "cat '%s' >%s", child, path);
+	assert_int_equal(system(command), 0);
+	assert_ok(chmod(path, 0755));
+	if (fanotify_mark(fd, FAN_MARK_ADD, FAN_OPEN_PERM, AT_FDCWD, path)) {
+		unlink(path);
+		close(fd);
+		SKIP("a permission of fanotify: %s", strerror(errno));
+	}
+	pid = (pid_t)assert_ok(fork());
+	if (!pid) {
+		close(fd);
+		execl(path, CHILD, (char *)NULL);
+		_exit(97);
+	}
+	/* It waits now. */
+	assert_int_equal(read(fd, &event, sizeof(event)), sizeof(event));
+	close(event.fd);
+	assert_ok(kill(pid, SIGTERM));
+	for (int64_t end = now_ms() + 20000; !ended && now_ms() < end; sleep_ms(1))
+		ended = waitpid(pid, &status, WNOHANG);
+	/* Whoever still waits gets it. */
+	close(fd);
+	unlink(path);
+	assert_int_equal(ended, pid);
+	assert_true(WIFSIGNALED(status));
+	assert_int_equal(WTERMSIG(status), SIGTERM);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -684,6 +726,7 @@ int main(void)
 		cmocka_unit_test(EXEC_that_is_left_by_a_jump_keeps_no_number),
 		cmocka_unit_test(EXEC_from_a_handler_that_interrupts_one),
 		cmocka_unit_test(EXEC_pidfd_spawn_returns_the_number_of_its_error),
+		cmocka_unit_test(EXEC_a_signal_ends_one_that_waits_for_its_file),
 	};
 	ssize_t n = readlink("/proc/self/exe", folder, sizeof(folder) - 1);
 
