@@ -824,6 +824,26 @@ static void *sleep_main(void *p)
 	return NULL;
 }
 
+/* The sleeper was quicker, as it may be on a busy machine; what is to be over waits for ever then.
+ */
+static bool over;
+
+static void *make_over(void *sleeper)
+{
+	uint64_t v = 1;
+
+	while (!__atomic_load_n(&over, __ATOMIC_ACQUIRE)) {
+		if (!thread_done(sleeper)) {
+			sleep_ms(1);
+			continue;
+		}
+		if (sleeping.how == IN_WRITE)
+			return read(sleeping.fd, &v, sizeof(v)) < 0 ? &over : NULL;
+		return write(sleeping.fd, &v, sizeof(v)) < 0 ? &over : NULL;
+	}
+	return NULL;
+}
+
 static void on_nothing(int sig)
 {
 	(void)sig;
@@ -841,7 +861,7 @@ static void SIGNAL_ends_a_sleep_that_was_woken_for_nothing(void **state)
 		enum sleep_in how = (enum sleep_in)(round % SLEEPS);
 		bool restart = round / SLEEPS % 2, again = restart && how > IN_SELECT;
 		const uint64_t full = UINT64_MAX - 1;
-		struct test_thread t = {.fn = NULL};
+		struct test_thread t = {.fn = NULL}, helper = {.fn = NULL};
 		int fd = efd_new(0, 0);
 
 		sa.sa_flags = restart ? SA_RESTART : 0;
@@ -852,6 +872,8 @@ static void SIGNAL_ends_a_sleep_that_was_woken_for_nothing(void **state)
 		sleeping.fd = fd;
 		thread_start(&t, sleep_main, NULL);
 		assert_true(thread_asleep(&t));
+		__atomic_store_n(&over, how <= IN_SELECT, __ATOMIC_RELEASE);
+		thread_start(&helper, make_over, &t);
 		if (how == IN_WRITE) {
 			efd_take(fd);
 			assert_int_equal(write(fd, &full, 8), 8);
@@ -861,7 +883,10 @@ static void SIGNAL_ends_a_sleep_that_was_woken_for_nothing(void **state)
 			assert_int_equal(write(fd, &one, 8), 8);
 			assert_int_equal(read(fd, &one, 8), 8);
 		}
+		__atomic_store_n(&over, true, __ATOMIC_RELEASE);
 		pthread_kill(t.id, SIGUSR1);
+		assert_true(thread_join(&helper, SOON_MS));
+		assert_null(helper.ret);
 		if (again) {
 			sleep_ms(2);
 			assert_true(thread_done(&t) || thread_asleep(&t));
