@@ -9,7 +9,11 @@ import tempfile
 from .configs import base_env
 from .outcome import TOP, Unit
 
-BEFORE_BUILDS = {"format": ["sh", "scripts/format-check.sh"], "cross": ["sh", "scripts/cross-check.sh"]}
+BEFORE_BUILDS = {
+    "format": ["sh", "scripts/format-check.sh"],
+    "cross": ["sh", "scripts/cross-check.sh"],
+    "runner": [sys.executable, "scripts/check-runner.py"],
+}
 # It reads the objects of the plain build.
 AFTER_PLAIN = {"layering": [sys.executable, "scripts/layering.py", "build"]}
 

@@ -22,6 +22,7 @@ PLAN = re.compile(r"\[==========\] (?:\S+: )?Running (\d+) test\(s\)\.")
 MARK = re.compile(r"\[( RUN      |       OK |  FAILED  |  SKIPPED |  ERROR   )\] (.*)$")
 LISTED = re.compile(r"^(?:\S+: )?\d+ test\(s\)")
 TAP = re.compile(r"^(not ok|ok)\b(?:[ \t]+\d+)?[ \t]*(?:-[ \t]+)?(.*)$")
+TAP_PLAN = re.compile(r"^1\.\.(\d+)$")
 TAP_SKIP = re.compile(r"^(.*?)[ \t]*#[ \t]*SKIP\b[ \t:]*(.*)$", re.I)
 REASON = re.compile(r"^\s*skip(?:ped)?:\s*(.*)$", re.I)
 
@@ -98,16 +99,22 @@ def read_cmocka(text):
         results.append(Result(reader.running, FAIL,
                               "\n".join(reader.lines + ["the program ended inside this test"])))
     elif len(results) < reader.planned:
-        results.append(Result("(all tests)", FAIL, "%d of %d tests did not run"
-                              % (reader.planned - len(results), reader.planned)))
+        results.append(missing(reader.planned, results))
     return results
 
 
+def missing(planned, results):
+    return Result("(all tests)", FAIL, "%d of %d tests did not run"
+                  % (planned - len(results), planned))
+
+
 def read_tap(text):
-    results, lines = [], []
+    results, lines, planned = [], [], 0
     for line in text.splitlines():
         m = TAP.match(line.strip())
         if not m:
+            plan = TAP_PLAN.match(line.strip())
+            planned += int(plan.group(1)) if plan else 0
             lines.append(line)
             continue
         name = m.group(2).strip() or "test %d" % (len(results) + 1)
@@ -119,6 +126,8 @@ def read_tap(text):
         else:
             results.append(Result(name, FAIL, "\n".join(lines)))
         lines = []
+    if len(results) < planned:
+        results.append(missing(planned, results))
     return results
 
 
