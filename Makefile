@@ -46,6 +46,8 @@ check-quick: deps
 
 check-long: deps program-deps
 	@python3 scripts/run-tests.py --long --jobs $(JOBS) $(if $(ONLY),--only '$(ONLY)')
+	@$(if $(ONLY),:,python3 scripts/jitter.py -- python3 scripts/run-tests.py --listed tests/jitter.txt)
+	@$(if $(ONLY),:,python3 scripts/jitter.py --busy 300 -- python3 scripts/run-tests.py --listed tests/jitter.txt)
 
 # Not part of make check: an emulated machine takes its time.
 check-aarch64: build-deps
@@ -83,7 +85,7 @@ help:
 	@echo 'make demo         a stock epoll program on the kernel and on Pollux'
 	@echo 'make check        the whole test suite; ONLY=GLOB picks tests'
 	@echo 'make check-quick  the part of it that takes less than a minute, for each commit'
-	@echo 'make check-long   the long forms of the tests'
+	@echo 'make check-long   the long forms of the tests, and some on an unfair machine'
 	@echo 'make check-aarch64  built for aarch64, on an emulated machine; ONLY=GLOB picks tests'
 	@echo 'make fuzz         random calls on both sides; SECONDS, SEED, PROFILE'
 	@echo 'make fuzz-aio     the same for Linux AIO'

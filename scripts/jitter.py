@@ -11,6 +11,7 @@ change of what it can see but the policy of its threads.
 
     scripts/jitter.py [--seed N] -- scripts/run-tests.py --only 'plain/conformance-pollux/*'
 
+With --busy N there are N busy processes and nothing else: everybody is late, and equally so.
 It takes the right to give threads back their policy, as root has it.
 """
 
@@ -98,14 +99,21 @@ def disturb(command, chance):
 def main():
     parser = argparse.ArgumentParser(description="Runs a command on a machine that is unfair to it.")
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--busy", type=int, metavar="N",
+                        help="only keep N processes busy beside the command")
     parser.add_argument("command", nargs="+", metavar="COMMAND")
     args = parser.parse_args()
 
-    print("jitter: seed %d" % args.seed, flush=True)
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
-            for _ in range(os.cpu_count() or 1)]
+    print("jitter: " + ("%d busy processes" % args.busy if args.busy else "seed %d" % args.seed),
+          flush=True)
+    # Each in a session of its own: where sessions share the CPUs, they would be one.
+    busy = [subprocess.Popen(["sh", "-c", "while :; do :; done"], start_new_session=True)
+            for _ in range(args.busy or os.cpu_count() or 1)]
     command = subprocess.Popen(args.command)
     try:
+        if args.busy:
+            command.wait()
+            return command.returncode if command.returncode >= 0 else 128 - command.returncode
         # This process must not be late itself.
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
         disturb(command, random.Random(args.seed))

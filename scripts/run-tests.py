@@ -94,14 +94,14 @@ class Run:
         self.costs = schedule.read_costs()
         self.watch = schedule.Watch()
         self.progress = Progress()
-        self.quick = None
+        self.listed = None
         self.left_out = []
-        if args.quick:
-            with open(QUICK, encoding="utf-8") as f:
-                self.quick = [l.strip() for l in f if l.strip() and not l.startswith("#")]
+        if args.listed:
+            with open(args.listed, encoding="utf-8") as f:
+                self.listed = [l.strip() for l in f if l.strip() and not l.startswith("#")]
 
     def wants(self, ident):
-        if self.quick is not None and not is_listed(ident, self.quick):
+        if self.listed is not None and not is_listed(ident, self.listed):
             return False
         return matches(ident, self.args.only)
 
@@ -146,7 +146,7 @@ class Run:
 
         def compiled():
             start = time.monotonic()
-            whole = not self.args.only and not self.args.quick
+            whole = not self.args.only and not self.args.listed
             targets = build.targets_of(config, unit.units) if whole else \
                 sorted(build.targets_for(config, {u.ident for u in unit.units}))
             if config.name == "plain" and self.wants("tree/check/layering"):
@@ -165,7 +165,7 @@ class Run:
 
     def built(self, unit, results):
         unit.results = results
-        if unit.failed or self.wants(unit.ident) or self.args.quick:
+        if unit.failed or self.wants(unit.ident) or self.args.listed:
             self.units.append(unit)
             self.progress.more(1)
             self.progress.say(unit)
@@ -199,7 +199,7 @@ class Run:
         """Comes last, for it looks at what has run."""
         if self.args.config or not self.wants("tree/check/rule-coverage"):
             return
-        whole = not self.args.only and not self.args.quick
+        whole = not self.args.only and not self.args.listed
         unit = checks.rule_coverage(self.units, whole)
         schedule.run_tasks([self.task(unit)], 1)
         if whole and not unit.failed:
@@ -217,6 +217,8 @@ def main():
                         help="build and run only in these configurations; may be repeated")
     parser.add_argument("--quick", action="store_true",
                         help="only what tests/quick.txt names, and models that have changed")
+    parser.add_argument("--listed", metavar="FILE",
+                        help="of the plain build only what this file names")
     parser.add_argument("--built", metavar="FOLDER",
                         help="build nothing: run what another machine has built in this folder")
     parser.add_argument("--cannot", metavar="FILE",
@@ -234,10 +236,10 @@ def main():
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     allow_thread_sanitizer()
     if args.quick:
-        args.config = None
+        args.listed = QUICK
     configs = [c for c in CONFIGS if not args.config or c.name in args.config]
-    if args.quick:
-        configs = [c for c in CONFIGS if c.name == "plain"]
+    if args.listed:
+        configs = [c for c in configs if c.name == "plain"]
     if args.built:
         name = os.path.basename(os.path.abspath(args.built))
         configs = [Config(name, args.built, None, [], BUILT, [], args.slowdown)]
