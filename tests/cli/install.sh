@@ -30,6 +30,16 @@ report $? "the library for programs that only start others is installed beside i
 library=$(found libpollux.so.0)
 [ -e "$library" ] && [ -e "$(found libpollux.so)" ] && [ -e "$(found libpollux.a)" ]
 report $? "the library is installed"
+# A program may be linked with it and with another copy of whatever it contains.
+names=$(nm -g --defined-only "$(found libpollux.a)" 2>/dev/null |
+	awk 'NF == 3 && $3 !~ /^(plx_|pollux_|DW\.ref\.|__asan|__odr_asan|__tsan)/ { print $3 }' | sort -u)
+[ -z "$names" ]
+report $? "the static library defines no names but its own: $(echo $names)"
+names=$(nm -D --defined-only "$library" "$dropin" | awk '$3 ~ /urcu/ { print $3 }')
+[ -z "$names" ]
+report $? "the others show nothing of liburcu: $(echo $names)"
+[ -s "$(found liburcu.md)" ] && [ -s "$(found liburcu-LGPL-2.1.txt)" ]
+report $? "the licence of liburcu is installed"
 for header in "$here"/../../include/pollux/*.h; do
 	name=$(basename "$header")
 	ok "header pollux/$name is installed" cmp "$header" "$prefix/include/pollux/$name"
