@@ -91,6 +91,10 @@ def objects(build):
     for path in sorted(glob.glob(os.path.join(build, "*.p", "src_*.o"))):
         _, room, name = os.path.basename(path)[:-len(".o")].split("_", 2)
         found.setdefault(room + "/" + name, path)
+    # A room with a library of its own.
+    for path in sorted(glob.glob(os.path.join(build, "src", "*", "*.p", "*.o"))):
+        folder, name = os.path.split(path[:-len(".o")])
+        found.setdefault(os.path.basename(os.path.dirname(folder)) + "/" + name, path)
     # Those of sources that are gone stay there.
     return {name: Object(path) for name, path in found.items()
             if os.path.exists(os.path.join(TOP, "src", name))}
