@@ -172,7 +172,7 @@ static void prepare_range(void)
 /* Whether a child starts on another CPU would be most of its time. */
 static void prepare_one_cpu(void)
 {
-	int cpu;
+	int cpu = 0;
 
 	must(bench_cpus(&cpu, 1) == 1);
 	bench_pin(cpu);

@@ -66,19 +66,24 @@ static void collect_nothing(void)
 		bench_die("there was an event");
 }
 
-/* Nothing is counted, nothing is queued. */
+static pthread_t sleeper_thread;
+static pid_t sleeper_tid;
+
+/* Nobody sleeps, nothing is counted, nothing is queued. */
 static void drain(void)
 {
 	struct epoll_event ev[FILES];
 	uint64_t v;
 
+	/* The one that the last write has woken takes its event first. */
+	if (sleeper_tid)
+		pthread_join(sleeper_thread, NULL);
+	sleeper_tid = 0;
 	for (unsigned int i = 0; i < FILES; i++)
 		(void)pollux_efd_read(efds[i], &v, 0);
 	while (pollux_ep_wait(ep, ev, FILES, 0))
 		;
 }
-
-static pid_t sleeper_tid;
 
 static void *sleeper(void *arg)
 {
@@ -94,7 +99,7 @@ static void until_asleep(void)
 {
 	char path[64], state = 0;
 
-	pthread_detach(bench_thread(sleeper, NULL));
+	sleeper_thread = bench_thread(sleeper, NULL);
 	while (!plx_load_acq(&ep->sleepers))
 		sched_yield();
 	/* It has said so before it does. */
@@ -328,7 +333,7 @@ static bool count_once(const struct path *path, struct counted *c)
  */
 static bool count(const struct path *path, struct counted *least)
 {
-	for (int i = 0; i < (strchr(path->prepare, 's') ? 16 : 1); i++) {
+	for (int i = 0; i < (strchr(path->prepare, 's') ? 64 : 1); i++) {
 		struct counted c = {0};
 
 		if (!count_once(path, &c))

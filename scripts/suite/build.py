@@ -47,13 +47,20 @@ def configure(config):
                 + config.options)[0]
 
 
+def warnings(said):
+    lines = said.splitlines()
+    near = {j for i, line in enumerate(lines) if re.search(r"\bwarning: ", line)
+            for j in range(i, min(i + 5, len(lines)))}
+    return [lines[i] for i in sorted(near)]
+
+
 def compile_targets(config, targets, jobs):
     """Compiles `targets` (None: everything) and returns the result."""
     if targets is not None and not targets:
         return Result("build", PASS)
     wrong, said = step(config, ["ninja", "-C", config.folder, "-j", str(jobs)] + (targets or []))
     if wrong is None and re.search(r"\bwarning: ", said):
-        wrong = "the build is not free of warnings:\n" + said
+        wrong = "the build is not free of warnings:\n" + "\n".join(warnings(said))
     return Result("build", PASS) if wrong is None else Result("build", FAIL, tail(wrong))
 
 

@@ -933,13 +933,14 @@ void plx_poll_limit(rlim_t soft)
 
 static bool poll_too_many(nfds_t n)
 {
-	rlim_t soft;
+	rlim_t soft = 0;
 
 	if (plx_unlikely(!plx_load(&limit_floor)))
 		limit_learn();
 	if (plx_likely(n < plx_load(&limit_floor)))
 		return false;
-	return !limit_get(&soft) || n > soft;
+	(void)limit_get(&soft);
+	return n > soft;
 }
 
 /* RCU section open: what fd means, unless that is no object that is served, or one that leaves. */

@@ -3,7 +3,6 @@
  * A program that uses liburcu's bp flavour itself may close, and fork, within its own sections, and
  * hold liburcu's locks over a fork. No rule says so.
  */
-#define _LGPL_SOURCE
 #include "waiting.h"
 
 #include <urcu/urcu-bp.h>

@@ -64,22 +64,18 @@ static int open_slots(struct gen *g)
 	return n;
 }
 
-static const struct op *pick_op(struct gen *g, int *index)
+/* Its place in the table. */
+static int pick_op(struct gen *g)
 {
 	enum profile p = g->m.profile;
 	uint32_t total = 0, at;
+	int i = 0;
 
-	for (int i = 0; i < nops; i++)
-		total += ops[i]->weight[p];
-	at = below(g, total);
-	for (int i = 0; i < nops; i++) {
-		if (at < ops[i]->weight[p]) {
-			*index = i;
-			return ops[i];
-		}
+	for (int j = 0; j < nops; j++)
+		total += ops[j]->weight[p];
+	for (at = below(g, total); at >= ops[i]->weight[p]; i++)
 		at -= ops[i]->weight[p];
-	}
-	return NULL;
+	return i;
 }
 
 /* A sequence begins with something to work on. */
@@ -124,16 +120,15 @@ int generate(struct gen *g, enum profile profile, uint64_t seed, struct step *st
 		int open = open_slots(g);
 		struct step s = {0};
 		const struct op *op;
-		int index;
 
 		s.a = s.b = s.c = NO_SLOT;
 		/* Steps of the child, while there is one. */
 		s.proc = g->m.procs[1].alive && chance(g, 45);
 		g->m.me = &g->m.procs[s.proc];
-		op = pick_op(g, &index);
+		s.op = pick_op(g);
+		op = ops[s.op];
 		if (creates(op) ? open > few && chance(g, 80) : open < few && chance(g, 60))
 			continue;
-		s.op = index;
 		if (!op->make(g, &s))
 			continue;
 		model_apply(&g->m, &s);
