@@ -48,7 +48,7 @@ fi
 kernel=$work/$kernel_package-$(cksum <"$SOURCES" | cut -d ' ' -f 1)
 
 # What the tests are linked with and the programs that they start.
-packages='libc6-dev linux-libc-dev libasan8 libtsan2 liburcu-dev libcmocka-dev liburing-dev
+packages='libc6-dev linux-libc-dev libasan8 libtsan2 liburcu-dev libcmocka-dev liburing2
 	libaio-dev libc-bin dash bash coreutils grep sed gawk findutils procps util-linux python3 busybox-static'
 
 sh "$top/scripts/install-deps.sh" aarch64

@@ -25,9 +25,7 @@ python3 python3
 tar tar
 xz xz-utils
 '
-need_module='
-liburing liburing-dev
-'
+need_module=
 # Libraries that bring no description for pkg-config: their header is looked for.
 need_header=
 
@@ -58,6 +56,7 @@ glib/mainloop libglib2.0-tests
 program_libraries='
 libeatmydata.so libeatmydata1
 libjemalloc.so.2 libjemalloc2
+liburing.so.2 liburing2
 '
 
 group=${1-check}

@@ -8,13 +8,12 @@
  * the drop-in offers those.
  *
  * A context is the address of a ring of completions in memory, in the layout of the
- * kernel, so that a program may take events from it by itself. It says so in its magic
- * number: while requests are with the kernel nobody fills the ring until the next call,
- * and the magic is another one then.
+ * kernel, so that a program may take events from it by itself: each completion is there as
+ * soon as the kernel's would be.
  *
- * Buffered reads and writes of regular files and block devices are done within
- * pollux_io_submit, as the kernel does them. Everything else is submitted to a context of
- * the kernel's own behind this one, which is made when it is first needed.
+ * Buffered reads, writes and fsyncs of regular files and block devices are done within
+ * pollux_io_submit. Everything else, and a wait for events that are not there, makes the context
+ * the kernel's, at the same address; the number in the ring's header may be another then.
  *
  * Contexts belong to the process: the child of a fork has none of them. A context that was
  * not made by pollux_io_setup is passed on to the kernel. Safe from any thread; not from

@@ -113,10 +113,8 @@ def units_of(config, long, slowdown=1):
 
 
 def undeclared(config):
-    """A suite without any test has not passed. Those of --aio=async need liburing."""
+    """A suite without any test has not passed."""
     declared = {suite_of(t) for t in described(config, "tests")}
-    return [Result(suite, SKIP, reason="liburing is not installed, or too old")
-            if suite.endswith("-async") else
-            Result(suite, FAIL, "no tests are declared; run make deps, then look at %s"
+    return [Result(suite, FAIL, "no tests are declared; run make deps, then look at %s"
                    % os.path.join(config.folder, "configure.log"))
             for suite in config.suites if suite not in declared]

@@ -44,8 +44,8 @@ SANITIZED = ["-Doptimization=1", "-Db_lundef=false", "-Dlockdep=true", "-Ddelays
 # The kernel has no build, models are checked by spin, and a sanitizer cannot be loaded into programs
 # that were not built with it.
 BUILT_ONCE = ["conformance-kernel", "model", "programs"]
-EVERYWHERE = ["conformance-pollux", "conformance-async", "torture-async", "native", "history",
-              "torture", "examples", "fault", "cli", "differential"]
+EVERYWHERE = ["conformance-pollux", "native", "history", "torture", "examples", "fault", "cli",
+              "differential"]
 
 CONFIGS = [
     Config("plain", "build", None, [], EVERYWHERE + BUILT_ONCE, [], 1, None),

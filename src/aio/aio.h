@@ -1,42 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Linux AIO: contexts, their table, their rings, and the two engines.
+ * Linux AIO: contexts, their table and their rings.
  *
- * A context is named by the address of its ring, a page of real memory that the program
- * can read (AIO-RING-01). The id in the ring's header is the index of the context in a
- * table (table.c), so that finding it costs the same with one context and with 100,000.
+ * A context is named by the address of its ring, a page of real memory that the program can read
+ * (AIO-RING-01). What the ring shows is all there is: nothing is ever pending anywhere else. So a
+ * context is in one of two states.
  *
- * Buffered reads and writes are done within io_submit (submit.c), which is what the
- * kernel does with them. Everything else, and everything that this library could not
- * answer exactly, is submitted to a kernel context behind ours, the twin (twin.c), with the
- * program's own iocb: the kernel's checks, its errors and its events are then the
- * program's. The twin is made when it is first needed, also for the first sleep: threads
- * sleep in the kernel's io_pgetevents on the twin, so that signals, masks and time-outs
- * are the kernel's (wait.c).
- *
- * Events of the twin are taken from its ring by user-space reaping, which the ABI permits
- * to one consumer at a time: under kioctx.lock, and never by a call. While requests are with the
- * twin nobody can tell the program's own reaper of a completion, and the ring's magic says so:
- * readers that see another magic than the ABI's have to make the call.
- *
- * The third engine is there for operators who ask for it: it hands plain reads and writes
- * to a thread of this process (async.c). Each of them is a call inside the context, which
- * that thread ends.
+ *   ours        Each request is done within io_submit, and its event is in the ring when that
+ *               returns: buffered reads and writes, fsync (submit.c). The id in the ring's header
+ *               is the index in a table of ours (table.c), so that finding a context costs the same
+ *               with one and with 100,000.
+ *   the kernel's  What cannot be done at once, and a wait that would have to sleep, makes it so: a
+ *               context of the kernel's takes its place at the program's address (handover.c).
+ *               From then on nothing of it is here, and all calls are the kernel's own.
  *
  *   field of kioctx     protected by
- *   user_id             written under root.lock and kioctx.lock (mremap)
- *   state               atomic; see below
- *   tail, head's moves  kioctx.lock (the program may move head, too)
- *   waiters, bell       kioctx.lock
- *   twin, twin_*        made under kioctx.twin_lock, constant until destroy
- *   twin_pending        kioctx.lock
+ *   user_id             written under root.lock (mremap)
+ *   state, moves        atomic; see below
+ *   tail, head, watched kioctx.lock (the program may move the ring's head, too)
  *   root.table          RCU; written under root.lock
  *   root.used, lowest   root.lock
  *
- * state counts in one word what a call holds: in the high half the calls inside the
- * context (and DEAD), in the low half the slots that are spoken for (AIO-SUBMIT-07):
- * requests accepted whose event is not in the ring yet. A submit of one request takes
- * both with one addition.
+ * state counts in one word what a call holds: in the high half the calls inside the context, in the
+ * low half the slots that are spoken for (AIO-SUBMIT-07): a submit has one, for the request at
+ * hand. It takes both with one addition. Two bits close the context to calls that come: DEAD for
+ * good (destroyed, or the kernel's by now), MOVING while it is being handed over.
  */
 #ifndef PLX_AIO_AIO_H
 #define PLX_AIO_AIO_H
@@ -52,8 +40,6 @@
 #include "base/lock.h"
 
 #define PLX_AIO_MAGIC 0xa10a10a1u
-/* Somebody has to call before the ring is true. */
-#define PLX_AIO_MAGIC_CALL 0xa10a10a0u
 
 struct plx_aio_ring {
 	uint32_t id;
@@ -71,8 +57,10 @@ _Static_assert(sizeof(struct plx_aio_ring) == 32, "the header of the ABI");
 _Static_assert(sizeof(struct io_event) == 32, "the event of the ABI");
 
 #define PLX_AIO_DEAD (1ull << 63)
+#define PLX_AIO_MOVING (1ull << 62)
+#define PLX_AIO_CLOSED (PLX_AIO_DEAD | PLX_AIO_MOVING)
 #define PLX_AIO_CALL (1ull << 32)
-#define PLX_AIO_CALLS(state) ((uint32_t)((state) >> 32) & 0x7fffffffu)
+#define PLX_AIO_CALLS(state) ((uint32_t)((state) >> 32) & 0x3fffffffu)
 #define PLX_AIO_SLOTS(state) ((uint32_t)(state))
 
 struct plx_kioctx {
@@ -84,31 +72,26 @@ struct plx_kioctx {
 	uint32_t nr;
 	uint32_t tail;
 	plx_lock_t lock;
-	/* Atomic: it is being handed over to the kernel. */
-	uint32_t moving;
-	/* Atomic: it has been; what is left keeps the slot. */
-	uint32_t given;
-	/* The bell is in the twin, or about to be. */
-	uint32_t bell;
-	struct plx_aio_waiter *waiters;
-	/* With the kernel: accepted by the twin and not taken from it. */
-	uint32_t twin_pending;
-	/* 0 until the twin is needed. */
-	unsigned long twin;
-	uint32_t twin_nr;
-	uint32_t twin_limit;
-	plx_lock_t twin_lock;
+	/* Where head was when we were through with it. */
+	uint32_t head;
+	/* Somebody may look at head and tail alone: he has, or an eventfd is told of events. */
+	bool watched;
+	/* Events that the ring takes: as many as the kernel's would, used by one CPU. */
+	uint32_t limit;
+	/* Odd while it is being handed over: those who come meanwhile sleep on it. */
+	uint32_t moves;
 	/* What the program asked for. */
 	uint32_t nr_events;
 	uint32_t id;
-	/* Of the process that made it; see plx_aio_inherited. */
-	uint32_t birth;
+	/* Of the arena when the ring was made. */
+	uint32_t forks;
 	size_t size;
 };
 
-static inline bool plx_aio_dead(const struct plx_kioctx *k)
+/* To calls that come; those that hold the lock and find it open may touch the ring. */
+static inline bool plx_aio_closed(const struct plx_kioctx *k)
 {
-	return plx_load(&k->state) & PLX_AIO_DEAD;
+	return plx_load(&k->state) & PLX_AIO_CLOSED;
 }
 
 /* --- contexts (table.c, context.c) ----------------------------------------------------- */
@@ -119,42 +102,42 @@ static inline bool plx_aio_dead(const struct plx_kioctx *k)
  */
 struct plx_kioctx *plx_aio_get(aio_context_t ctx, uint32_t slots);
 void plx_aio_put(struct plx_kioctx *k, uint32_t slots);
+/* The same for the context with this id, wherever its ring is. *beyond: there are none from id on.
+ */
+struct plx_kioctx *plx_aio_get_id(uint32_t id, bool *beyond);
 
 /*
  * The two halves of a lookup, for a call that stays in one RCU section: the header, read
- * where ctx points to, and in the section the context. It may be DEAD already; while its
+ * where ctx points to, and in the section the context. It may be closed already; while its
  * lock is held and it is not, it stays.
  */
 bool plx_aio_header(aio_context_t ctx, uint64_t *header);
 struct plx_kioctx *plx_aio_peek(aio_context_t ctx, uint64_t header);
-/* In an RCU section: the context with the id in the header, wherever its ring is. */
-struct plx_kioctx *plx_aio_slot(uint64_t header);
 
-/* Puts k into the table; sets its id. 0, -EAGAIN (limit) or -ENOMEM. */
+/* Puts k into the table; sets its id. 0, -EAGAIN (more than limit events) or -ENOMEM. */
 int plx_aio_table_add(struct plx_kioctx *k, uint64_t limit);
 /* Takes it out, once: true for the caller who did. k stays readable for a grace period. */
 bool plx_aio_table_del(struct plx_kioctx *k);
-/* Whether all slots below have contexts that were handed over. */
-bool plx_aio_table_given_below(uint32_t id);
-/* The lock of this process, for who has ids of the kernel's that nobody is to know. */
-plx_lock_t *plx_aio_table_ids(void);
-/* Takes one out that was handed over, and releases it; k is looked at only if slot id has it. */
-void plx_aio_table_give(struct plx_kioctx *k, uint32_t id);
-/* Its ring goes; the address is the kernel's by now. */
-void plx_aio_context_given(struct plx_kioctx *k);
-/* k is what the child of a fork has of a context of its parent: nothing of it may be touched. */
-bool plx_aio_inherited(const struct plx_kioctx *k);
 /* Its ring has moved to another address. */
 void plx_aio_table_moved(struct plx_kioctx *k, unsigned long user_id);
+
+/*
+ * k is closed: whether the caller's call is the only one inside, at last. It sleeps for that, for
+ * as long as it takes, or else for a moment.
+ */
+bool plx_aio_alone(struct plx_kioctx *k, bool patient);
+/* Releases what is left of k, which is not, or no longer, in the table; nobody is inside. */
+void plx_aio_release(struct plx_kioctx *k, bool user);
 
 /* --- the ring (arena.c, ring.h) ------------------------------------------------------------- */
 
 /*
- * Pages for a ring, zeroed: where we see them, and in *user where the program does; NULL if
- * there are none.
+ * Pages for k's ring, zeroed: k->ring is where we see them, k->user_id where the program does.
+ * False if there are none.
  */
-struct plx_aio_ring *plx_aio_ring_map(size_t size, unsigned long *user);
-void plx_aio_ring_unmap(struct plx_aio_ring *ring, size_t size, unsigned long user);
+bool plx_aio_ring_map(struct plx_kioctx *k);
+/* user: where the program sees them, too. */
+void plx_aio_ring_unmap(struct plx_kioctx *k, bool user);
 /* A zeroed page that the child of a fork finds zeroed again, made once; NULL if none is had. */
 void *plx_aio_wiped_page(void **at);
 
@@ -173,146 +156,64 @@ extern char plx_aio_address_token;
 #define plx_aio_address_get() ((void)0)
 #endif
 
-/* --- the twin (twin.c) --------------------------------------------------------------------- */
-
-/* Marks an event that is a bell; the address of nothing that a program can submit. */
-#define PLX_AIO_BELL ((uint64_t)(uintptr_t)&plx_aio_bell)
-extern struct iocb plx_aio_bell;
-
-/* Makes sure that there is a twin: 0, -EINVAL (destroyed meanwhile) or what io_setup said. */
-int plx_aio_twin_make(struct plx_kioctx *k);
-/* kioctx.lock held. Moves the twin's events to the ring, as far as there is room. */
-void plx_aio_twin_drain(struct plx_kioctx *k);
-/*
- * kioctx.lock held. Takes up to n of the twin's events to the program's array, past our
- * ring; returns how many, or -EFAULT. Those in our ring are older.
- */
-long plx_aio_twin_take(struct plx_kioctx *k, struct io_event *user, long n);
-/*
- * Submits n iocbs of the program; returns what the kernel returned. first: nothing else has been
- * done in this call, which speaks for one slot besides. If a sleep's result that is over comes back
- * then (base/sleep.h), the caller is not inside k any more.
- */
-long plx_aio_twin_submit(struct plx_kioctx *k, long n, struct iocb **user, bool first);
-/* kioctx.lock not held: what plx_aio_due has promised. */
-void plx_aio_ring_bell(struct plx_kioctx *k);
-
 /* --- contexts that become the kernel's (handover.c) ------------------------------------------- */
 
+enum plx_aio_hand {
+	/* It is the kernel's, under the same address, and the caller is not inside it any more. */
+	PLX_AIO_GIVEN,
+	/* Somebody else is inside, and takes his time, or hands it over. */
+	PLX_AIO_BUSY,
+	/* It stays ours: events lie unread, or the kernel has no context to give. */
+	PLX_AIO_STAYS,
+};
+
+/* The caller is inside. must: also if that is not quite exact; see the head of handover.c. */
+enum plx_aio_hand plx_aio_hand_over(struct plx_kioctx *k, bool must);
+/* Some context has become the kernel's. */
+extern uint32_t plx_aio_given;
+/* All contexts of this process, as far as it can be done; those made later are not seen to. */
+void plx_aio_hand_over_all(void);
 /*
- * The caller is inside, and speaks for one slot. True: the context is the kernel's, under the same
- * address, and the caller is not inside it any more. With trouble: others before it may be ours.
+ * What the kernel makes of a request that does not wait for ever, with more rw_flags: 1 and its
+ * event, or an error. A poll that is not ready: EAGAIN.
  */
-bool plx_aio_hand_over(struct plx_kioctx *k, bool trouble);
-/* io_destroy of one that was; PLX_PASS if it is none. */
-long plx_aio_destroy_given(aio_context_t ctx);
-/* A file or a block device that is open for direct I/O. */
-bool plx_aio_is_direct(int fd);
-/* k is DEAD: returns when it is not about to be handed over any more. */
-void plx_aio_moved(const struct plx_kioctx *k);
+long plx_aio_ask(const struct iocb *cb, int flags, struct io_event *ev);
 
-/* --- taking and waiting (getevents.c, wait.c) ------------------------------------------------ */
+/* --- taking and waiting (getevents.c) --------------------------------------------------------- */
 
-/* What a call was asked for. */
+/* What a call was asked for, and what it has got. */
 struct plx_aio_want {
-	long min, nr;
-	struct io_event *user;
-	/* In nanoseconds; negative: without limit (AIO-GET-05). */
-	int64_t timeout;
-	/* io_pgetevents: the mask for the call, or none. */
+	long min, nr, got;
+	struct io_event *events;
+	const struct timespec *timeout;
+	/* io_pgetevents; sig: {const sigset_t *, size_t}, in the program's memory. */
 	bool pget;
-	bool masked;
-	uint64_t mask;
-	/* Signals that the mask blocks and the program does not: blocked since the wait began. */
-	uint64_t held_off;
+	const void *sig;
+	/* What is left of the time-out, if some of it has gone by. */
+	struct timespec left;
 };
-
-/*
- * Before the lock is taken: until memory for n events is there, which may take as long as it likes
- * (userfaultfd, a file that is mapped), or never be. Others go on meanwhile, as the kernel's
- * submitters do; it may have gone again when events are stored, and then they wait.
- */
-void plx_aio_wait_for_memory(const struct io_event *user, long n);
-/* kioctx.lock held. Up to n events to the program, or -EFAULT and none of them is taken. */
-long plx_aio_take(struct plx_kioctx *k, struct io_event *user, long n);
-/*
- * Takes what there is, and waits if that is too little. *slept: it has been in the kernel.
- * *k: NULL if the context was destroyed by a handler that interrupted the wait; the
- * caller's call inside it has been ended then.
- */
-long plx_aio_wait(struct plx_kioctx **k, struct plx_aio_want *w, bool *slept);
-/* At the end of a call that has waited with a mask: what it has held off comes. */
-void plx_aio_let_back(const struct plx_aio_want *w);
-/*
- * Handlers of signals that the mask lets in run, as at the end of the kernel's call; true
- * if one did. Sleeps for up to ns.
- */
-bool plx_aio_let_signals_in(const struct plx_aio_want *w, int64_t ns);
-/*
- * kioctx.lock held, and about to be given up. True: somebody waits for what is in our ring, and
- * the caller has to ring the bell.
- */
-bool plx_aio_due(struct plx_kioctx *k);
-/* Ends what calls further up on this stack, frame being one's own, have left by a jump. */
-void plx_aio_wait_check(void *frame);
-/* This thread, which is about to destroy k, ends its own waits for it. */
-void plx_aio_wait_forsake(struct plx_kioctx *k);
-/* Makes the key by which ends of threads are heard of; see plx_retire_init. */
-void plx_aio_wait_init(void);
-
-/* --- submission (submit.c) ------------------------------------------------------------------ */
-
-/*
- * The event of a request that the kernel does not know; the caller holds its slot and a call,
- * and gives slots back that the event has no more need of.
- * True if plx_aio_ring_bell is to be called: after the eventfd of the request has been told, as
- * in the kernel.
- */
-bool plx_aio_post(struct plx_kioctx *k, const struct io_event *ev, uint32_t slots);
-/* A regular file of a file system that we know, or a block device. */
-bool plx_aio_known_file(int fd);
-/*
- * The in-process eventfd that a completion is to be told to, with a reference and pinned, or NULL.
- * The number may be another file's by the time that it is told.
- */
-struct pollux_eventfd *plx_aio_resfd_get(const struct iocb *cb);
-void plx_aio_resfd_put(struct pollux_eventfd *e);
-/* Where an iocb of the program has its key, which may be an odd address. */
-static inline void *plx_aio_key(struct iocb *user)
-{
-	return (void *)((uintptr_t)user + offsetof(struct iocb, aio_key));
-}
-
-/* --- the service thread (async.c) ------------------------------------------------------------ */
-
-enum plx_aio_mode {
-	PLX_AIO_AUTO,
-	/* Plain reads and writes never keep the submitter. */
-	PLX_AIO_ASYNC,
-};
-extern enum plx_aio_mode plx_aio_mode;
-
-/*
- * A plain request, cb, of the program's iocb: true if it is on its way. The caller is inside
- * k and holds a slot besides the request's own. After one or several, kick.
- */
-bool plx_aio_async_submit(struct plx_kioctx *k, const struct iocb *cb, struct iocb *user);
-void plx_aio_async_kick(void);
-/* Waits until nothing is on its way: the process is about to end. */
-void plx_aio_async_drain(void);
-/* The same, and nothing is accepted any more; the thread ends. */
-void plx_aio_async_stop(void);
 
 /* --- the calls: results as the system calls', PLX_PASS if ctx is not one of ours ------------ */
 long plx_aio_setup(unsigned int nr_events, aio_context_t *user);
 long plx_aio_destroy(aio_context_t ctx);
-long plx_aio_submit(aio_context_t ctx, long nr, struct iocb **user);
-long plx_aio_getevents(aio_context_t ctx, long min_nr, long nr, struct io_event *events,
-		       const struct timespec *timeout);
-/* sig: the kernel's {const sigset_t *, size_t}, in the program's memory. */
-long plx_aio_pgetevents(aio_context_t ctx, long min_nr, long nr, struct io_event *events,
-			const struct timespec *timeout, const void *sig);
 long plx_aio_cancel(aio_context_t ctx, struct iocb *iocb, struct io_event *result);
+
+/*
+ * Those that may have to be finished by the kernel. PLX_PASS: it is to be asked for the rest of the
+ * call, by plx_aio_submit_rest and plx_aio_get_rest. That may sleep, and is a plain system call of
+ * the program's: not within a call of ours.
+ */
+struct plx_aio_batch {
+	long nr;
+	struct iocb **user;
+	/* So many are done; nr and user are the others. */
+	long done;
+};
+long plx_aio_submit(aio_context_t ctx, struct plx_aio_batch *b);
+long plx_aio_submit_rest(aio_context_t ctx, const struct plx_aio_batch *b);
+long plx_aio_getevents(aio_context_t ctx, struct plx_aio_want *w);
+long plx_aio_get_rest(aio_context_t ctx, struct plx_aio_want *w);
+
 /*
  * What is believed of the file behind a number (submit.c). The drop-in calls forget where
  * it sees a number change hands; nothing depends on its seeing all of them but speed and,

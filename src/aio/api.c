@@ -36,23 +36,17 @@ int pollux_io_destroy(aio_context_t ctx)
 
 int pollux_io_submit(aio_context_t ctx, long nr, struct iocb **iocbs)
 {
-	long r = plx_aio_submit(ctx, nr, iocbs), visible;
+	struct plx_aio_batch b = {.nr = nr, .user = iocbs};
 
-	if (r == PLX_PASS) {
-		visible = plx_px_escape_iocbs(nr, (void *const *)iocbs);
-		r = plx_sys3(SYS_io_submit, ctx, visible, iocbs);
-		if (r == 0 && visible == 0 && nr > 0)
-			r = -EBADF;
-	}
-	return api_result(r);
+	API_RETURN(plx_aio_submit(ctx, &b), plx_aio_submit_rest(ctx, &b));
 }
 
 int pollux_io_getevents(aio_context_t ctx, long min_nr, long nr, struct io_event *events,
 			struct timespec *timeout)
 {
-	API_RETURN(
-		plx_aio_getevents(ctx, min_nr, nr, events, timeout),
-		plx_sys6(SYS_io_getevents, (long)ctx, min_nr, nr, (long)events, (long)timeout, 0));
+	struct plx_aio_want w = {.min = min_nr, .nr = nr, .events = events, .timeout = timeout};
+
+	API_RETURN(plx_aio_getevents(ctx, &w), plx_aio_get_rest(ctx, &w));
 }
 
 int pollux_io_pgetevents(aio_context_t ctx, long min_nr, long nr, struct io_event *events,
@@ -62,10 +56,14 @@ int pollux_io_pgetevents(aio_context_t ctx, long min_nr, long nr, struct io_even
 		const sigset_t *mask;
 		size_t size;
 	} sig = {.mask = sigmask, .size = 8};
+	struct plx_aio_want w = {.min = min_nr,
+				 .nr = nr,
+				 .events = events,
+				 .timeout = timeout,
+				 .pget = true,
+				 .sig = &sig};
 
-	API_RETURN(plx_aio_pgetevents(ctx, min_nr, nr, events, timeout, &sig),
-		   plx_sys6(SYS_io_pgetevents, (long)ctx, min_nr, nr, (long)events, (long)timeout,
-			    (long)&sig));
+	API_RETURN(plx_aio_getevents(ctx, &w), plx_aio_get_rest(ctx, &w));
 }
 
 int pollux_io_cancel(aio_context_t ctx, struct iocb *iocb, struct io_event *result)

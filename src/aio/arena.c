@@ -9,8 +9,10 @@
  *   field of arena     protected by
  *   all                arena.lock
  *
- * The arena's own state is on a page that is wiped in the child of a fork: the child makes
- * pages of its own, since those it inherits are shared with its parent.
+ * The child of a fork inherits the program's mappings of rings, as on the kernel (AIO-RING-10), and
+ * nothing else: it may be one that its parent does not trust. The arena is not inherited, and
+ * pages that a child may still see, since a process was forked while a ring was there, are never
+ * another ring's. The arena's own state is on a page that is wiped in the child.
  */
 #include <stddef.h>
 #include <string.h>
@@ -21,6 +23,7 @@
 #include "base/mem.h"
 #include "base/sanitizer.h"
 #include "base/sys.h"
+#include "posix/posix.h"
 
 /* What is mapped begins and ends with pages, which are larger than 4 KiB on some kernels. */
 #define PAGE ((size_t)getpagesize())
@@ -49,12 +52,18 @@ static bool mapped(long p)
 	return p > 0 || p < -4095;
 }
 
+/* Not for children. */
 static void *map_shared(size_t size)
 {
 	long p = plx_sys6(SYS_mmap, 0, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 			  0);
 
-	return mapped(p) ? (void *)p : NULL;
+	if (!mapped(p))
+		return NULL;
+	if (plx_sys3(SYS_madvise, p, size, MADV_DONTFORK) == 0)
+		return (void *)p;
+	plx_sys2(SYS_munmap, p, size);
+	return NULL;
 }
 
 void *plx_aio_wiped_page(void **at)
@@ -124,44 +133,48 @@ static struct plx_aio_ring *pages_get(size_t size)
 	return p;
 }
 
-static void pages_put(struct plx_aio_ring *ring, size_t size)
+static void pages_put(struct plx_aio_ring *ring, size_t size, uint32_t forks)
 {
 	struct arena *a = plx_aio_wiped_page((void **)&arena);
 	struct vacant *v = NULL;
 
-	if (a && size <= KEPT_PAGES * PAGE)
+	if (a && size <= KEPT_PAGES * PAGE && plx_load(&plx_px_forks) == forks)
 		v = plx_zalloc(sizeof(*v));
-	if (v) {
-		v->pages = ring;
-		plx_lock(&a->lock, PLX_RANK_AIO_ARENA);
-		v->next = a->vacant[size / PAGE];
-		a->vacant[size / PAGE] = v;
-		plx_unlock(&a->lock, PLX_RANK_AIO_ARENA);
-	} else if (size > KEPT_PAGES * PAGE) {
+	if (!v) {
 		plx_sys2(SYS_munmap, ring, size);
+		return;
 	}
+	v->pages = ring;
+	plx_lock(&a->lock, PLX_RANK_AIO_ARENA);
+	v->next = a->vacant[size / PAGE];
+	a->vacant[size / PAGE] = v;
+	plx_unlock(&a->lock, PLX_RANK_AIO_ARENA);
 }
 
-struct plx_aio_ring *plx_aio_ring_map(size_t size, unsigned long *user)
+bool plx_aio_ring_map(struct plx_kioctx *k)
 {
-	struct plx_aio_ring *ring = pages_get(size);
 	long p;
 
-	if (!ring)
-		return NULL;
+	/* Before the program has them, so that a fork that comes after this is seen. */
+	k->forks = plx_load_acq(&plx_px_forks);
+	k->ring = pages_get(k->size);
+	if (!k->ring)
+		return false;
 	/* An old size of 0: another mapping of the same pages. */
-	p = plx_sys4(SYS_mremap, ring, 0, size, MREMAP_MAYMOVE);
-	if (!mapped(p)) {
-		pages_put(ring, size);
-		return NULL;
+	p = plx_sys4(SYS_mremap, k->ring, 0, k->size, MREMAP_MAYMOVE);
+	if (mapped(p) && plx_sys3(SYS_madvise, p, k->size, MADV_DOFORK) == 0) {
+		k->user_id = (unsigned long)p;
+		return true;
 	}
-	*user = (unsigned long)p;
-	return ring;
+	if (mapped(p))
+		plx_sys2(SYS_munmap, p, k->size);
+	pages_put(k->ring, k->size, k->forks);
+	return false;
 }
 
-void plx_aio_ring_unmap(struct plx_aio_ring *ring, size_t size, unsigned long user)
+void plx_aio_ring_unmap(struct plx_kioctx *k, bool user)
 {
 	if (user)
-		plx_sys2(SYS_munmap, user, size);
-	pages_put(ring, size);
+		plx_sys2(SYS_munmap, k->user_id, k->size);
+	pages_put(k->ring, k->size, k->forks);
 }

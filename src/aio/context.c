@@ -2,21 +2,19 @@
 /*
  * Making a context and taking it away.
  *
- * io_destroy, in the order of AIO-DESTROY-02: the context leaves the table, so that no
- * new call finds it; sleepers are woken and return; the calls that are still inside finish
- * (an inline read may take as long as the disk does); then the twin is destroyed, which
- * cancels polls and waits for every request with the kernel; then the ring goes. While a
- * call is inside it may use the twin, so that goes after the last of them: its ring is
- * read by us, and its address names another context as soon as it has been destroyed.
+ * io_destroy, in the order of AIO-DESTROY-02: the context leaves the table, so that no new call
+ * finds it; the calls that are still inside finish (an inline read may take as long as the disk
+ * does); then the ring goes. Nothing of it is anywhere else. One that was handed over is not found
+ * here at all, and is the kernel's to destroy.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "aio/ring.h"
+#include "base/clock.h"
 #include "base/delay.h"
 #include "base/inside.h"
 #include "base/mem.h"
@@ -34,6 +32,9 @@ PLX_START_PAGE enum plx_aio_limit plx_aio_limit = PLX_AIO_UNLIMITED;
 char plx_aio_address_token;
 #endif
 
+/* How long somebody who hands a context over waits for others to leave it. */
+#define MOMENT_NS 100000
+
 /* Where the calls are, in the state's high half. */
 static uint32_t *calls_word(struct plx_kioctx *k)
 {
@@ -46,19 +47,30 @@ void plx_aio_put(struct plx_kioctx *k, uint32_t slots)
 
 	/* From here on k may be released, unless the caller is in an RCU section: only its
 	 * address is used, and a futex that is gone or another's wakes nobody in error. */
-	if (plx_unlikely(plx_xadd(&k->state, -(PLX_AIO_CALL + slots)) & PLX_AIO_DEAD))
+	if (plx_unlikely(plx_xadd(&k->state, -(PLX_AIO_CALL + slots)) & PLX_AIO_CLOSED))
 		plx_sys3(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1 << 30);
 }
 
-/* Until no call is inside but ours. Not interruptible (AIO-DESTROY-05). */
-static void wait_for_calls(struct plx_kioctx *k)
+/* Not interruptible (AIO-DESTROY-05). */
+bool plx_aio_alone(struct plx_kioctx *k, bool patient)
 {
 	uint32_t *word = calls_word(k);
+	struct timespec left = {0};
+	int64_t end = 0, now;
 	uint64_t state;
 
-	while (PLX_AIO_CALLS(state = plx_load_acq(&k->state)) > 1)
+	while (PLX_AIO_CALLS(state = plx_load_acq(&k->state)) > 1) {
+		if (!patient) {
+			now = plx_now_ns();
+			end = end ? end : now + MOMENT_NS;
+			if (now >= end)
+				return false;
+			left.tv_nsec = end - now;
+		}
 		plx_sys4(SYS_futex, word, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, (uint32_t)(state >> 32),
-			 NULL);
+			 patient ? NULL : &left);
+	}
+	return true;
 }
 
 /* How many CPUs a list such as "0-3,5" names. */
@@ -104,18 +116,14 @@ static uint32_t possible_cpus(void)
 	return n;
 }
 
-/* aio-max-nr as it is now, or no limit. */
-static uint64_t max_nr(void)
+static uint64_t read_number(const char *path, uint64_t otherwise)
 {
+	long fd = plx_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0), r;
 	char buf[32];
 	uint64_t v = 0;
-	long fd, r;
 
-	if (plx_aio_limit == PLX_AIO_UNLIMITED)
-		return UINT64_MAX;
-	fd = plx_sys4(SYS_openat, AT_FDCWD, "/proc/sys/fs/aio-max-nr", O_RDONLY | O_CLOEXEC, 0);
 	if (fd < 0)
-		return UINT64_MAX;
+		return otherwise;
 	r = plx_sys3(SYS_read, fd, buf, sizeof(buf));
 	plx_sys1(SYS_close, fd);
 	for (long i = 0; i < r && buf[i] >= '0' && buf[i] <= '9'; i++)
@@ -123,23 +131,35 @@ static uint64_t max_nr(void)
 	return v;
 }
 
+/*
+ * How many events contexts of ours may have, as aio-max-nr is now: the kernel counts its own, those
+ * that were handed over among them, which is looked at if there are any. *most: a single one. Or no
+ * limit.
+ */
+static uint64_t limit_of_events(uint64_t *most)
+{
+	uint64_t taken;
+
+	*most = UINT64_MAX;
+	if (plx_aio_limit == PLX_AIO_MAX_NR)
+		*most = read_number("/proc/sys/fs/aio-max-nr", UINT64_MAX);
+	if (*most == UINT64_MAX || !plx_load(&plx_aio_given))
+		return *most;
+	taken = read_number("/proc/sys/fs/aio-nr", 0);
+	return *most > taken ? *most - taken : 0;
+}
+
 static void retire_context(void *p)
 {
 	plx_free(p);
 }
 
-/* Not, or no longer, in the table; nobody inside. */
-static void release(struct plx_kioctx *k)
+void plx_aio_release(struct plx_kioctx *k, bool user)
 {
 	plx_aio_address_put();
-	plx_aio_ring_unmap(k->ring, k->size, k->user_id);
+	plx_aio_ring_unmap(k, user);
 	plx_retire(k, retire_context);
 	plx_retire_flush_if_full();
-}
-
-void plx_aio_context_given(struct plx_kioctx *k)
-{
-	plx_aio_ring_unmap(k->ring, k->size, 0);
 }
 
 /* The ring's size follows AIO-RING-02, so that programs see the number that they know. */
@@ -149,52 +169,38 @@ static struct plx_kioctx *context_new(uint32_t nr_events, uint32_t asked)
 	size_t size = sizeof(struct plx_aio_ring) + entries * sizeof(struct io_event);
 	size_t page = getpagesize();
 	struct plx_kioctx *k = plx_zalloc(sizeof(*k));
-	struct plx_aio_ring *ring;
+	uint32_t batch;
 
 	if (!k)
 		return NULL;
-	size = (size + page - 1) / page * page;
-	ring = plx_aio_ring_map(size, &k->user_id);
-	if (!ring) {
+	k->size = (size + page - 1) / page * page;
+	if (!plx_aio_ring_map(k)) {
 		plx_free(k);
 		return NULL;
 	}
 	plx_aio_address_get();
-	k->ring = ring;
-	k->size = size;
-	k->nr = (size - sizeof(*ring)) / sizeof(struct io_event);
+	k->nr = (k->size - sizeof(*k->ring)) / sizeof(struct io_event);
 	k->nr_events = asked;
+	/* The kernel gives its CPUs batches of slots, and leaves the last ones over. */
+	batch = (k->nr - 1) / (4 * possible_cpus());
+	k->limit = batch ? (k->nr - 1) / batch * batch : k->nr - 1;
 	/* The call that makes it. */
 	k->state = PLX_AIO_CALL;
-	ring->nr = k->nr;
-	ring->magic = PLX_AIO_MAGIC;
-	ring->compat_features = 1;
-	ring->header_length = sizeof(*ring);
+	k->ring->nr = k->nr;
+	k->ring->magic = PLX_AIO_MAGIC;
+	k->ring->compat_features = 1;
+	k->ring->header_length = sizeof(*k->ring);
 	return k;
 }
 
 static void destroy(struct plx_kioctx *k)
 {
-	bool ring;
-
 	PLX_DELAY(aio_destroy_dead);
-	/*
-	 * Waiters hear the bell together, or one makes sure that the next does. The lock is also
-	 * for those in take_at_once, who are not counted.
-	 */
+	(void)plx_aio_alone(k, true);
+	/* For those who look into it without being counted (take_at_once). */
 	plx_lock(&k->lock, PLX_RANK_AIO);
-	ring = plx_aio_due(k);
 	plx_unlock(&k->lock, PLX_RANK_AIO);
-	if (ring)
-		plx_aio_ring_bell(k);
-	PLX_DELAY(aio_destroy_wait);
-	wait_for_calls(k);
-	/* Not before: the kernel may give the address of the twin to the next one. */
-	if (k->twin) {
-		plx_aio_address_put();
-		plx_sys1(SYS_io_destroy, k->twin);
-	}
-	release(k);
+	plx_aio_release(k, true);
 }
 
 long plx_aio_setup(unsigned int nr_events, aio_context_t *user)
@@ -202,7 +208,7 @@ long plx_aio_setup(unsigned int nr_events, aio_context_t *user)
 	PLX_INSIDE();
 	uint32_t need = 4 * possible_cpus();
 	struct plx_kioctx *k;
-	uint64_t limit;
+	uint64_t limit, most;
 	aio_context_t id;
 	int err;
 
@@ -218,8 +224,8 @@ long plx_aio_setup(unsigned int nr_events, aio_context_t *user)
 	need *= 2;
 	if (need > MAX_EVENTS)
 		return -EINVAL;
-	limit = max_nr();
-	if (nr_events > limit || nr_events > MAX_EVENTS)
+	limit = limit_of_events(&most);
+	if (nr_events > most || nr_events > MAX_EVENTS)
 		return -EAGAIN;
 	k = context_new(need, nr_events);
 	if (!k)
@@ -227,7 +233,7 @@ long plx_aio_setup(unsigned int nr_events, aio_context_t *user)
 	id = k->user_id;
 	err = plx_aio_table_add(k, limit);
 	if (err) {
-		release(k);
+		plx_aio_release(k, true);
 		return err;
 	}
 	if (plx_copy_out(user, &id, sizeof(id))) {
@@ -238,7 +244,11 @@ long plx_aio_setup(unsigned int nr_events, aio_context_t *user)
 		return -EFAULT;
 	}
 	plx_px_count(PLX_COUNT_AIO);
-	plx_aio_put(k, 0);
+	/* Behind the table; partner: the same of who forbids, and then looks into the table. */
+	plx_mb();
+	if (plx_likely(!(plx_load(&plx_px_no_adopt) & PLX_ADOPT_AIO)) ||
+	    plx_aio_hand_over(k, true) != PLX_AIO_GIVEN)
+		plx_aio_put(k, 0);
 	return 0;
 }
 
@@ -248,12 +258,11 @@ long plx_aio_destroy(aio_context_t ctx)
 	struct plx_kioctx *k = plx_aio_get(ctx, 0);
 
 	if (!k)
-		return plx_aio_destroy_given(ctx);
+		return PLX_PASS;
 	if (!plx_aio_table_del(k)) {
 		plx_aio_put(k, 0);
 		return -EINVAL;
 	}
-	plx_aio_wait_forsake(k);
 	destroy(k);
 	return 0;
 }

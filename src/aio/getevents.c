@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * io_getevents and io_pgetevents: their arguments, and taking what is there. Those who find too
- * little wait in wait.c.
+ * io_getevents and io_pgetevents: taking what is there.
+ *
+ * Nothing is pending in a context of ours, so who finds too little would wait for what others
+ * submit. He takes what there is (AIO-GET-09), makes the context the kernel's, and waits for the
+ * rest in the kernel's own call (plx_aio_get_rest): signals, masks, time-outs, wakes and what
+ * io_destroy does to those who wait are the kernel's.
+ *
+ * If the kernel has no context to give, or a slow file keeps somebody inside, the wait is one by
+ * the clock: a nap, and another look.
  */
 #include <errno.h>
-#include <string.h>
+#include <signal.h>
 
 #include "aio/ring.h"
 #include "base/clock.h"
@@ -13,6 +20,8 @@
 #include "base/sys.h"
 #include "posix/posix.h"
 #include "posix/uaccess.h"
+
+#define NAP_NS 1000000
 
 /* What the kernel's sixth argument points to. */
 struct sigarg {
@@ -28,63 +37,48 @@ static int64_t total_ns(const struct timespec *ts)
 	return (int64_t)((uint64_t)ts->tv_sec * PLX_NSEC + (uint64_t)ts->tv_nsec);
 }
 
-void plx_aio_wait_for_memory(const struct io_event *user, long n)
+/* --- taking ----------------------------------------------------------------------------------- */
+
+/*
+ * Before the lock is taken: until memory for n events is there, which may take as long as it likes
+ * (userfaultfd, a file that is mapped), or never be. Others go on meanwhile, as the kernel's
+ * submitters do; it may have gone again when events are stored, and then they wait.
+ */
+static void wait_for_memory(const struct io_event *events, long n)
 {
 	const uintptr_t page = 4096;
-	uintptr_t p = (uintptr_t)user, end = p + (uintptr_t)n * sizeof(*user);
+	uintptr_t p = (uintptr_t)events, end = p + (uintptr_t)n * sizeof(*events);
 	uint64_t any;
 
 	while (p < end && plx_load_user64(&any, (const void *)p) == 0)
 		p = (p | (page - 1)) + 1;
 }
 
-long plx_aio_take(struct plx_kioctx *k, struct io_event *user, long n)
+/* kioctx.lock held. Up to n events to the program, or -EFAULT and none of them is taken. */
+static long take(struct plx_kioctx *k, struct io_event *events, long n)
 {
 	struct plx_aio_ring *ring = k->ring;
 	uint32_t head = plx_ring_head(k), used = plx_ring_between(k, head, k->tail);
 	uint32_t m = n < used ? (uint32_t)n : used;
 	uint32_t run = k->nr - head < m ? k->nr - head : m;
-	long more = 0;
 
-	if (run == 1 ? plx_copy_out32(user, &ring->events[head])
-		     : plx_copy_out(user, &ring->events[head], run * sizeof(*user)))
+	if (plx_unlikely(head != k->head))
+		k->watched = true;
+	if (!m)
+		return 0;
+	if (run == 1 ? plx_copy_out32(events, &ring->events[head])
+		     : plx_copy_out(events, &ring->events[head], run * sizeof(*events)))
 		return -EFAULT;
-	if (run < m && plx_copy_out(user + run, ring->events, (m - run) * sizeof(*user)))
+	if (run < m && plx_copy_out(events + run, ring->events, (m - run) * sizeof(*events)))
 		return -EFAULT;
-	if (m < n)
-		more = plx_aio_twin_take(k, user + m, n - m);
-	if (more < 0)
-		return more;
-	if (m) {
-		head = head + m >= k->nr ? head + m - k->nr : head + m;
-		plx_store_rel(&ring->head, head);
-	}
-	return m + more;
-}
-
-/* The arguments that come before the context; 0 or the error. */
-static int want_in(struct plx_aio_want *w, long min, long nr, struct io_event *user,
-		   const struct timespec *timeout)
-{
-	struct timespec ts;
-
-	w->min = min;
-	w->nr = nr;
-	w->user = user;
-	w->pget = false;
-	w->masked = false;
-	w->held_off = 0;
-	w->timeout = -1;
-	if (timeout) {
-		if (plx_copy_in(&ts, timeout, sizeof(ts)))
-			return -EFAULT;
-		w->timeout = total_ns(&ts);
-	}
-	return 0;
+	head = head + m >= k->nr ? head + m - k->nr : head + m;
+	k->head = head;
+	plx_store_rel(&ring->head, head);
+	return m;
 }
 
 /* For what the program's ring says to be there. */
-static void wait_for_memory(aio_context_t ctx, uint64_t header, const struct plx_aio_want *w)
+static void wait_for_most(aio_context_t ctx, uint64_t header, const struct plx_aio_want *w)
 {
 	/* Not a ring by now, perhaps. */
 	uintptr_t at = ctx + offsetof(struct plx_aio_ring, head);
@@ -96,13 +90,13 @@ static void wait_for_memory(aio_context_t ctx, uint64_t header, const struct plx
 	head = (uint32_t)places;
 	tail = places >> 32;
 	used = tail >= head ? tail - head : tail + nr - head;
-	plx_aio_wait_for_memory(w->user, w->nr < used ? w->nr : used);
+	wait_for_memory(w->events, w->nr < used ? w->nr : used);
 }
 
 /*
  * The usual call: what it asks for is in the ring. One lock and one RCU section, without
- * being counted as inside: destroy takes the lock once after it has set DEAD, and so waits
- * for those who hold it and have not seen DEAD. Returns 0 if it is not so simple.
+ * being counted as inside: who closes a context takes the lock afterwards, and so waits for those
+ * who hold it and have found it open. Returns 0 if it is not so simple, or PLX_PASS.
  */
 static long take_at_once(aio_context_t ctx, const struct plx_aio_want *w)
 {
@@ -110,50 +104,151 @@ static long take_at_once(aio_context_t ctx, const struct plx_aio_want *w)
 	uint64_t header;
 	long r = 0;
 
-	if (w->min < 0 || w->nr < 1 || w->min > w->nr || !plx_aio_header(ctx, &header))
+	if (!plx_aio_header(ctx, &header))
+		return PLX_PASS;
+	if (w->min < 0 || w->nr < 1 || w->min > w->nr)
 		return 0;
-	wait_for_memory(ctx, header, w);
+	wait_for_most(ctx, header, w);
 	plx_rcu_read_lock();
 	k = plx_aio_peek(ctx, header);
 	if (k) {
 		/* Not even a look at the ring without it: its pages may be another's by now. */
 		plx_lock(&k->lock, PLX_RANK_AIO);
-		if (!plx_aio_dead(k) && !k->waiters && plx_ring_used(k) >= (w->min ? w->min : 1))
-			r = plx_aio_take(k, w->user, w->nr);
+		if (!plx_aio_closed(k) && plx_ring_used(k) >= (w->min ? w->min : 1))
+			r = take(k, w->events, w->nr);
 		plx_unlock(&k->lock, PLX_RANK_AIO);
 	}
 	plx_rcu_read_unlock();
 	return r;
 }
 
-long plx_aio_getevents(aio_context_t ctx, long min_nr, long nr, struct io_event *events,
-		       const struct timespec *timeout)
-{
-	PLX_INSIDE();
-	struct plx_kioctx *k;
-	bool slept = false;
-	struct plx_aio_want w;
-	long bad, r;
+/* --- waiting ---------------------------------------------------------------------------------- */
 
-	bad = want_in(&w, min_nr, nr, events, timeout);
-	if (!bad) {
-		r = take_at_once(ctx, &w);
-		if (r)
-			return r;
-	}
-	plx_aio_wait_check(__builtin_frame_address(0));
-	k = plx_aio_get(ctx, 0);
-	if (!k)
-		return PLX_PASS;
-	r = bad;
-	if (!r)
-		r = min_nr < 0 || min_nr > nr ? -EINVAL : plx_aio_wait(&k, &w, &slept);
-	if (k)
-		plx_aio_put(k, 0);
-	return r;
+/* What a call has found in its arguments, and until when it waits. */
+struct wait {
+	/* In nanoseconds; negative: without limit (AIO-GET-05). */
+	int64_t timeout;
+	int64_t deadline;
+	bool masked;
+	uint64_t mask;
+};
+
+static int64_t time_left(const struct wait *t)
+{
+	int64_t now;
+
+	if (t->timeout < 0)
+		return -1;
+	if (!t->deadline)
+		return t->timeout;
+	now = plx_now_ns();
+	return now < t->deadline ? t->deadline - now : 0;
 }
 
-static int mask_in(struct plx_aio_want *w, const void *user)
+/*
+ * Sleeps for ns. Handlers of signals that the mask lets in run, as at the end of the kernel's call;
+ * true if one did.
+ */
+static bool let_signals_in(const struct wait *t, int64_t ns)
+{
+	struct timespec ts = {.tv_sec = 0, .tv_nsec = ns};
+	uint32_t handlers = plx_inside.handlers;
+	PLX_OUTSIDE(sleep);
+
+	if (sleep.interrupted && !t->masked)
+		return true;
+	if (plx_sys6(SYS_ppoll, 0, 0, (long)&ts, t->masked ? (long)&t->mask : 0, sizeof(t->mask),
+		     0) == -EINTR)
+		return true;
+	/* One may have run before the system call. */
+	return !t->masked && plx_inside.handlers != handlers;
+}
+
+/* False: the wait is over, in time or since a handler has run. */
+static bool nap(struct wait *t, struct plx_aio_want *w, bool *interrupted)
+{
+	int64_t left;
+
+	if (t->timeout > 0 && !t->deadline &&
+	    __builtin_add_overflow(plx_now_ns(), t->timeout, &t->deadline))
+		t->deadline = INT64_MAX;
+	left = time_left(t);
+	if (left)
+		*interrupted = let_signals_in(t, left < 0 || left > NAP_NS ? NAP_NS : left);
+	left = time_left(t);
+	if (left >= 0) {
+		w->left = (struct timespec){.tv_sec = left / PLX_NSEC, .tv_nsec = left % PLX_NSEC};
+		w->timeout = &w->left;
+	}
+	return left && !*interrupted;
+}
+
+/* Takes what there is. True: it is enough, or an error, or nobody waits for more. */
+static bool look(struct plx_kioctx *k, struct plx_aio_want *w, const struct wait *t, long *r)
+{
+	long used = (long)plx_ring_used(k), room = w->nr - w->got;
+
+	wait_for_memory(w->events + w->got, room < used ? room : used);
+	plx_lock(&k->lock, PLX_RANK_AIO);
+	*r = take(k, w->events + w->got, room);
+	plx_unlock(&k->lock, PLX_RANK_AIO);
+	if (*r > 0)
+		w->got += *r;
+	return *r < 0 || w->got >= w->min || !t->timeout;
+}
+
+/* Also PLX_PASS: the rest is the kernel's. */
+static long wait_for_events(aio_context_t ctx, struct plx_aio_want *w, struct wait *t,
+			    struct plx_kioctx *k)
+{
+	enum plx_aio_hand hand = PLX_AIO_STAYS;
+	bool done, interrupted = false, again = false;
+	long r;
+
+	for (;;) {
+		done = look(k, w, t, &r);
+		if (!done)
+			hand = plx_aio_hand_over(k, false);
+		if (!done && hand == PLX_AIO_GIVEN)
+			return PLX_PASS;
+		plx_aio_put(k, 0);
+		if (done)
+			break;
+		/*
+		 * Nothing is held: a handler may do what it likes, and need not come back. Who is
+		 * busy with it may be about to be done.
+		 */
+		if ((hand != PLX_AIO_BUSY || again) && !nap(t, w, &interrupted))
+			t->timeout = 0;
+		again = true;
+		k = plx_aio_get(ctx, 0);
+		if (!k && !interrupted)
+			return PLX_PASS;
+		if (!k)
+			break;
+	}
+	if (!w->got && r == 0 && interrupted)
+		r = -EINTR;
+	return w->got ? w->got : r;
+}
+
+/* --- the calls -------------------------------------------------------------------------------- */
+
+/* The arguments that come before the context; 0 or the error. */
+static int timeout_in(const struct plx_aio_want *w, struct wait *t)
+{
+	struct timespec ts;
+
+	t->timeout = -1;
+	if (!w->timeout)
+		return 0;
+	if (plx_copy_in(&ts, w->timeout, sizeof(ts)))
+		return -EFAULT;
+	t->timeout = total_ns(&ts);
+	return 0;
+}
+
+static int mask_in(const void *user, struct wait *t)
 {
 	struct sigarg sig;
 
@@ -163,40 +258,52 @@ static int mask_in(struct plx_aio_want *w, const void *user)
 		return -EFAULT;
 	if (!sig.mask)
 		return 0;
-	if (sig.size != sizeof(w->mask))
+	if (sig.size != sizeof(t->mask))
 		return -EINVAL;
-	if (plx_copy_in(&w->mask, sig.mask, sizeof(w->mask)))
+	if (plx_copy_in(&t->mask, sig.mask, sizeof(t->mask)))
 		return -EFAULT;
-	w->masked = true;
+	t->masked = true;
 	return 0;
 }
 
-long plx_aio_pgetevents(aio_context_t ctx, long min_nr, long nr, struct io_event *events,
-			const struct timespec *timeout, const void *sig)
+long plx_aio_getevents(aio_context_t ctx, struct plx_aio_want *w)
 {
 	PLX_INSIDE();
+	struct wait t = {0};
 	struct plx_kioctx *k;
-	bool slept = false;
-	struct plx_aio_want w;
 	long r;
+	int bad = timeout_in(w, &t);
 
-	plx_aio_wait_check(__builtin_frame_address(0));
+	if (plx_likely(!bad && !w->pget)) {
+		r = take_at_once(ctx, w);
+		if (plx_likely(r))
+			return r;
+	}
 	k = plx_aio_get(ctx, 0);
 	if (!k)
 		return PLX_PASS;
-	r = want_in(&w, min_nr, nr, events, timeout);
-	w.pget = true;
-	if (!r)
-		r = mask_in(&w, sig);
-	if (!r)
-		r = min_nr < 0 || min_nr > nr ? -EINVAL : plx_aio_wait(&k, &w, &slept);
-	/* Before the handlers, which may destroy the context, or be left by a jump. */
-	if (k)
+	r = bad;
+	if (!r && w->pget)
+		r = mask_in(w->sig, &t);
+	if (!r && (w->min < 0 || w->min > w->nr))
+		r = -EINVAL;
+	if (r)
 		plx_aio_put(k, 0);
-	/* A sleep has let them run; a call that did not sleep does it here. */
-	if (w.masked && !slept && plx_aio_let_signals_in(&w, 0) && r == 0)
+	else
+		r = wait_for_events(ctx, w, &t, k);
+	/* A call that did not sleep does it here; the kernel does it at the end of its own. */
+	if (t.masked && r != PLX_PASS && let_signals_in(&t, 0) && r == 0)
 		r = -EINTR;
-	if (w.held_off)
-		plx_aio_let_back(&w);
 	return r;
+}
+
+long plx_aio_get_rest(aio_context_t ctx, struct plx_aio_want *w)
+{
+	long r = plx_sys6(w->pget ? SYS_io_pgetevents : SYS_io_getevents, (long)ctx,
+			  w->min - w->got, w->nr - w->got, (long)(w->events + w->got),
+			  (long)w->timeout, w->pget ? (long)w->sig : 0);
+
+	if (r < 0)
+		return w->got ? w->got : r;
+	return w->got + r;
 }

@@ -1,194 +1,307 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Contexts for direct I/O are handed over to the kernel.
+ * Contexts become the kernel's, in place.
  *
- * With O_DIRECT all the work is the kernel's, and what is ours around it only costs. And
- * there are programs (QEMU) that look into the ring whatever its magic is, when the eventfd
- * of a request tells them to: events that are with the twin they would never find.
+ * A context of the kernel's is made, as the program asked for it, its ring is brought to the state
+ * of ours, and then it is moved (AIO-RING-09) to the address that the program knows, where it takes
+ * the place of ours in one step. From then on the context is the kernel's in all respects. Its id
+ * in the header is another (AIO-RING-07), and the slot of ours is free.
  *
- * So if the very first request of a context is a direct transfer, a context of the kernel is
- * made, as the program asked for it, and moved (AIO-RING-09) to the address that the program
- * knows. From then on it is the kernel's in all respects, and calls for it find nothing here.
+ * Nobody may see anything between the two.
  *
- * Nobody may see anything between the two. Ours must be empty, without waiters or a twin,
- * and without any call inside but the one that hands it over: one compare-and-swap of the state
- * sees to the last and makes the context DEAD, after which what calls have left there stays as it
- * is, and is looked at. It is done under the lock: whoever holds that and finds the context alive
- * may look into its ring. Who comes then has found a context that is DEAD and moving; he waits
- * until it is one thing or the other (plx_aio_moved), which is a system call away.
+ *   1. Calls. Who hands over marks the context MOVING, under its lock, and waits until his is the
+ *      only call inside: all others do file I/O at most. Who comes then finds the mark, takes back
+ *      what he has added, and sleeps until `moves` is even again (table.c). Those that look into
+ *      the ring without being counted do so under the lock, and find the mark there. If somebody
+ *      inside takes his time, the mark is taken away: a slow file keeps the one who reads it and
+ *      nobody else.
+ *   2. Readers that take events by head and tail alone, at any moment. They see the old ring or the
+ *      new one, for the kernel changes the mapping under the lock by which faults are answered. A
+ *      reader who loads head from the one and tail from the other must see no difference. So head
+ *      and tail of the new ring are those of ours before it is moved: the kernel's tail is driven
+ *      there by requests that complete at once, whose events are counted as taken by moving head.
+ *   3. Events that nobody has taken. Their places in the new ring are filled in the same way, and
+ *      written over with ours: the ring is memory. A reader may take one meanwhile, and move the
+ *      head of the old ring after it was looked at; he would find the event again in the new. So
+ *      unread events keep a context ours if another thread may be such a reader: if head has ever
+ *      been moved by somebody else than us, or an eventfd is told of events, which is how such
+ *      readers hear of them. What is left is a thread that takes the first event of a context by
+ *      itself, unasked, within the system call that moves the ring. Before a filter of system calls
+ *      is installed there is no choice. A ring that is empty has nothing that a reader could take.
  *
- * Once it says that it is given it may be destroyed by anybody, who does not wait for the call that
- * gave it away; that call stays in an RCU section for what it has still to say. Model:
- * tests/model/handover.pml.
+ * A program that has marked its own memory, by writing to the rest of the header, finds that, too.
+ * What the kernel has not to give (aio-max-nr, memory) leaves the context ours.
  *
- * The id in the header is the kernel's from then on, and it must be the one that the program has
- * seen. The kernel gives the lowest that is free, which is the one if all contexts before were
- * handed over, too. If they were not, and an eventfd is told of the request, so that the program
- * may be one of those that look into the ring, the free ids below are taken meanwhile, by contexts
- * that nobody gets to know: two threads of QEMU use their contexts in another order than they
- * made them. One thread does so at a time (the lock `ids`), or two would find each other's there.
- * That takes a system call that waits for each of them, hence not without need. The slot stays
- * taken until the context is destroyed: it is what the next ones are numbered by.
+ * Model: tests/model/handover.pml.
  */
-#include <fcntl.h>
+#include <errno.h>
+#include <linux/futex.h>
+#include <poll.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include "aio/ring.h"
+#include "base/bug.h"
 #include "base/delay.h"
 #include "base/inject.h"
+#include "base/inside.h"
 #include "base/rcu.h"
 #include "base/sys.h"
 #include "posix/posix.h"
-#include "posix/table.h"
 
-enum { NOT_MOVING, MOVING };
+/* Requests in one call that drives the kernel's tail on. */
+#define STEP 64
+/* How often a context is tried to be handed over before a filter, and how long after another. */
+#define TRIES 1000
+#define TRY_NS 1000000
 
-/* So many contexts are handed over. */
-#define MOST 64
-/* So many ids are taken for one of them. */
-#define MOST_TAKEN 16
+uint32_t plx_aio_given;
 
-void plx_aio_moved(const struct plx_kioctx *k)
+/* False: somebody else does it, or it dies. */
+static bool mark(struct plx_kioctx *k)
 {
-	while (plx_load_acq(&k->moving))
-		plx_sys0(SYS_sched_yield);
-}
-
-bool plx_aio_is_direct(int fd)
-{
-	struct stat st;
-	long flags;
-
-	if (plx_fd_ours(fd))
-		return false;
-	flags = plx_sys3(SYS_fcntl, fd, F_GETFL, 0);
-	if (flags < 0 || (flags & O_PATH) || !(flags & O_DIRECT) ||
-	    plx_sys2(SYS_fstat, fd, &st) < 0)
-		return false;
-	return S_ISREG(st.st_mode) || S_ISBLK(st.st_mode);
-}
-
-static bool make(const struct plx_kioctx *k, aio_context_t *theirs)
-{
-	*theirs = 0;
-	return plx_sys2(SYS_io_setup, k->nr_events, theirs) == 0;
-}
-
-static uint32_t id_of(aio_context_t theirs)
-{
-	return ((const struct plx_aio_ring *)theirs)->id;
-}
-
-/* A context of the kernel's whose id is ours (AIO-RING-07), if it can be had. */
-static bool make_same(const struct plx_kioctx *k, aio_context_t *theirs, bool trouble)
-{
-	plx_lock_t *ids = plx_aio_table_ids();
-	aio_context_t taken[MOST_TAKEN];
-	uint32_t n = 0;
-	bool made;
-
-	if (k->id >= MOST || (!trouble && !plx_aio_table_given_below(k->id)))
-		return false;
-	plx_lock(ids, PLX_RANK_AIO_IDS);
-	while ((made = make(k, theirs)) && id_of(*theirs) < k->id && n < MOST_TAKEN)
-		taken[n++] = *theirs;
-	while (n)
-		plx_sys1(SYS_io_destroy, taken[--n]);
-	plx_unlock(ids, PLX_RANK_AIO_IDS);
-	return made;
-}
-
-/* Nothing ever went through it. Waiters are calls: who is alone inside knows of none. */
-static bool unused(const struct plx_kioctx *k)
-{
-	return !plx_load(&k->tail) && !plx_ring_used(k) && !plx_load(&k->twin);
-}
-
-/* DEAD and moving, if nothing and nobody is inside but the caller with its slot. */
-static bool seize(struct plx_kioctx *k)
-{
-	uint64_t alone = PLX_AIO_CALL + 1;
-	bool seized;
+	bool open;
 
 	plx_lock(&k->lock, PLX_RANK_AIO);
-	plx_store(&k->moving, MOVING);
-	seized = plx_cas(&k->state, &alone, alone | PLX_AIO_DEAD);
-	/* Not before: a call may have come and gone that needed a twin for nothing. */
-	if (seized && !unused(k)) {
-		plx_and(&k->state, ~PLX_AIO_DEAD);
-		seized = false;
+	open = !plx_aio_closed(k);
+	if (open) {
+		plx_store(&k->moves, k->moves + 1);
+		/* Release: its partner is the acquire in enter. */
+		plx_or(&k->state, PLX_AIO_MOVING);
 	}
-	if (!seized)
-		plx_store_rel(&k->moving, NOT_MOVING);
 	plx_unlock(&k->lock, PLX_RANK_AIO);
-	return seized;
+	return open;
+}
+
+static void unmark(struct plx_kioctx *k)
+{
+	plx_and(&k->state, ~PLX_AIO_MOVING);
+	plx_store_rel(&k->moves, k->moves + 1);
+	plx_sys3(SYS_futex, &k->moves, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1 << 30);
+}
+
+/* --- the kernel's ring ------------------------------------------------------------------------ */
+
+/* n requests, which are complete when the call returns: how many were taken, or an error. */
+static long complete(aio_context_t theirs, long n)
+{
+	/* Ready as long as nobody writes to it. */
+	struct iocb cb = {.aio_lio_opcode = IOCB_CMD_POLL, .aio_buf = POLLOUT}, *list[STEP];
+	long r;
+
+	for (long i = 0; i < n; i++)
+		list[i] = &cb;
+	/* If it has to be made, that is not done within the section. */
+	if (plx_eventfd_prototype() < 0)
+		return -EMFILE;
+	/* The number may move away (plx_fd_evict), but not within an RCU section. */
+	plx_rcu_read_lock();
+	cb.aio_fildes = (uint32_t)plx_eventfd_prototype();
+	r = plx_sys3(SYS_io_submit, theirs, n, list);
+	plx_rcu_read_unlock();
+	return r;
+}
+
+/* Its tail, which is at `at`, gets to `to`; and so does head, unless what is between is kept. */
+static bool drive(struct plx_aio_ring *ring, uint32_t nr, uint32_t at, uint32_t to, bool keep)
+{
+	long n;
+
+	while (at != to) {
+		n = (to + nr - at) % nr;
+		n = complete((aio_context_t)ring, n < STEP ? n : STEP);
+		if (n <= 0)
+			return false;
+		at = (at + (uint32_t)n) % nr;
+		if (!keep)
+			plx_store_rel(&ring->head, at);
+	}
+	return true;
+}
+
+/* A context of the kernel's that is as k is, by its head; or 0. */
+static aio_context_t make(const struct plx_kioctx *k, uint32_t head)
+{
+	const struct plx_aio_ring *ours = k->ring;
+	struct plx_aio_ring *ring;
+	aio_context_t theirs = 0;
+
+	if (plx_sys2(SYS_io_setup, k->nr_events, &theirs) < 0)
+		return 0;
+	plx_aio_address_get();
+	ring = (struct plx_aio_ring *)theirs;
+	if (ring->nr != k->nr || !drive(ring, k->nr, 0, head, false) ||
+	    !drive(ring, k->nr, head, k->tail, true)) {
+		plx_sys1(SYS_io_destroy, theirs);
+		return 0;
+	}
+	for (uint32_t i = head; i != k->tail && !PLX_INJECTED(lost_unread); i = plx_ring_next(k, i))
+		ring->events[i] = ours->events[i];
+	ring->nr = ours->nr;
+	ring->magic = ours->magic;
+	ring->compat_features = ours->compat_features;
+	ring->incompat_features = ours->incompat_features;
+	ring->header_length = ours->header_length;
+	return theirs;
 }
 
 /* Its ring takes the place of ours. */
-static bool move(struct plx_kioctx *k, aio_context_t theirs)
+static bool move(const struct plx_kioctx *k, aio_context_t theirs)
 {
 	long to;
 
 	plx_aio_address_put();
 	to = plx_sys6(SYS_mremap, (long)theirs, (long)k->size, (long)k->size,
 		      MREMAP_MAYMOVE | MREMAP_FIXED, (long)k->user_id, 0);
-
 	return to == (long)k->user_id;
 }
 
-bool plx_aio_hand_over(struct plx_kioctx *k, bool trouble)
+/* Whether events that lie unread do not keep it ours; see above. */
+static bool may_carry(const struct plx_kioctx *k, bool must)
 {
-	aio_context_t theirs;
-	bool moved;
-
-	if (plx_load(&k->state) != PLX_AIO_CALL + 1 || !unused(k) ||
-	    !make_same(k, &theirs, trouble))
-		return false;
-	PLX_DELAY(aio_hand_over);
-	if (((struct plx_aio_ring *)theirs)->nr != k->nr || id_of(theirs) != k->id || !seize(k)) {
-		plx_sys1(SYS_io_destroy, theirs);
-		return false;
-	}
-	PLX_DELAY(aio_hand_over);
-	moved = move(k, theirs);
-	if (moved)
-		plx_aio_context_given(k);
-	plx_rcu_read_lock();
-	if (moved)
-		plx_store(&k->given, 1);
-	else
-		plx_and(&k->state, ~PLX_AIO_DEAD);
-	PLX_DELAY(aio_hand_over);
-	plx_store_rel(&k->moving, NOT_MOVING);
-	plx_rcu_read_unlock();
-	if (!moved) {
-		plx_sys1(SYS_io_destroy, theirs);
-		return false;
-	}
-	plx_px_count(PLX_COUNT_AIO_GIVEN);
-	return true;
+	return must || plx_px_alone() || (!k->watched && plx_ring_head(k) == k->head);
 }
 
-long plx_aio_destroy_given(aio_context_t ctx)
+static void give_away(struct plx_kioctx *k, uint32_t head)
 {
-	struct plx_kioctx *k;
-	uint64_t header;
-	bool given;
+	struct plx_aio_ring *ring = (struct plx_aio_ring *)k->user_id;
+	uint32_t moved = plx_ring_head(k);
+	bool mine;
+
+	/* Somebody has read from the old one after all. */
+	if (plx_unlikely(moved != head))
+		plx_cas(&ring->head, &head, moved);
+	mine = plx_aio_table_del(k);
+	PLX_INVARIANT(mine, "who hands a context over is alone inside");
+	PLX_DELAY(aio_hand_over);
+	unmark(k);
+	plx_aio_release(k, false);
+	plx_store(&plx_aio_given, 1);
+	plx_px_count(PLX_COUNT_AIO_GIVEN);
+}
+
+enum plx_aio_hand plx_aio_hand_over(struct plx_kioctx *k, bool must)
+{
+	aio_context_t theirs = 0;
+	uint32_t head;
+
+	if (plx_ring_used(k) && !may_carry(k, must))
+		return PLX_AIO_STAYS;
+	if (!mark(k))
+		return PLX_AIO_BUSY;
+	PLX_DELAY(aio_hand_over);
+	if (!plx_aio_alone(k, false)) {
+		unmark(k);
+		return PLX_AIO_BUSY;
+	}
+	head = plx_ring_head(k);
+	if (head == k->tail || may_carry(k, must))
+		theirs = make(k, head);
+	PLX_DELAY(aio_hand_over);
+	if (!theirs || plx_ring_head(k) != head || !move(k, theirs)) {
+		if (theirs)
+			plx_sys1(SYS_io_destroy, theirs);
+		unmark(k);
+		return PLX_AIO_STAYS;
+	}
+	give_away(k, head);
+	return PLX_AIO_GIVEN;
+}
+
+/* The context with this id; false: there is none from there on. */
+static bool hand_over_id(uint32_t id)
+{
+	enum plx_aio_hand hand = PLX_AIO_BUSY;
+	bool beyond = false;
+
+	for (int try = 0; hand != PLX_AIO_GIVEN && try < TRIES; try++) {
+		struct timespec moment = {.tv_nsec = TRY_NS};
+
+		if (try)
+			plx_sys2(SYS_nanosleep, &moment, NULL);
+		/* The kernel may have less room on this CPU than on the next, and tell so once. */
+		if (hand == PLX_AIO_STAYS && try > 3)
+			break;
+
+		PLX_INSIDE();
+		struct plx_kioctx *k = plx_aio_get_id(id, &beyond);
+
+		if (!k)
+			break;
+		hand = plx_aio_hand_over(k, true);
+		if (hand != PLX_AIO_GIVEN)
+			plx_aio_put(k, 0);
+	}
+	return !beyond;
+}
+
+void plx_aio_hand_over_all(void)
+{
+	/* Partner: the same in plx_aio_setup, between the table and a look at plx_px_no_adopt. */
+	plx_mb();
+	for (uint32_t id = 0; hand_over_id(id); id++)
+		;
+}
+
+/* --- a request on its own -----------------------------------------------------------------------
+ */
+
+/* A context in which nothing is when nobody has it in hand: 0, or one that was used before. */
+struct aside {
+	aio_context_t free;
+};
+
+static struct aside *aside;
+
+static aio_context_t take_aside(void)
+{
+	struct aside *a = plx_aio_wiped_page((void **)&aside);
+	aio_context_t ctx = a ? plx_xchg(&a->free, 0) : 0;
+
+	if (!ctx && plx_sys2(SYS_io_setup, 1, &ctx) < 0)
+		return 0;
+	return ctx;
+}
+
+static void put_aside(aio_context_t ctx)
+{
+	struct aside *a = plx_load_acq(&aside);
+	aio_context_t none = 0;
+
+	/* It takes the kernel milliseconds to destroy one. */
+	if (!a || !plx_cas(&a->free, &none, ctx))
+		plx_sys1(SYS_io_destroy, ctx);
+}
+
+/* The event of a request that was accepted, which comes soon. */
+static void event_of(aio_context_t ctx, struct io_event *ev)
+{
+	while (plx_sys6(SYS_io_getevents, (long)ctx, 1, 1, (long)ev, 0, 0) == -EINTR)
+		;
+}
+
+long plx_aio_ask(const struct iocb *cb, int flags, struct io_event *ev)
+{
+	struct iocb copy = *cb, *list = &copy;
+	struct timespec none = {0};
+	aio_context_t ctx = take_aside();
 	long r;
 
-	if (!plx_aio_header(ctx, &header))
-		return PLX_PASS;
-	plx_rcu_read_lock();
-	/* By its id alone, which is the kernel's: its ring may have been moved since (AIO-RING-09).
-	 */
-	k = plx_aio_slot(header);
-	given = k && plx_load(&k->given);
-	plx_rcu_read_unlock();
-	if (!given)
-		return PLX_PASS;
-	r = plx_sys1(SYS_io_destroy, ctx);
-	if (r == 0 && !PLX_INJECTED(lost_context))
-		plx_aio_table_give(k, (uint32_t)header);
+	if (!ctx)
+		return -EAGAIN;
+	/* Who is to be told hears of the event when it is in the program's ring. */
+	copy.aio_flags &= ~(uint32_t)IOCB_FLAG_RESFD;
+	copy.aio_rw_flags |= flags;
+	r = plx_sys3(SYS_io_submit, ctx, 1, &list);
+	if (r == 1 && cb->aio_lio_opcode != IOCB_CMD_POLL) {
+		event_of(ctx, ev);
+	} else if (r == 1 &&
+		   plx_sys6(SYS_io_getevents, (long)ctx, 1, 1, (long)ev, (long)&none, 0) != 1) {
+		/* Not ready; or it became so just now, and then its event says so. */
+		plx_sys3(SYS_io_cancel, ctx, &copy, ev);
+		event_of(ctx, ev);
+		if (!ev->res)
+			r = -EAGAIN;
+	}
+	put_aside(ctx);
 	return r;
 }

@@ -1,46 +1,53 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * io_submit and the inline engine.
+ * io_submit: what is done here and now, and what is done about the rest.
  *
- * A plain read or write of a regular file (or a block device) without O_DIRECT is done
- * here and now, as the kernel would do it within its io_submit; a whole system call less
- * stands around it. All else goes to the twin with the program's own iocb.
+ * A read or write of a regular file (or a block device) without O_DIRECT is done by the kernel's
+ * AIO within io_submit, by the same code as preadv2 and pwritev2, so we do it by those; a whole
+ * system call less stands around it. An fsync of such a file is done at once, too.
+ *
+ * For all else the context becomes the kernel's (handover.c), and the rest of the call with it. If
+ * it cannot just now, since another thread may be about to read the events that lie there, or since
+ * the kernel has none to give, a request that does not wait for ever is done all the same
+ * (without_handing_over), and one that may gets EAGAIN, as if there were no slot.
  *
  * What an error means is the kernel's to say: some are errors of io_submit, some become
  * events, and some would have been found before the file was looked at (AIO-SUBMIT-04).
- * So a read that failed, and a write that failed without having had any effect, is
- * submitted to the twin as if nothing had been tried.
+ * So a read that failed, and a write that failed without having had any effect, goes the other
+ * way as if nothing had been tried.
  *
  * Which files are done inline is remembered per descriptor number, and looked at again now
  * and then. A stale answer is never wrong, only slower: a number that is no longer a
- * regular file fails with ESPIPE and goes to the twin; one that is O_DIRECT now is served
- * within the call; one that has become a buffered file is served by the kernel.
+ * regular file fails with ESPIPE and goes the other way; one that is O_DIRECT now is served
+ * within the call.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/vfs.h>
 
 #include "aio/ring.h"
 #include "base/delay.h"
 #include "base/inside.h"
-#include "base/sleep.h"
+#include "base/inject.h"
+#include "base/stats.h"
 #include "base/sys.h"
 #include "posix/front.h"
 #include "posix/uaccess.h"
 #include "source/eventfd.h"
 
+/*
+ * What is done for each request that is served is one function with the loop over them. A CPU that
+ * comes from the kernel does not foresee where functions return to: four calls for each request
+ * made requests slower by a quarter.
+ */
+#define IN_LOOP static inline __attribute__((always_inline))
+
 /* --- which files ------------------------------------------------------------------------- */
 
-enum engine {
-	ASK,
-	INLINE,
-	TWIN,
-};
-
-/* Per number: how often INLINE (1 to 64) or TWIN (129 to 192) may be believed; 0: ask. */
+/* Per number: how often it may be believed to be done inline; 0: look. */
 #define CHECK_AGAIN 64
-#define BELIEVE_TWIN 128
 PLX_LARGE uint8_t plx_aio_believed[PLX_AIO_FDS];
 
 /*
@@ -69,90 +76,135 @@ static bool known_fs(long magic)
 	}
 }
 
-bool plx_aio_known_file(int fd)
+/* A regular file of a file system that we know, or a block device. */
+static bool is_known(int fd, const struct stat *st)
 {
 	struct statfs fs;
-	struct stat st;
 
-	if (plx_sys2(SYS_fstat, fd, &st) < 0)
-		return false;
-	if (S_ISBLK(st.st_mode))
+	if (S_ISBLK(st->st_mode))
 		return true;
-	return S_ISREG(st.st_mode) && plx_sys2(SYS_fstatfs, fd, &fs) == 0 &&
+	return S_ISREG(st->st_mode) && plx_sys2(SYS_fstatfs, fd, &fs) == 0 &&
 	       known_fs((long)fs.f_type);
 }
 
-static enum engine look(int fd)
+static bool look(int fd)
 {
 	long flags = plx_sys3(SYS_fcntl, fd, F_GETFL, 0);
+	struct stat st;
 
-	if (flags < 0 || (flags & (O_DIRECT | O_PATH)))
-		return TWIN;
-	return plx_aio_known_file(fd) ? INLINE : TWIN;
+	return flags >= 0 && !(flags & (O_DIRECT | O_PATH)) && plx_sys2(SYS_fstat, fd, &st) == 0 &&
+	       is_known(fd, &st);
 }
 
-static enum engine engine_of(unsigned int fd)
+static bool is_inline(unsigned int fd)
 {
 	uint8_t b;
-	enum engine e;
 
 	if (fd >= PLX_AIO_FDS)
-		return look(fd);
+		return look((int)fd);
 	b = plx_load(&plx_aio_believed[fd]);
-	if (plx_likely(b != 0)) {
-		e = b > BELIEVE_TWIN ? TWIN : INLINE;
-		b = b == 1 || b == BELIEVE_TWIN + 1 ? 0 : b - 1;
-	} else {
-		e = look(fd);
-		b = e == TWIN ? BELIEVE_TWIN + CHECK_AGAIN : CHECK_AGAIN;
+	if (plx_unlikely(!b)) {
+		if (!look((int)fd))
+			return false;
+		b = CHECK_AGAIN;
 	}
-	plx_store(&plx_aio_believed[fd], b);
-	return e;
+	plx_store(&plx_aio_believed[fd], b - 1);
+	return true;
 }
 
 /* --- inline ------------------------------------------------------------------------------ */
 
+enum kind {
+	/* Nothing that a call of its own does. */
+	NO_CALL,
+	SYNC,
+	READ,
+	WRITE,
+	READS,
+	WRITES,
+};
+
+/* By a table: what a request is cannot be foreseen, and a branch on it would cost as much. */
+#define OPS 9
+static const struct op {
+	uint16_t call;
+	uint8_t kind;
+} ops[OPS] = {
+	[IOCB_CMD_PREAD] = {SYS_pread64, READ},	 [IOCB_CMD_PWRITE] = {SYS_pwrite64, WRITE},
+	[IOCB_CMD_FSYNC] = {SYS_fsync, SYNC},	 [IOCB_CMD_FDSYNC] = {SYS_fdatasync, SYNC},
+	[IOCB_CMD_PREADV] = {SYS_preadv, READS}, [IOCB_CMD_PWRITEV] = {SYS_pwritev, WRITES},
+};
+
+static enum kind kind_of(const struct iocb *cb)
+{
+	return plx_likely(cb->aio_lio_opcode < OPS) ? ops[cb->aio_lio_opcode].kind : NO_CALL;
+}
+
 static bool is_read(const struct iocb *cb)
 {
-	return cb->aio_lio_opcode == IOCB_CMD_PREAD || cb->aio_lio_opcode == IOCB_CMD_PREADV;
+	return kind_of(cb) == READ || kind_of(cb) == READS;
 }
 
-/* Whether the inline engine could do it, as far as the iocb tells. */
-static bool plain(const struct iocb *cb)
+static bool is_write(const struct iocb *cb)
 {
-	switch (cb->aio_lio_opcode) {
-	case IOCB_CMD_PREAD:
-	case IOCB_CMD_PWRITE:
-	case IOCB_CMD_PREADV:
-	case IOCB_CMD_PWRITEV:
-		return !cb->aio_rw_flags && !(cb->aio_flags & IOCB_FLAG_IOPRIO);
-	default:
-		return false;
-	}
+	return kind_of(cb) == WRITE || kind_of(cb) == WRITES;
 }
 
-static long do_it(const struct iocb *cb)
-{
-	long nr;
+/* Those that are for AIO what they are for preadv2 and pwritev2. */
+#define FLAGS (RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND)
 
-	switch (cb->aio_lio_opcode) {
-	case IOCB_CMD_PREAD:
-		nr = SYS_pread64;
-		break;
-	case IOCB_CMD_PWRITE:
-		nr = SYS_pwrite64;
-		break;
-	case IOCB_CMD_PREADV:
-		nr = SYS_preadv;
-		break;
-	default:
-		nr = SYS_pwritev;
-	}
+/* Whether there is a call that does the same, as far as the iocb tells. */
+IN_LOOP bool plain(const struct iocb *cb)
+{
+	const enum kind kind = kind_of(cb);
+
+	if (plx_unlikely(kind <= SYNC))
+		return kind == SYNC && !cb->aio_buf && !cb->aio_offset && !cb->aio_nbytes &&
+		       !cb->aio_rw_flags;
+	/* An offset of -1 is none for preadv2. */
+	return plx_likely(!cb->aio_rw_flags) ||
+	       (!(cb->aio_rw_flags & ~FLAGS) && cb->aio_offset >= 0);
+}
+
+static long do_with_flags(const struct iocb *cb)
+{
+	struct iovec one = {(void *)(uintptr_t)cb->aio_buf, cb->aio_nbytes};
+	bool several = kind_of(cb) == READS || kind_of(cb) == WRITES;
+
+	return plx_sys6(is_read(cb) ? SYS_preadv2 : SYS_pwritev2, cb->aio_fildes,
+			several ? (long)cb->aio_buf : (long)&one,
+			several ? (long)cb->aio_nbytes : 1, cb->aio_offset, 0, cb->aio_rw_flags);
+}
+
+/*
+ * Of one that is plain. fsync looks at its first argument alone. The system call is in the loop
+ * over the requests: a CPU that has been in the kernel does not foresee where functions return to.
+ */
+IN_LOOP long do_it(const struct iocb *cb)
+{
 	if (PLX_INJECTED(wrong_errno))
 		return -EIO;
 	if (cb->aio_lio_opcode == IOCB_CMD_PWRITE && PLX_INJECTED(wrong_data))
 		return (long)cb->aio_nbytes;
-	return plx_sys4(nr, cb->aio_fildes, cb->aio_buf, cb->aio_nbytes, cb->aio_offset);
+	if (plx_unlikely(cb->aio_rw_flags))
+		return do_with_flags(cb);
+	return plx_sys4(ops[cb->aio_lio_opcode].call, cb->aio_fildes, cb->aio_buf, cb->aio_nbytes,
+			cb->aio_offset);
+}
+
+/* No process has this number. */
+#define NOBODY 0x7fffffff
+#define WHO_PROCESS 1
+
+/* What the kernel says to the priority: it is asked to give it to a process that there is not. */
+static long priority(const struct iocb *cb)
+{
+	long r;
+
+	if (plx_likely(!(cb->aio_flags & IOCB_FLAG_IOPRIO)) || kind_of(cb) == SYNC)
+		return 0;
+	r = plx_sys3(SYS_ioprio_set, WHO_PROCESS, NOBODY, (int)cb->aio_reqprio);
+	return r == -ESRCH ? 0 : r;
 }
 
 /* The kernel would have said the same before it wrote anything. */
@@ -172,7 +224,17 @@ static bool without_effect(long err)
 	}
 }
 
-struct pollux_eventfd *plx_aio_resfd_get(const struct iocb *cb)
+/* An error that may be one of io_submit: nothing has happened, and the kernel is to say. */
+IN_LOOP bool unsure(const struct iocb *cb, long res)
+{
+	return res < 0 && (is_read(cb) || without_effect(res));
+}
+
+/*
+ * The in-process eventfd that a completion is to be told to, with a reference and pinned, or NULL.
+ * The number may be another file's by the time that it is told.
+ */
+static struct pollux_eventfd *resfd_get(const struct iocb *cb)
 {
 	struct pollux_file *f;
 
@@ -186,68 +248,125 @@ struct pollux_eventfd *plx_aio_resfd_get(const struct iocb *cb)
 	return f ? plx_file_efd(f) : NULL;
 }
 
-void plx_aio_resfd_put(struct pollux_eventfd *e)
+/* What has to be let go after a request. */
+static void resfd_put(struct pollux_eventfd **e)
 {
-	plx_eventfd_unpin(e);
-	pollux_file_put(&e->file);
+	if (plx_likely(!*e))
+		return;
+	plx_eventfd_unpin(*e);
+	pollux_file_put(&(*e)->file);
 }
 
-bool plx_aio_post(struct plx_kioctx *k, const struct io_event *ev, uint32_t slots)
+/* The event of a request; the caller has a slot for it. Then the eventfd is told (AIO-CQ-02). */
+static void post(struct plx_kioctx *k, const struct iocb *cb, const struct io_event *ev,
+		 struct pollux_eventfd *e)
 {
-	bool due;
-
 	plx_lock(&k->lock, PLX_RANK_AIO);
-	/* What the kernel has completed came earlier (AIO-CQ-01). */
-	if (k->twin_pending)
-		plx_aio_twin_drain(k);
 	plx_ring_post(k, ev);
+	if (e)
+		k->watched = true;
 	PLX_DELAY(aio_post);
-	/* Release: its partner is the acquire in has_room. */
-	if (slots)
-		plx_xadd(&k->state, -(uint64_t)slots);
-	due = plx_aio_due(k);
 	plx_unlock(&k->lock, PLX_RANK_AIO);
-	return due;
+	plx_stat(PLX_STAT_AIO_INLINE);
+	if (e)
+		plx_eventfd_tell(e, (int)cb->aio_resfd);
 }
 
-/* 1: done. 0: not for this engine, nothing has happened. Else the error of io_submit. */
-static int try_inline(struct plx_kioctx *k, const struct iocb *cb, struct iocb *user)
+/* Where an iocb of the program has its key, which may be an odd address. */
+static void *key_of(struct iocb *user)
+{
+	return (void *)((uintptr_t)user + offsetof(struct iocb, aio_key));
+}
+
+/* 1: done. 0: not here, nothing has happened. Else the error of io_submit. */
+IN_LOOP long try_inline(struct plx_kioctx *k, const struct iocb *cb, struct iocb *user)
 {
 	struct io_event ev = {.data = cb->aio_data, .obj = (uint64_t)(uintptr_t)user};
-	struct pollux_eventfd *e = NULL;
-	bool due;
+	__attribute__((cleanup(resfd_put))) struct pollux_eventfd *e = NULL;
+	long r;
 
-	if (!plain(cb) || engine_of(cb->aio_fildes) != INLINE)
+	if (!plain(cb) || !is_inline(cb->aio_fildes))
 		return 0;
 	if (cb->aio_flags & IOCB_FLAG_RESFD) {
-		e = plx_aio_resfd_get(cb);
+		e = resfd_get(cb);
 		if (!e)
 			return 0;
 	}
 	/* Writable it must be before anything is done; a bad descriptor leaves it as it was. */
-	if (plx_store_user32(plx_aio_key(user), 0)) {
-		if (e)
-			plx_aio_resfd_put(e);
+	if (plx_store_user32(key_of(user), 0))
 		return 0;
-	}
 	PLX_DELAY(aio_inline);
+	r = priority(cb);
+	if (plx_unlikely(r < 0))
+		return r;
 	ev.res = do_it(cb);
-	if (plx_unlikely(ev.res < 0) && (is_read(cb) || without_effect(ev.res))) {
-		plx_store_user32(plx_aio_key(user), cb->aio_key);
+	if (plx_unlikely(unsure(cb, ev.res))) {
+		plx_store_user32(key_of(user), cb->aio_key);
 		plx_aio_forget((int)cb->aio_fildes);
-		if (e)
-			plx_aio_resfd_put(e);
 		return 0;
 	}
-	/* The slot is the call's, which may have more to do. */
-	due = plx_aio_post(k, &ev, 0);
-	plx_stat(PLX_STAT_AIO_INLINE);
-	if (e) {
-		plx_eventfd_tell(e, (int)cb->aio_resfd);
-		plx_aio_resfd_put(e);
+	post(k, cb, &ev, e);
+	return 1;
+}
+
+/* The kernel looks at the file behind this number. */
+static bool show(int fd)
+{
+	if (plx_fd_hidden(fd))
+		return false;
+	if (plx_fd_ours(fd))
+		plx_px_escape(fd, PLX_OUT_AIO);
+	return true;
+}
+
+/* Of a read or write. */
+static bool may_wait(int fd, const struct stat *st)
+{
+	if (S_ISREG(st->st_mode) || S_ISBLK(st->st_mode) || S_ISDIR(st->st_mode))
+		return false;
+	return !(plx_sys3(SYS_fcntl, fd, F_GETFL, 0) & O_NONBLOCK);
+}
+
+/*
+ * As try_inline, of a request that cannot make the context the kernel's: it is done, if it is one
+ * that does not wait for ever, or has the kernel's error. Else EAGAIN.
+ */
+static long without_handing_over(struct plx_kioctx *k, const struct iocb *cb, struct iocb *user)
+{
+	struct io_event ev = {.res = -EINVAL};
+	__attribute__((cleanup(resfd_put))) struct pollux_eventfd *e = NULL;
+	int fd = (int)cb->aio_fildes;
+	struct stat st;
+	bool waits;
+	long r = 1;
+
+	if (!show(fd) || plx_sys2(SYS_fstat, fd, &st) < 0)
+		return -EBADF;
+	waits = (is_read(cb) || is_write(cb)) && may_wait(fd, &st) &&
+		!(cb->aio_rw_flags & RWF_NOWAIT);
+	if (waits && is_write(cb))
+		return -EAGAIN;
+	if (cb->aio_flags & IOCB_FLAG_RESFD) {
+		e = resfd_get(cb);
+		if (!e)
+			return -EAGAIN;
 	}
-	if (plx_unlikely(due))
-		plx_aio_ring_bell(k);
+	if (plx_store_user32(key_of(user), 0))
+		return -EFAULT;
+	if (plain(cb) && !(cb->aio_flags & IOCB_FLAG_IOPRIO) && is_known(fd, &st))
+		ev.res = do_it(cb);
+	if (ev.res == -EINVAL || unsure(cb, ev.res))
+		r = plx_aio_ask(cb, waits ? RWF_NOWAIT : 0, &ev);
+	if (waits && (r == -EOPNOTSUPP || (r == 1 && ev.res == -EAGAIN)))
+		r = -EAGAIN;
+	if (r == -EAGAIN)
+		plx_store_user32(key_of(user), cb->aio_key);
+	if (r != 1)
+		return r;
+	ev.data = cb->aio_data;
+	ev.obj = (uint64_t)(uintptr_t)user;
+	ev.res2 = 0;
+	post(k, cb, &ev, e);
 	return 1;
 }
 
@@ -256,11 +375,11 @@ static int try_inline(struct plx_kioctx *k, const struct iocb *cb, struct iocb *
 _Static_assert(sizeof(struct iocb) == 64, "the request of the ABI");
 
 /* The next request of the program: its address and its content. */
-static int fetch(struct iocb **user, long i, struct iocb **at, struct iocb *cb)
+static int fetch(struct iocb **user, struct iocb **at, struct iocb *cb)
 {
 	uint64_t p;
 
-	if (plx_load_user64(&p, user + i))
+	if (plx_load_user64(&p, user))
 		return -EFAULT;
 	*at = (struct iocb *)(uintptr_t)p;
 	if (plx_copy_in64(cb, *at))
@@ -271,178 +390,136 @@ static int fetch(struct iocb **user, long i, struct iocb **at, struct iocb *cb)
 }
 
 /*
- * Ours is counted in state already. Slots are given back after their events have come into
- * the ring, and seen in the other order: what is on its way is counted twice, never missed. The
- * model is tests/model/aio_slots.pml.
+ * Whether one more slot is free; ours is counted in state already. Slots are given back after
+ * their events have come into the ring, and seen in the other order: what is on its way is counted
+ * twice, never missed. The model is tests/model/aio_slots.pml.
  */
-static bool has_room(const struct plx_kioctx *k)
+IN_LOOP bool has_room(const struct plx_kioctx *k)
 {
-	/* Its partner: the release of the slot, behind that of the tail. */
+	/* Its partner: the release of the slot in plx_aio_put, behind that of the tail. */
 	const uint64_t state = plx_load_acq(&k->state);
 
-	return PLX_AIO_SLOTS(state) + plx_ring_used(k) < k->nr;
+	return PLX_AIO_SLOTS(state) + plx_ring_used(k) <= k->limit;
 }
 
 /*
- * Whether one more slot is free. With the lock no request that was answered in the background
- * or by the kernel is counted twice.
+ * The look stands behind the addition of plx_aio_get, or the lock of the last post. Partner: the
+ * same of another call. That one has posted and looks again, and we have just come: it finds our
+ * slot, or we its event.
  */
-static bool room(struct plx_kioctx *k)
+IN_LOOP bool room(const struct plx_kioctx *k)
 {
-	bool yes;
-
-	/*
-	 * Behind the addition of plx_aio_get, or the lock of the last post. Partner: the same of
-	 * another call. That one has posted and looks again, and we have just come: it finds our
-	 * slot, or we its event.
-	 */
 	plx_mb_after_rmw();
-	if (plx_likely(has_room(k)))
-		return true;
-	plx_lock(&k->lock, PLX_RANK_AIO);
-	yes = has_room(k);
-	plx_unlock(&k->lock, PLX_RANK_AIO);
-	return yes;
+	return has_room(k);
 }
 
-/* The kernel sees the descriptors that this request names. */
-static int to_kernel(const struct iocb *cb)
+/* Somebody else is inside: the call is to leave, and to come again. */
+#define COME_AGAIN (-65540L)
+/* So often, of a request that need not wait for the kernel, and of others. */
+#define TRIES_FEW 3
+#define TRIES_MANY 100
+#define TRY_NS 1000000
+
+/* As try_inline, of what was not done there; or PLX_PASS: all the rest is the kernel's. */
+static long otherwise(struct plx_kioctx *k, const struct iocb *cb, struct iocb *user, int tries)
 {
-	if (plx_fd_hidden(cb->aio_fildes))
+	enum plx_aio_hand hand;
+	long r;
+
+	/* An error is no reason to give it away, as far as it is easily told. */
+	if (plx_fd_hidden((int)cb->aio_fildes) || plx_sys2(SYS_fcntl, cb->aio_fildes, F_GETFD) < 0)
 		return -EBADF;
-	if (plx_fd_ours(cb->aio_fildes))
-		plx_px_escape(cb->aio_fildes, PLX_OUT_AIO);
-	if ((cb->aio_flags & IOCB_FLAG_RESFD) && plx_fd_ours(cb->aio_resfd)) {
-		if (plx_fd_hidden(cb->aio_resfd))
-			return -EBADF;
-		plx_px_escape(cb->aio_resfd, PLX_OUT_AIO);
-	}
-	return 0;
+	hand = plx_aio_hand_over(k, false);
+	if (hand == PLX_AIO_GIVEN)
+		return PLX_PASS;
+	if (hand == PLX_AIO_BUSY && tries < TRIES_FEW)
+		return COME_AGAIN;
+	r = without_handing_over(k, cb, user);
+	return r == -EAGAIN && hand == PLX_AIO_BUSY && tries < TRIES_MANY ? COME_AGAIN : r;
 }
 
-/* Another engine is to be tried first. */
-static bool for_us(const struct iocb *cb)
+static inline long submit(struct plx_kioctx *k, struct plx_aio_batch *b, int tries)
 {
-	return plain(cb) && (plx_aio_mode == PLX_AIO_ASYNC || engine_of(cb->aio_fildes) == INLINE);
-}
+	long r = 0;
 
-/* The i-th request and those that follow it, as long as they are for the kernel, too. */
-static long submit_to_twin(struct plx_kioctx *k, struct iocb **user, long i, long nr,
-			   const struct iocb *first)
-{
-	struct iocb cb = *first, *at;
-	long n = 0;
-	int err;
-
-	do {
-		err = to_kernel(&cb);
-		if (err)
-			break;
-		n++;
-	} while (i + n < nr && fetch(user, i + n, &at, &cb) == 0 && !for_us(&cb));
-	if (!n)
-		return err;
-	err = plx_aio_twin_make(k);
-	if (err)
-		return err;
-	n = plx_aio_twin_submit(k, n, user + i, i == 0);
-	if (plx_unlikely(plx_load(&plx_stats_wanted)) && n > 0)
-		plx_stat_add(PLX_STAT_AIO_KERNEL, n);
-	return n;
-}
-
-/* As try_inline. What the other engines do may take its time: so nobody waits for us. */
-static int try_async(struct plx_kioctx *k, const struct iocb *cb, struct iocb *user)
-{
-	if (plain(cb) && plx_aio_async_submit(k, cb, user)) {
-		plx_stat(PLX_STAT_AIO_ASYNC);
-		return 1;
-	}
-	plx_aio_async_kick();
-	return 0;
-}
-
-static long submit(struct plx_kioctx *k, struct iocb **user, long nr)
-{
-	const bool async = plx_aio_mode == PLX_AIO_ASYNC;
-	long done = 0, r = 0;
-
-	while (done < nr) {
+	while (b->nr > 0) {
 		struct iocb cb, *at;
 
-		r = fetch(user, done, &at, &cb);
+		r = fetch(b->user, &at, &cb);
 		if (r)
 			break;
 		if (!room(k)) {
 			r = -EAGAIN;
 			break;
 		}
-		if (plx_unlikely(async))
-			r = try_async(k, &cb, at);
-		if (r == 0)
-			r = try_inline(k, &cb, at);
-		if (r == 0)
-			r = submit_to_twin(k, user, done, nr, &cb);
-		if (r <= 0)
+		r = try_inline(k, &cb, at);
+		if (plx_unlikely(r == 0))
+			r = otherwise(k, &cb, at, tries);
+		if (r == PLX_PASS || r == COME_AGAIN)
+			return r;
+		if (r < 0)
 			break;
-		done += r;
+		b->done++;
+		b->user++;
+		b->nr--;
 	}
-	if (plx_unlikely(async))
-		plx_aio_async_kick();
-	return done ? done : r;
+	return b->done ? b->done : r;
 }
 
-/* What a context is used for first says what it is used for. */
-static bool for_direct_io(const struct plx_kioctx *k, struct iocb **user, long nr, bool *tells)
-{
-	struct iocb cb, *at;
-
-	if (plx_likely(plx_load(&k->tail) || plx_load(&k->twin)) || nr <= 0 ||
-	    plx_aio_mode != PLX_AIO_AUTO || fetch(user, 0, &at, &cb) || !plain(&cb) ||
-	    !plx_aio_is_direct((int)cb.aio_fildes))
-		return false;
-	*tells = cb.aio_flags & IOCB_FLAG_RESFD;
-	return true;
-}
-
-long plx_aio_submit(aio_context_t ctx, long nr, struct iocb **user)
+long plx_aio_submit(aio_context_t ctx, struct plx_aio_batch *b)
 {
 	PLX_INSIDE();
+	struct timespec moment = {.tv_nsec = TRY_NS};
 	struct plx_kioctx *k;
-	bool tells;
 	long r;
 
-	if (nr < 0)
+	if (b->nr < 0)
 		return PLX_PASS;
-	do {
+	for (int tries = 0;; tries++) {
 		/* One slot is the call's own while it is inside. */
 		k = plx_aio_get(ctx, 1);
 		if (!k)
 			return PLX_PASS;
-		if (for_direct_io(k, user, nr, &tells) && plx_aio_hand_over(k, tells))
-			return PLX_PASS;
-		r = submit(k, user, nr > k->nr ? k->nr : nr);
-	} while (plx_sleep_is_over(r));
-	plx_aio_put(k, 1);
-	return r;
+		if (b->nr > k->nr)
+			b->nr = k->nr;
+		r = submit(k, b, tries);
+		/* It is not inside any more. */
+		if (r == PLX_PASS)
+			return r;
+		plx_aio_put(k, 1);
+		if (plx_likely(r != COME_AGAIN))
+			return r;
+		/* Handlers wait meanwhile, as some of it may be done already. */
+		if (tries)
+			plx_sys2(SYS_nanosleep, &moment, NULL);
+	}
 }
 
+long plx_aio_submit_rest(aio_context_t ctx, const struct plx_aio_batch *b)
+{
+	long visible = plx_px_escape_iocbs(b->nr, (void *const *)b->user);
+	long r = plx_sys3(SYS_io_submit, ctx, visible, b->user);
+
+	/* A descriptor that does not exist for the program; a bad context comes first. */
+	if (r == 0 && visible == 0 && b->nr > 0)
+		r = -EBADF;
+	if (plx_unlikely(plx_load(&plx_stats_wanted)) && r > 0)
+		plx_stat_add(PLX_STAT_AIO_KERNEL, (uint64_t)r);
+	if (r < 0)
+		return b->done ? b->done : r;
+	return b->done + r;
+}
+
+/* Nothing is ever pending in one of ours; the kernel's order of errors all the same. */
 long plx_aio_cancel(aio_context_t ctx, struct iocb *iocb, struct io_event *result)
 {
 	PLX_INSIDE();
 	struct plx_kioctx *k = plx_aio_get(ctx, 0);
-	unsigned long twin;
 	uint32_t key;
-	long r;
 
+	(void)result;
 	if (!k)
 		return PLX_PASS;
-	twin = plx_load_acq(&k->twin);
-	/* Without a twin nothing is pending; the kernel's order of errors all the same. */
-	if (twin)
-		r = plx_sys3(SYS_io_cancel, twin, iocb, result);
-	else
-		r = plx_load_user32(&key, plx_aio_key(iocb)) ? -EFAULT : -EINVAL;
 	plx_aio_put(k, 0);
-	return r;
+	return plx_load_user32(&key, key_of(iocb)) ? -EFAULT : -EINVAL;
 }

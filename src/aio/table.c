@@ -10,15 +10,18 @@
  * Why a lookup is safe: the table and the contexts are released a grace period after they
  * were replaced or taken out, and a lookup is one RCU section. A context is entered by an
  * addition to its state; whoever finds DEAD in what the addition returns takes it back and
- * has found nothing. The destroyer sets DEAD first and then waits until nobody is inside
- * (context.c), so after that nobody touches the context but for such a take-back, which
- * the grace period covers. Model: tests/model/aio_table.pml. A context that is handed over to
- * the kernel is DEAD, too (handover.c, model: tests/model/handover.pml).
+ * has found nothing of ours, but perhaps a context of the kernel's, which is asked. The destroyer
+ * sets DEAD first and then waits until nobody is inside (context.c), so after that nobody touches
+ * the context but for such a take-back, which the grace period covers. Model:
+ * tests/model/aio_table.pml. A context that is handed over to the kernel is DEAD, too. Who finds it
+ * MOVING takes back what it has added and sleeps until it is one thing or the other (handover.c,
+ * model: tests/model/handover.pml).
  *
  * All of it hangs on one page that is wiped in the child of a fork: the child has no
  * contexts (AIO-CTX-02), whatever made it, and finds the lock free.
  */
 #include <errno.h>
+#include <linux/futex.h>
 #include <string.h>
 
 #include "aio/aio.h"
@@ -27,6 +30,7 @@
 #include "base/mem.h"
 #include "base/sanitizer.h"
 #include "base/rcu.h"
+#include "base/sys.h"
 #include "posix/uaccess.h"
 
 struct table {
@@ -37,33 +41,27 @@ struct table {
 struct root {
 	struct table *table;
 	plx_lock_t lock;
-	/* See make in handover.c. */
-	plx_lock_t ids;
 	/* No slot below it is free. */
 	uint32_t lowest;
-	/* Which process this is, counted over its ancestors. */
-	uint32_t birth;
+	/* Contexts in the table. */
+	uint32_t count;
 	/* Sum of nr_events over all contexts. */
 	uint64_t used;
 };
 
 static struct root *root;
-static uint32_t births;
 
 static void retire_free(void *p)
 {
 	plx_free(p);
 }
 
-struct plx_kioctx *plx_aio_slot(uint64_t header)
+/* In an RCU section. */
+static struct plx_kioctx *slot(struct root *r, uint32_t id)
 {
-	struct root *r = plx_load_acq(&root);
 	struct plx_kioctx *k;
-	struct table *t;
-	/* The id is the first of the header's words; both machines are little-endian. */
-	uint32_t id = (uint32_t)header;
+	struct table *t = plx_load_acq(&r->table);
 
-	t = plx_load_acq(&r->table);
 	PLX_DELAY(aio_lookup_table);
 	if (!t || id >= t->nr)
 		return NULL;
@@ -74,7 +72,8 @@ struct plx_kioctx *plx_aio_slot(uint64_t header)
 
 struct plx_kioctx *plx_aio_peek(aio_context_t ctx, uint64_t header)
 {
-	struct plx_kioctx *k = plx_aio_slot(header);
+	/* The id is the first of the header's words; both machines are little-endian. */
+	struct plx_kioctx *k = slot(plx_load_acq(&root), (uint32_t)header);
 
 	return k && plx_load(&k->user_id) == ctx ? k : NULL;
 }
@@ -83,34 +82,85 @@ bool plx_aio_header(aio_context_t ctx, uint64_t *header)
 {
 	struct root *r = plx_load_acq(&root);
 
-	return r && plx_load(&r->table) && plx_load_user64(header, (void *)ctx) == 0;
+	/* Nothing is looked up where all are the kernel's: behind a filter, perhaps (seccomp). */
+	return r && plx_load_acq(&r->count) && plx_load_user64(header, (void *)ctx) == 0;
+}
+
+#define MOVING_NS 1000000
+
+/* Until it is not moving any more: what moves is not there afterwards, perhaps, to wake anybody. */
+static void wait_moved(const uint32_t *moves, uint32_t moving)
+{
+	struct timespec soon = {.tv_nsec = MOVING_NS};
+
+	plx_sys4(SYS_futex, moves, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, moving, &soon);
+}
+
+enum entry {
+	INSIDE,
+	/* It is not one of ours. */
+	NONE,
+	/* Look again: it was moving. */
+	AGAIN,
+};
+
+/* In an RCU section, which is over then. */
+static enum entry enter(struct plx_kioctx *k, uint32_t slots)
+{
+	uint64_t state = k ? plx_xadd(&k->state, PLX_AIO_CALL + slots) : 0;
+	uint32_t moves;
+
+	if (plx_likely(k && !(state & PLX_AIO_CLOSED))) {
+		plx_rcu_read_unlock();
+		return INSIDE;
+	}
+	if (!k) {
+		plx_rcu_read_unlock();
+		return NONE;
+	}
+	plx_aio_put(k, slots);
+	/* Its partner: the release of the state by which it was marked, behind that of moves. */
+	moves = plx_load_acq(&k->moves);
+	plx_rcu_read_unlock();
+	if (state & PLX_AIO_DEAD)
+		return NONE;
+	PLX_DELAY(aio_moving);
+	if (moves & 1)
+		wait_moved(&k->moves, moves);
+	return AGAIN;
 }
 
 struct plx_kioctx *plx_aio_get(aio_context_t ctx, uint32_t slots)
 {
 	struct plx_kioctx *k;
+	enum entry found;
 	uint64_t header;
-	bool again;
 
 	do {
 		if (!plx_aio_header(ctx, &header))
 			return NULL;
-		again = false;
 		plx_rcu_read_lock();
 		k = plx_aio_peek(ctx, header);
-		if (k && plx_load(&k->given)) {
-			k = NULL;
-		} else if (k &&
-			   plx_unlikely(plx_xadd(&k->state, PLX_AIO_CALL + slots) & PLX_AIO_DEAD)) {
-			plx_aio_put(k, slots);
-			plx_aio_moved(k);
-			/* It could not be moved. */
-			again = !plx_aio_dead(k);
-			k = NULL;
-		}
-		plx_rcu_read_unlock();
-	} while (plx_unlikely(again));
-	return k;
+		found = enter(k, slots);
+	} while (plx_unlikely(found == AGAIN));
+	return found == INSIDE ? k : NULL;
+}
+
+struct plx_kioctx *plx_aio_get_id(uint32_t id, bool *beyond)
+{
+	struct root *r = plx_load_acq(&root);
+	struct plx_kioctx *k;
+	struct table *t;
+	enum entry found;
+
+	do {
+		plx_rcu_read_lock();
+		t = r ? plx_load_acq(&r->table) : NULL;
+		*beyond = !t || id >= t->nr;
+		k = *beyond ? NULL : slot(r, id);
+		found = enter(k, 0);
+	} while (found == AGAIN);
+	return found == INSIDE ? k : NULL;
 }
 
 /* root.lock held. Replaces the table by one that is four times as large. */
@@ -148,15 +198,13 @@ int plx_aio_table_add(struct plx_kioctx *k, uint64_t limit)
 		i++;
 	if (!err && (!r->table || i == r->table->nr))
 		err = grow(r);
-	if (!r->birth)
-		r->birth = ++births;
 	if (!err) {
-		k->birth = r->birth;
 		k->id = i;
 		k->ring->id = i;
 		r->used += k->nr_events;
 		r->lowest = i + 1;
 		plx_store_rel(&r->table->slot[i], k);
+		plx_store_rel(&r->count, r->count + 1);
 	}
 	plx_unlock(&r->lock, PLX_RANK_AIO_TABLE);
 	return err;
@@ -168,41 +216,9 @@ static void take_out(struct root *r, struct plx_kioctx *k)
 	PLX_INVARIANT(r->table->slot[k->id] == k, "a live context is in the table");
 	plx_store_rel(&r->table->slot[k->id], NULL);
 	r->used -= k->nr_events;
+	plx_store_rel(&r->count, r->count - 1);
 	if (k->id < r->lowest)
 		r->lowest = k->id;
-}
-
-bool plx_aio_table_given_below(uint32_t id)
-{
-	struct root *r = plx_load_acq(&root);
-	bool all = true;
-
-	plx_lock(&r->lock, PLX_RANK_AIO_TABLE);
-	for (uint32_t i = 0; all && i < id; i++)
-		all = r->table->slot[i] && plx_load(&r->table->slot[i]->given);
-	plx_unlock(&r->lock, PLX_RANK_AIO_TABLE);
-	return all;
-}
-
-plx_lock_t *plx_aio_table_ids(void)
-{
-	return &plx_load_acq(&root)->ids;
-}
-
-void plx_aio_table_give(struct plx_kioctx *k, uint32_t id)
-{
-	struct root *r = plx_load_acq(&root);
-	bool there;
-
-	plx_lock(&r->lock, PLX_RANK_AIO_TABLE);
-	there = r->table->slot[id] == k;
-	if (there)
-		take_out(r, k);
-	plx_unlock(&r->lock, PLX_RANK_AIO_TABLE);
-	if (!there)
-		return;
-	plx_retire(k, retire_free);
-	plx_retire_flush_if_full();
 }
 
 bool plx_aio_table_del(struct plx_kioctx *k)
@@ -216,11 +232,6 @@ bool plx_aio_table_del(struct plx_kioctx *k)
 		take_out(r, k);
 	plx_unlock(&r->lock, PLX_RANK_AIO_TABLE);
 	return mine;
-}
-
-bool plx_aio_inherited(const struct plx_kioctx *k)
-{
-	return plx_load(&plx_load_acq(&root)->birth) != k->birth;
 }
 
 void plx_aio_table_moved(struct plx_kioctx *k, unsigned long user_id)

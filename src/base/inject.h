@@ -18,7 +18,7 @@
  *   forgotten_del    what epoll_ctl removes stays
  *   forgotten_item   an item is lost when its file becomes a kernel object
  *   forgotten_number what was closed past us stays when its number is given out again
- *   lost_context     the number of a context of AIO that the kernel has stays taken
+ *   lost_unread      events that nobody has taken, of a context that becomes the kernel's
  *   lost_spill       an object stays behind when all become kernel objects
  *   lost_limit       the limit of descriptors stays raised
  *   lost_hold        it is raised beside what starts a process

@@ -16,13 +16,9 @@
  *   PLX_RANK_EP        eventpoll.mtx             ordered ready list, items, harvest
  *   PLX_RANK_FILE      file.lock                 the file's list of watches, its primary flag
  *   PLX_RANK_WATCHES   credits_lock              which threads hold credits, taking them back
- *   PLX_RANK_AIO_START service thread of AIO     starting and ending it
  *   PLX_RANK_AIO_TABLE root of AIO contexts      which contexts there are
- *   PLX_RANK_AIO_IDS   root of AIO contexts      ids of the kernel's that are taken meanwhile
  *   PLX_RANK_AIO_ARENA arena.lock                pages of rings that no context has
- *   PLX_RANK_AIO_TWIN  kioctx.twin_lock          making the kernel's context behind one of ours
  *   PLX_RANK_AIO       kioctx.lock               the ring's tail, taking from it
- *   PLX_RANK_AIO_ASYNC its slots and its queue   requests on their way to it
  *   PLX_RANK_GHOST     plx_front.ghost_lock      events that a spill made itself
  *   PLX_RANK_GRACE     gp_lock                   the numbers of grace periods; held over one
  *   PLX_RANK_HIDDEN    hidden_lock               which numbers are of descriptors of our own
@@ -45,13 +41,9 @@ enum plx_rank {
 	PLX_RANK_EP,
 	PLX_RANK_FILE,
 	PLX_RANK_WATCHES,
-	PLX_RANK_AIO_START,
 	PLX_RANK_AIO_TABLE,
-	PLX_RANK_AIO_IDS,
 	PLX_RANK_AIO_ARENA,
-	PLX_RANK_AIO_TWIN,
 	PLX_RANK_AIO,
-	PLX_RANK_AIO_ASYNC,
 	PLX_RANK_GHOST,
 	PLX_RANK_GRACE,
 	PLX_RANK_HIDDEN,

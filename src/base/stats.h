@@ -29,7 +29,6 @@ enum plx_stat {
 	PLX_STAT_IDLE,
 	/* Requests of AIO by who did them. */
 	PLX_STAT_AIO_INLINE,
-	PLX_STAT_AIO_ASYNC,
 	PLX_STAT_AIO_KERNEL,
 	/* Settings of timers that the kernel was not told, and its expiries that came too early. */
 	PLX_STAT_TIMER_KEPT,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <getopt.h>
@@ -19,9 +18,6 @@
 #include <unistd.h>
 
 /* Numbers that are the same on every architecture since they were given. */
-#ifndef SYS_io_uring_setup
-#define SYS_io_uring_setup 425
-#endif
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #endif
@@ -107,27 +103,6 @@ static void look_at_system(void)
 			 "never)."
 		       : "A waiter yields for a moment before it sleeps (POLLUX_SPIN=0: never).",
 	    "%d usable by this process (%s)", m.cpus, m.cpu);
-}
-
-static void look_at_io_uring(void)
-{
-	/* Larger than struct io_uring_params of any kernel, so no header is needed. */
-	unsigned char params[256] = {0};
-	char setting[16] = "";
-	long fd = syscall(SYS_io_uring_setup, 4, params);
-	int err = errno;
-	const char *meaning = "For --aio=async alone: kernel descriptors are waited for by the "
-			      "kernel's own epoll.";
-
-	machine_read_line("/proc/sys/kernel/io_uring_disabled", setting, sizeof(setting));
-	if (fd >= 0) {
-		close((int)fd);
-		add("io_uring", STATE_OK, meaning, "permitted%s%s%s",
-		    *setting ? " (kernel.io_uring_disabled=" : "", setting, *setting ? ")" : "");
-	} else {
-		add("io_uring", STATE_NOTE, meaning, "not permitted: %s%s%s%s", strerror(err),
-		    *setting ? " (kernel.io_uring_disabled=" : "", setting, *setting ? ")" : "");
-	}
 }
 
 static void look_at_membarrier(void)
@@ -272,25 +247,6 @@ static bool parent_is_starter(void)
 	return is_mapped_in(maps, "/" STARTER_NAME, 0);
 }
 
-/* Whether this process has an io_uring. Its thread tells nothing: it may be about to end. */
-static bool has_uring(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	struct dirent *entry;
-	bool found = false;
-	char target[64];
-
-	while (d && !found && (entry = readdir(d))) {
-		ssize_t n = readlinkat(dirfd(d), entry->d_name, target, sizeof(target) - 1);
-
-		target[n > 0 ? n : 0] = '\0';
-		found = strstr(target, "[io_uring]") != NULL;
-	}
-	if (d)
-		closedir(d);
-	return found;
-}
-
 /* Who does a buffered read: tried, and seen by what is there afterwards. */
 static const char *probe_aio(void)
 {
@@ -307,7 +263,7 @@ static const char *probe_aio(void)
 	cb.aio_nbytes = 1;
 	if (syscall(SYS_io_submit, ctx, 1, &list) == 1 &&
 	    syscall(SYS_io_getevents, ctx, 1, 1, &ev, NULL) == 1)
-		who = is_mapped("[aio]", ctx) ? "kernel" : has_uring() ? "thread" : "inline";
+		who = is_mapped("[aio]", ctx) ? "kernel" : "inline";
 	syscall(SYS_io_destroy, ctx);
 	close((int)cb.aio_fildes);
 	return who;
@@ -335,7 +291,7 @@ static int probe(void)
 
 struct probed {
 	int mapped, served, works;
-	/* none, kernel, inline or thread. */
+	/* none, kernel or inline. */
 	char aio[16];
 	/* It was started by a program with the library for those that only start others. */
 	int starter;
@@ -366,51 +322,21 @@ static int run_probe(struct child *c, char *self, const char *const (*env)[2], s
 	return run_probe_by(c, argv, env, p);
 }
 
-static bool has_async(char *self)
-{
-	static const char *const async[][2] = {
-		{"POLLUX_NO_ADOPT", NULL}, {"POLLUX_AIO", "async"}, {NULL, NULL}};
-	struct child child = {0};
-	struct probed p;
-
-	return !run_probe(&child, self, async, &p) && !strcmp(p.aio, "thread");
-}
-
-/* Which engine does what, as the environment chooses. */
-static void look_at_engines(char *self, const char *aio)
+/* Who does what, as the environment chooses. */
+static void look_at_engines(const char *aio)
 {
 	static const char *const kernel = "by the kernel's AIO";
-	const char *mode = getenv("POLLUX_AIO");
-	bool wanted = mode && !strcmp(mode, "async"), thread = !strcmp(aio, "thread");
 
-	if (!strcmp(aio, "kernel")) {
+	if (!strcmp(aio, "kernel"))
 		add("aio buffered", STATE_OK, "POLLUX_AIO=off.", "%s", kernel);
-	} else if (thread) {
-		add("aio buffered", STATE_OK,
-		    "POLLUX_AIO=async: reads and writes never keep their submitter.",
-		    "by a thread with io_uring");
-	} else if (!strcmp(aio, "inline")) {
-		add("aio buffered", wanted ? STATE_NOTE : STATE_OK,
-		    wanted ? "POLLUX_AIO=async is not to be had, see below."
-			   : "As the kernel does it, with less around it.",
+	else if (!strcmp(aio, "inline"))
+		add("aio buffered", STATE_OK, "As the kernel does it, with less around it.",
 		    "within io_submit");
-	} else {
+	else
 		add("aio buffered", STATE_NOTE, "io_setup is refused, or a read did not end.",
 		    "not at all");
-	}
-	add("aio direct", STATE_OK, "Reads and writes with O_DIRECT.", "%s",
-	    thread ? "by a thread with io_uring" : kernel);
-	add("aio poll", STATE_OK,
-	    "And fsync, and all that is unusual: io_uring would answer a little differently.", "%s",
-	    kernel);
-	if (thread || has_async(self))
-		add("aio async", STATE_OK, "'pollux run --aio=async' makes use of it.",
-		    "available");
-	else
-		add("aio async", STATE_NOTE,
-		    "--aio=async is as --aio=auto: io_uring is not permitted or too old, there are "
-		    "too few descriptors, or Pollux was built without liburing.",
-		    "not available");
+	add("aio direct", STATE_OK, "Reads and writes with O_DIRECT.", "%s", kernel);
+	add("aio poll", STATE_OK, "And fsync, and all that is unusual.", "%s", kernel);
 }
 
 static bool is_set(const char *variable, const char *value)
@@ -513,7 +439,7 @@ static void look_at_drop_in(void)
 	if (p.mapped)
 		look_at_starter(self, path);
 	if (*p.aio)
-		look_at_engines(self, p.aio);
+		look_at_engines(p.aio);
 }
 
 static void print_table(void)
@@ -591,7 +517,6 @@ int cmd_doctor(int argc, char **argv)
 	}
 
 	look_at_system();
-	look_at_io_uring();
 	look_at_membarrier();
 	look_at_rseq();
 	look_at_calls();

@@ -73,7 +73,7 @@ UNUSED long plx_urcu_no_syscall(long nr, ...)
 
 /* Memory comes from the kernel: a program, and the drop-in, may have functions of these names. */
 #define plx_urcu_memory(result) ((void *)((result) < 0 ? -1L : (result)))
-#define mmap(at, length, prot, flags, fd, offset) \
+#define mmap(at, length, prot, flags, fd, offset)                                                  \
 	plx_urcu_memory(plx_sys6(SYS_mmap, (long)(at), (long)(length), prot, flags, fd, offset))
 #define mremap(at, length, now, flags) plx_urcu_memory(plx_sys4(SYS_mremap, at, length, now, flags))
 #define munmap(at, length) plx_sys2(SYS_munmap, at, length)

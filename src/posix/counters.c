@@ -95,15 +95,11 @@ static int print_traffic(char *buf, size_t size, int n)
 static int print_aio(char *buf, size_t size, int n)
 {
 	n += snprintf(buf + n, size - n,
-		      "pollux: AIO contexts %llu, of which %llu needed the kernel's, too, and %llu "
-		      "became the kernel's\n",
-		      counted(PLX_COUNT_AIO), counted(PLX_COUNT_AIO_TWINS),
-		      counted(PLX_COUNT_AIO_GIVEN));
+		      "pollux: AIO contexts %llu, of which %llu became the kernel's\n",
+		      counted(PLX_COUNT_AIO), counted(PLX_COUNT_AIO_GIVEN));
 	return n + snprintf(buf + n, size - n,
-			    "pollux: AIO requests: %llu done at once, %llu by our thread, "
-			    "%llu by the kernel's AIO\n",
-			    stat_sum(PLX_STAT_AIO_INLINE), stat_sum(PLX_STAT_AIO_ASYNC),
-			    stat_sum(PLX_STAT_AIO_KERNEL));
+			    "pollux: AIO requests: %llu done at once, %llu by the kernel's AIO\n",
+			    stat_sum(PLX_STAT_AIO_INLINE), stat_sum(PLX_STAT_AIO_KERNEL));
 }
 
 /*

@@ -83,6 +83,7 @@ static bool fork_empty_begin(void)
 static PLX_FORK_PAGE struct plx_masked fork_masked;
 static PLX_FORK_PAGE uint32_t fork_depth;
 
+PLX_FORK_PAGE uint32_t plx_px_forks;
 PLX_START_PAGE bool plx_px_fork_known;
 uint32_t plx_px_raw_threads;
 
@@ -116,7 +117,7 @@ static PLX_CHILD_CODE void fronts_strip(void)
 
 /*
  * False: there is something left that the child would have to close. The kernel copies its table of
- * descriptors up to the highest, so the prototype goes, too, unless AIO rings its bells on it.
+ * descriptors up to the highest, so the prototype goes, too.
  */
 static bool fork_tidy(void)
 {
@@ -126,8 +127,7 @@ static bool fork_tidy(void)
 	plx_spare_drop();
 	plx_poll_drop_bell();
 	fronts_strip();
-	if (!plx_counters_sum(PLX_COUNT_AIO_TWINS))
-		plx_eventfd_drop_prototype();
+	plx_eventfd_drop_prototype();
 	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
 		struct pollux_file *f = plx_table_peek(fd);
 		bool fine = !f || (f->kind == PLX_KIND_HIDDEN && plx_fd_shared(f)) ||
@@ -159,6 +159,7 @@ void plx_px_fork_prepare(void)
 	uint32_t depth;
 	struct plx_spill s;
 
+	plx_xadd(&plx_px_forks, 1);
 	if (fork_empty_begin())
 		return;
 	depth = plx_inside_begin();
@@ -183,6 +184,7 @@ void plx_px_fork_parent(void)
 	uint32_t depth = fork_depth;
 	struct plx_masked masked = fork_masked;
 
+	plx_xadd(&plx_px_forks, 1);
 	if (quiet.on) {
 		quiet.on = false;
 		plx_inside_end(&quiet.depth);

@@ -234,6 +234,8 @@ bool plx_px_fork_child_clean_already(void);
 
 /* Around fork, in the thread that forks. prepare spills everything. */
 void plx_px_fork_prepare(void);
+/* Changes before and after each fork: what is the same at two moments was the same between. */
+extern uint32_t plx_px_forks;
 /* Set for good when a thread is made that libc does not know of. */
 extern uint32_t plx_px_raw_threads;
 
@@ -279,7 +281,6 @@ enum plx_counter {
 	PLX_COUNT_EVENTFDS,
 	PLX_COUNT_TIMERS,
 	PLX_COUNT_AIO,
-	PLX_COUNT_AIO_TWINS,
 	PLX_COUNT_AIO_GIVEN,
 	PLX_COUNT_SLEEPS,
 	PLX_COUNT_SPILLED,

@@ -5,6 +5,9 @@
  *
  * A context that is not ours is the kernel's: what the table does not know goes there, with
  * the descriptors that its requests name.
+ *
+ * A thread that may be cancelled at any instruction is not while it is in a call of ours, which
+ * would leave locks behind; it is in the kernel's. These calls are no cancellation points.
  */
 #include "preload/preload.h"
 
@@ -26,28 +29,81 @@ static long setup(unsigned int nr_events, aio_context_t *ctx)
 	return plx_aio_setup(nr_events, ctx);
 }
 
+static void put_on(const int *type)
+{
+	pthread_setcanceltype(*type, NULL);
+}
+
+static int put_off(void)
+{
+	int type;
+
+	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
+	return type;
+}
+
+/* From here to the end of the block. */
+#define NOT_CANCELLED() __attribute__((cleanup(put_on), unused)) const int type_ = put_off()
+
+static long submit(aio_context_t ctx, struct plx_aio_batch *b)
+{
+	NOT_CANCELLED();
+	return plx_aio_submit(ctx, b);
+}
+
+static long getevents(aio_context_t ctx, struct plx_aio_want *w)
+{
+	NOT_CANCELLED();
+	return plx_aio_getevents(ctx, w);
+}
+
 long plx_aio_call_submit(aio_context_t ctx, long nr, struct iocb **iocbs)
 {
-	long r = plx_aio_submit(ctx, nr, iocbs), visible;
+	struct plx_aio_batch b = {.nr = nr, .user = iocbs};
+	long r = submit(ctx, &b);
 
 	if (plx_likely(r != PLX_PASS))
 		return r;
 	if (!plx_any())
 		return plx_sys3(SYS_io_submit, ctx, nr, iocbs);
-	visible = plx_px_escape_iocbs(nr, (void *const *)iocbs);
-	r = plx_sys3(SYS_io_submit, ctx, visible, iocbs);
-	/* A descriptor that does not exist for the program; a bad context comes first. */
-	return r == 0 && visible == 0 && nr > 0 ? -EBADF : r;
+	return plx_aio_submit_rest(ctx, &b);
 }
 
 long plx_aio_call_getevents(aio_context_t ctx, long min_nr, long nr, struct io_event *events,
 			    const struct timespec *timeout)
 {
-	long r = plx_aio_getevents(ctx, min_nr, nr, events, timeout);
+	struct plx_aio_want w = {.min = min_nr, .nr = nr, .events = events, .timeout = timeout};
+	long r = getevents(ctx, &w);
 
-	if (plx_likely(r != PLX_PASS))
-		return r;
-	return plx_sys6(SYS_io_getevents, (long)ctx, min_nr, nr, (long)events, (long)timeout, 0);
+	return plx_likely(r != PLX_PASS) ? r : plx_aio_get_rest(ctx, &w);
+}
+
+static long pgetevents(aio_context_t ctx, long min_nr, long nr, struct io_event *events,
+		       const struct timespec *timeout, const void *sig)
+{
+	struct plx_aio_want w = {.min = min_nr,
+				 .nr = nr,
+				 .events = events,
+				 .timeout = timeout,
+				 .pget = true,
+				 .sig = sig};
+	long r = getevents(ctx, &w);
+
+	return r != PLX_PASS ? r : plx_aio_get_rest(ctx, &w);
+}
+
+/* Those that do not sleep. */
+static long serve(long nr, long a, long b, long c)
+{
+	NOT_CANCELLED();
+	switch (nr) {
+	case SYS_io_setup:
+		return setup((unsigned int)a, (aio_context_t *)b);
+	case SYS_io_destroy:
+		return plx_aio_destroy((aio_context_t)a);
+	default:
+		return plx_aio_cancel((aio_context_t)a, (struct iocb *)b, (struct io_event *)c);
+	}
 }
 
 long plx_aio_call(long nr, long a, long b, long c, long d, long e, long f)
@@ -60,20 +116,13 @@ long plx_aio_call(long nr, long a, long b, long c, long d, long e, long f)
 	case SYS_io_getevents:
 		return plx_aio_call_getevents((aio_context_t)a, b, c, (struct io_event *)d,
 					      (const struct timespec *)e);
-	case SYS_io_setup:
-		r = setup((unsigned int)a, (aio_context_t *)b);
-		break;
-	case SYS_io_destroy:
-		r = plx_aio_destroy((aio_context_t)a);
-		break;
-	case SYS_io_cancel:
-		r = plx_aio_cancel((aio_context_t)a, (struct iocb *)b, (struct io_event *)c);
-		break;
+	case SYS_io_pgetevents:
+		return pgetevents((aio_context_t)a, b, c, (struct io_event *)d,
+				  (const struct timespec *)e, (const void *)f);
 	default:
-		r = plx_aio_pgetevents((aio_context_t)a, b, c, (struct io_event *)d,
-				       (const struct timespec *)e, (const void *)f);
+		r = serve(nr, a, b, c);
+		return r == PLX_PASS ? plx_sys6(nr, a, b, c, d, e, f) : r;
 	}
-	return r == PLX_PASS ? plx_sys6(nr, a, b, c, d, e, f) : r;
 }
 
 /* --- mremap: a ring that moves takes its context along (AIO-RING-09) -------------------------- */

@@ -23,7 +23,6 @@ static uint32_t named_beyond;
 
 PLX_CHILD_CODE void plx_before_exec(void)
 {
-	plx_before_exit();
 	if (plx_any())
 		plx_px_escape_inherited(PLX_OUT_EXEC);
 }

@@ -9,9 +9,7 @@
  *   _exit            with POLLUX_STATS=1, statistics to stderr, as at a return from main
  *                    and on SIGUSR2, unless the program handles or ignores it; not if the
  *                    program has put something else at descriptor 2
- *   _exit, exit_group, execve...
- *                    AIO requests that are with our own thread are waited for
- *   POLLUX_AIO=async plain reads and writes go to that thread; off: AIO is the kernel's
+ *   POLLUX_AIO=off   AIO is the kernel's
  *   POLLUX_AIO_MAX_NR=none
  *                    no limit on the events of AIO contexts
  *
@@ -47,9 +45,7 @@ static PLX_START_CODE void choose_aio(void)
 {
 	const char *mode = plx_setting("AIO");
 
-	if (mode && strcmp(mode, "async") == 0)
-		plx_aio_mode = PLX_AIO_ASYNC;
-	else if (mode && strcmp(mode, "off") == 0)
+	if (mode && strcmp(mode, "off") == 0)
 		plx_px_no_adopt |= PLX_ADOPT_AIO;
 }
 
@@ -70,7 +66,6 @@ PLX_START_CODE void plx_start(void)
 		return;
 	take_libc();
 	plx_px_init();
-	plx_aio_wait_init();
 	plx_aio_limit = aio_limit();
 	choose_aio();
 	plx_store_rel(&started, 1);
@@ -117,7 +112,6 @@ void plx_stop_adopting(enum plx_way_out why)
 {
 	plx_stop_adopting_descriptors(why);
 	plx_or(&plx_px_no_adopt, PLX_ADOPT_AIO);
-	plx_aio_async_stop();
 }
 
 static void sandbox(void)
@@ -128,6 +122,7 @@ static void sandbox(void)
 	plx_px_stats_sandbox();
 	plx_watches_learn();
 	plx_stop_adopting(PLX_OUT_SYSCALL);
+	plx_aio_hand_over_all();
 	plx_rcu_confine();
 	plx_guard_keep_none();
 }
@@ -170,16 +165,8 @@ __attribute__((constructor(101))) static PLX_START_CODE void preload_start(void)
 	}
 }
 
-PLX_CHILD_CODE void plx_before_exit(void)
-{
-	if (plx_any())
-		plx_aio_async_drain();
-}
-
 __attribute__((destructor)) static void preload_end(void)
 {
-	if (plx_load(&plx_active))
-		plx_aio_async_drain();
 	if (plx_stats_wanted)
 		plx_px_stats_print(true);
 }
@@ -187,7 +174,6 @@ __attribute__((destructor)) static void preload_end(void)
 /* Forked children often end so, which runs no destructors. */
 PLX_EXPORT PLX_CHILD_CODE void _exit(int status)
 {
-	plx_before_exit();
 	if (plx_unlikely(plx_stats_wanted) && !plx_vfork_child())
 		plx_px_stats_print(false);
 	plx_real._exit(status);

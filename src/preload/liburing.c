@@ -9,7 +9,7 @@
  * contains liburing has nothing of this.
  *
  * Ours have the versions alone, not the plain names: a program that looks for the name finds what
- * it would find without us, and the liburing that may be in the drop-in keeps its own.
+ * it would find without us.
  */
 #include "preload/preload.h"
 

@@ -120,8 +120,6 @@ static inline void plx_start_end(bool held)
 }
 #endif
 
-/* The process is about to end, or to become another program. */
-void plx_before_exit(void);
 /* Adoption ends for good: the descriptor table is about to be split or watched. */
 void plx_stop_adopting(enum plx_way_out why);
 /* The same for all but contexts of AIO, which are no descriptors. */

@@ -600,9 +600,6 @@ struct outcome plx_syscall(const struct raw *s)
 	case SYS_prctl:
 	case SYS_seccomp:
 		return done(enter(s));
-	case SYS_exit_group:
-		plx_before_exit();
-		break;
 	case SYS_io_uring_setup:
 	case SYS_io_uring_enter:
 	case SYS_io_uring_register:

@@ -11,7 +11,6 @@ pollux=$(realpath "$1") || exit 1
 facts='kernel
 C library
 CPUs
-io_uring
 membarrier
 rseq
 memfd
@@ -27,8 +26,7 @@ drop-in
 starter
 aio buffered
 aio direct
-aio poll
-aio async'
+aio poll'
 
 call "$pollux" doctor
 expect "doctor finds this machine usable" 0
@@ -111,40 +109,11 @@ call "$pollux" doctor
 report $? "AIO as it is done by default"
 grep -Eq '^(ok  |note)  aio +[0-9]+ of [0-9]+ kernel requests taken' "$out"
 report $? "doctor tells aio-nr and aio-max-nr"
-async=
-engine "aio async" available && async=yes
 POLLUX_AIO=off
 export POLLUX_AIO
 call "$pollux" doctor
 engine "aio buffered" "by the kernel's AIO"
 report $? "AIO that is left to the kernel"
-POLLUX_AIO=async
-call "$pollux" doctor
-if [ "$async" ]; then
-	engine "aio buffered" "by a thread with io_uring" &&
-		engine "aio direct" "by a thread with io_uring" &&
-		engine "aio poll" "by the kernel's AIO"
-	report $? "AIO that never keeps the submitter"
-else
-	skip "AIO that never keeps the submitter" "not available here"
-fi
-
-# Runs a command under a filter that refuses io_uring_setup, as sandboxes have it.
-cat >"$scratch/refuse.py" <<'END'
-import ctypes, os, struct, sys
-insn = lambda code, jt, jf, k: struct.pack("HBBI", code, jt, jf, k)
-prog = ctypes.create_string_buffer(insn(0x20, 0, 0, 0) + insn(0x15, 0, 1, 425) +
-                                   insn(0x06, 0, 0, 0x00050001) + insn(0x06, 0, 0, 0x7fff0000))
-fprog = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", 4, ctypes.addressof(prog)))
-libc = ctypes.CDLL(None, use_errno=True)
-assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, fprog, 0, 0) == 0
-os.execv(sys.argv[1], sys.argv[1:])
-END
-call python3 "$scratch/refuse.py" "$pollux" doctor
-[ "$status" -eq 0 ] && grep -Eq '^note  io_uring +not permitted' "$out" &&
-	grep -Eq '^note  aio buffered +within io_submit$' "$out" &&
-	grep -Eq '^note  aio async +not available$' "$out"
-report $? "without io_uring AIO is as by default, and doctor says so"
 unset POLLUX_AIO
 
 call "$pollux" doctor --help

@@ -84,17 +84,6 @@ static inline void aio_free(aio_context_t ctx)
 	assert_int_equal(assert_ok(aio_destroy(ctx)), 0);
 }
 
-/*
- * On Pollux with --aio=async, where reads and writes of files are complete some time after
- * io_submit, and not within it as the kernel may do it (AIO-SUBMIT-11).
- */
-static inline bool aio_async(void)
-{
-	const char *mode = getenv("POLLUX_AIO");
-
-	return mode != NULL && strcmp(mode, "async") == 0 && under_pollux();
-}
-
 /* --- the ring -------------------------------------------------------------------------------- */
 
 struct aio_ring {
@@ -228,65 +217,6 @@ static inline void aio_accept1(aio_context_t ctx, struct iocb *cb)
 	assert_int_equal(assert_ok(aio_submit1(ctx, cb)), 1);
 }
 
-/*
- * With --aio=async: eventfds have been told of all events that are there. They are told behind
- * their events (AIO-CQ-02), by one thread, one after the other: so before any later event.
- */
-static inline void aio_tells(void)
-{
-	struct timespec soon = {.tv_sec = SOON_MS / 1000};
-	struct io_event ev;
-	struct iocb cb;
-	aio_context_t ctx;
-	char c = 0;
-	int fd;
-
-	if (!aio_async())
-		return;
-	ctx = aio_new(1);
-	fd = (int)assert_ok(syscall(SYS_memfd_create, "aio", 1u));
-	aio_accept1(ctx, aio_pwrite(&cb, fd, &c, 1, 0));
-	assert_int_equal(aio_getevents(ctx, 1, 1, &ev, &soon), 1);
-	close(fd);
-	aio_free(ctx);
-}
-
-/* With --aio=async: waits until the ring's tail is another, or until the ring holds n events. */
-static inline void aio_moves(aio_context_t ctx, uint32_t tail)
-{
-	int64_t end = now_ms() + SOON_MS;
-
-	if (!aio_async())
-		return;
-	while (ring_tail(ring_of(ctx)) == tail && now_ms() < end)
-		sched_yield();
-	assert_true(ring_tail(ring_of(ctx)) != tail);
-}
-
-static inline void aio_settles(aio_context_t ctx, uint32_t n)
-{
-	int64_t end = now_ms() + SOON_MS;
-
-	if (!aio_async())
-		return;
-	while (ring_count(ring_of(ctx)) != n && now_ms() < end)
-		sched_yield();
-	assert_int_equal(ring_count(ring_of(ctx)), n);
-	aio_tells();
-}
-
-/*
- * Submits a read or write of a file whose event is to be in the ring then. On the kernel it is
- * (AIO-SUBMIT-11); with --aio=async it comes.
- */
-static inline void aio_complete1(aio_context_t ctx, struct iocb *cb)
-{
-	uint32_t tail = ring_tail(ring_of(ctx));
-
-	aio_accept1(ctx, cb);
-	aio_moves(ctx, tail);
-}
-
 /* Takes n events, which must come within SOON_MS. */
 static inline void aio_take(aio_context_t ctx, struct io_event *ev, long n)
 {
@@ -327,8 +257,8 @@ static inline void aio_check_at(const struct io_event *ev, const struct iocb *cb
 }
 
 /*
- * Takes the events of n requests that one call accepted, all with this result: in the order of
- * the requests (AIO-CQ-01), or with --aio=async in whichever order they were done.
+ * Takes the events of n requests that one call accepted, all with this result, in the order of the
+ * requests (AIO-CQ-01).
  */
 static inline void aio_expect_all(aio_context_t ctx, struct iocb *cb, long n, int64_t want)
 {
@@ -336,19 +266,8 @@ static inline void aio_expect_all(aio_context_t ctx, struct iocb *cb, long n, in
 
 	assert_non_null(ev);
 	aio_take(ctx, ev, n);
-	for (long i = 0; i < n; i++) {
-		/* Look for the event of cb[i]; if there is none, the next one is the wrong one. */
-		for (long j = i; aio_async() && j < n; j++) {
-			if (ev[j].obj == (uintptr_t)&cb[i]) {
-				struct io_event found = ev[j];
-
-				ev[j] = ev[i];
-				ev[i] = found;
-				break;
-			}
-		}
+	for (long i = 0; i < n; i++)
 		aio_check(&ev[i], &cb[i], want);
-	}
 	free(ev);
 }
 
@@ -366,8 +285,6 @@ static inline void aio_expect_all(aio_context_t ctx, struct iocb *cb, long n, in
 		struct iocb *cb_ = (cb);                                                           \
 		aio_accept1(ctx, cb_);                                                             \
 		aio_expect(ctx, cb_, want);                                                        \
-		if (cb_->aio_flags & IOCB_FLAG_RESFD)                                              \
-			aio_tells();                                                               \
 		aio_none(ctx);                                                                     \
 	} while (0)
 

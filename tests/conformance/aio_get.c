@@ -20,7 +20,7 @@ static void complete(aio_context_t ctx, int fd, uint64_t first, int n)
 	for (int i = 0; i < n; i++) {
 		aio_pread(&cb, fd, buf, 8, 0);
 		cb.aio_data = first + (uint64_t)i;
-		aio_complete1(ctx, &cb);
+		aio_accept1(ctx, &cb);
 	}
 }
 
@@ -91,7 +91,7 @@ static void make(struct maker *m, int n)
 			aio_poll(&cb, m->source == SOURCE_POLL ? m->efd : m->p[0], POLLIN);
 		cb.aio_data = m->next++;
 		if (m->source == SOURCE_FILE)
-			aio_complete1(m->ctx, &cb);
+			aio_accept1(m->ctx, &cb);
 		else
 			aio_accept1(m->ctx, &cb);
 		if (m->source == SOURCE_LATE) {
@@ -907,15 +907,12 @@ static void waits_through_a_stop(void *arg)
 	struct io_event ev[4];
 	struct iocb cb, *list[1] = {&cb};
 	int fd = *(int *)arg;
-	uint32_t tail;
 	char buf[8];
 
 	child_check(aio_setup_in_turn(4, &ctx) == 0);
 	child_errno(aio_getevents(ctx, 1, 4, ev, NULL), EINTR);
 	aio_pread(&cb, fd, buf, 8, 0);
-	tail = ring_tail(ring_of(ctx));
 	child_check(aio_submit(ctx, 1, list) == 1);
-	aio_moves(ctx, tail);
 	child_check(aio_getevents(ctx, 2, 4, ev, NULL) == 1);
 	child_check(ev[0].res == 8);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who is kept by a file that takes its time: the submitter, on the kernel; nobody, with
- * --aio=async, where that may happen in the background. Seen by what the threads do, not by
- * how long it takes: the file does not go on until the test lets it.
+ * Who is kept by a file that takes its time: the submitter, and nobody else. Seen by what the
+ * threads do, not by how long it takes: the file does not go on until the test lets it.
  */
 #include "aio.h"
 
@@ -83,17 +82,11 @@ static void late_buffer(unsigned int opcode, int fd, size_t n)
 	aio_prep(&s->cb, opcode, fd, t.base + t.page, n, 0);
 	thread_start(&s->t, submitter_main, s);
 	trap_wait(&t);
-	if (aio_async()) {
-		assert_true(thread_join(&s->t, SOON_MS));
-		assert_int_equal(s->n, 1);
-		aio_none(s->ctx);
-	} else {
-		assert_true(is_stuck(s));
-	}
+	assert_true(is_stuck(s));
 	assert_true(others_go_on(s->ctx));
-	assert_true(aio_async() || !thread_done(&s->t));
+	assert_true(!thread_done(&s->t));
 	trap_open(&t);
-	assert_true(aio_async() || thread_join(&s->t, SOON_MS));
+	assert_true(thread_join(&s->t, SOON_MS));
 	assert_int_equal(s->n, 1);
 	aio_expect(s->ctx, &s->cb, (int64_t)n);
 	if (opcode == IOCB_CMD_PREAD)
@@ -191,7 +184,7 @@ static void late_events(int there, size_t before)
 	for (int i = 0; i < 3; i++)
 		aio_pread(&cb[i], fd, buf, 8, 0);
 	for (int i = 0; i < there; i++)
-		aio_complete1(s.ctx, &cb[i]);
+		aio_accept1(s.ctx, &cb[i]);
 	thread_start(&s.t, taker_main, &s);
 	if (there < 2) {
 		assert_true(before > 0 || there == 0);
@@ -277,15 +270,15 @@ static void frozen_write(void)
 	child_check(ioctl(frozen, FIFREEZE, 0) == 0);
 	/* From here on nothing may end the process but after the thaw. */
 	thread_start(&s.t, submitter_main, &s);
-	kept = aio_async() ? !thread_join(&s.t, SOON_MS) : is_stuck(&s);
+	kept = is_stuck(&s);
 	if (!kept)
 		early = aio_getevents(s.ctx, 0, 1, &ev, &none) != 0;
 	went_on = others_go_on(s.ctx);
 	thaw(0);
-	child_check(kept == !aio_async());
+	child_check(kept);
 	child_check(!early);
 	child_check(went_on);
-	child_check(!kept || thread_join(&s.t, SOON_MS));
+	child_check(thread_join(&s.t, SOON_MS));
 	child_check(s.n == 1);
 	child_check(aio_getevents(s.ctx, 1, 1, &ev, &soon) == 1);
 	child_check(ev.res == 6 && ev.obj == (uintptr_t)&s.cb);

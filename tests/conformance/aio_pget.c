@@ -159,7 +159,7 @@ static void make(struct maker *m, int n)
 			aio_poll(&cb, m->p[0], POLLIN);
 		cb.aio_data = m->next++;
 		if (m->source == SOURCE_FILE)
-			aio_complete1(m->ctx, &cb);
+			aio_accept1(m->ctx, &cb);
 		else
 			aio_accept1(m->ctx, &cb);
 		if (m->source == SOURCE_POLL) {

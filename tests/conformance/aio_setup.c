@@ -411,7 +411,7 @@ static void AIO_SETUP_06_the_context_is_the_address_of_the_ring(void **state)
 	(void)state;
 	assert_int_equal(ring_of(ctx)->magic, AIO_MAGIC);
 	assert_int_equal(ctx % AIO_PAGE, 0);
-	aio_complete1(ctx, aio_pread(&cb, fd, buf, 8, 8));
+	aio_accept1(ctx, aio_pread(&cb, fd, buf, 8, 8));
 	aio_check(&ring_of(ctx)->ev[0], &cb, 8);
 	aio_expect(ctx, &cb, 8);
 	close(fd);

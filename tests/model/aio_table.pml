@@ -3,7 +3,7 @@
  * The table of AIO contexts: lookup || grow || destroy || setup, slots and addresses reused.
  *
  * Mirrors: src/aio/table.c plx_aio_get, grow, plx_aio_table_add, plx_aio_table_del; src/aio/context.c
- * plx_aio_put, wait_for_calls, destroy, release, plx_aio_setup; src/aio/getevents.c take_at_once.
+ * plx_aio_put, plx_aio_alone, destroy, plx_aio_release, plx_aio_setup; src/aio/getevents.c take_at_once.
  *
  * Checked:
  *  - no lookup touches a table or a context that has been freed;

@@ -1,404 +1,382 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A context is handed over to the kernel, while others look it up, take events and destroy it.
+ * A context is handed over to the kernel, while others submit, take events by calls or by head and
+ * tail alone, and destroy it.
  *
- * Mirrors: src/aio/handover.c seize, plx_aio_hand_over, plx_aio_destroy_given; src/aio/table.c
- * plx_aio_get, plx_aio_table_del, plx_aio_table_give; src/aio/getevents.c take_at_once;
- * src/aio/context.c plx_aio_destroy.
+ * Mirrors: src/aio/handover.c mark, unmark, make, give_away, plx_aio_hand_over; src/aio/table.c enter,
+ * plx_aio_get, plx_aio_table_del; src/aio/getevents.c take, take_at_once; src/aio/submit.c post;
+ * src/aio/context.c plx_aio_put, plx_aio_destroy.
  *
  * Checked:
  *  - a call finds our context, the kernel's, or none, and none only if it has been destroyed;
  *  - whoever is inside of ours, or takes from its ring under its lock, has our ring at its address;
- *  - what is handed over is empty and has no twin;
- *  - of all destroys exactly one succeeds; when it has, the slot is free again and the context has
- *    been released, and nobody touches it after that.
+ *  - each event is taken once at most, what is taken is an event, and none is lost unless the context
+ *    is destroyed;
+ *  - of two destroys one succeeds, by us or by the kernel.
  *
- * Abstractions:
- *  - One context and one process that hands it over. A call puts an event into our ring, or makes a
- *    twin and leaves without any request in it. A request that is under way counts in the state, and
- *    is not modelled.
- *  - A grace period waits until each reader that was inside when it began has left. Readers count
- *    their entries and exits, odd is inside.
- *  - The state is the dead mark and the calls, and "alone" is one call that is not dead.
- *  - MOVES: the program moves the kernel's ring elsewhere before it destroys the context.
+ * Abstractions: one context, handed over once at most. What the address shows changes in one step, and
+ * each access sees what it shows then. The kernel's calls on its own context are one step each. Memory
+ * is released as in aio_table. The wait for others to leave ends when it likes (a moment has gone by).
+ * Our ring is not at the beginning: its head and tail are START.
  *
- * Broken variants: NOT_ALONE (the mark is set whoever is inside), NO_LOCK (without the lock),
- * UNUSED_FIRST (looked at before the mark is set, not after), MOVING_LATE (moving is said after the
- * mark), NO_MOVED (who finds the mark does not wait), NO_AGAIN (he does not look again when it could
- * not be moved), GIVEN_LATE (given is said after it has stopped moving), NO_SECTION (the last words
- * are said outside the read lock), NO_GRACE (released at once), BY_ADDRESS (the destroy finds its slot
- * by the address that the ring had).
+ * With -DREADER somebody takes events by head and tail; with -DCARRY there is nobody such, and unread
+ * events are carried over.
+ *
+ * Broken variants: NO_MARK (calls that come are not kept out), NOT_ALONE (those inside are not waited
+ * for), NO_LOCK (the mark is set without the lock), NO_PLACES (the kernel's ring begins at its
+ * beginning), UNREAD (events are carried over beside a reader), EMPTY_FIRST (whether the ring is empty
+ * is looked at before the mark is set), DEAD_FIRST (it is dead before it is moved), OPEN (the mark is
+ * taken away before it is dead), NO_AGAIN (who comes meanwhile takes it for the kernel's).
  */
-
 #define NONE 0
 #define OURS 1
 #define KERNEL 2
 
-#define HOME 0
-#define AWAY 1
+#define NR 4
+#define START 2
+#define EVENTS 2
 
-#define PROCS 4
+#define next(i) (((i) + 1) % NR)
 
-/* What is mapped at the two addresses, and which of them the program knows. */
-byte at[2];
-byte handle;
+typedef ring_t {
+	byte head, tail;
+	byte ev[NR]
+};
 
-/* The context. */
+/* What the program sees at the address; the rings, by the same numbers. */
+byte at = OURS;
+ring_t ring[3];
+
 byte calls;
-bit dead, moving, given, locked, tail, twin;
-/* Its slot; retired, freed. */
-bit slot, retired, freed;
-byte rcu[PROCS];
+bit dead, moving, locked;
+/* Ours, the tail that nobody else writes. */
+byte tail = START;
 
-/* ghosts: a destroy has begun to take effect; how many have succeeded */
-bit doomed;
-byte wins;
+/* Ghosts. */
+byte posted, wins;
+bit taken[EVENTS + 1], doomed;
+byte running;
 
-/* Each touch of the context. */
-#define K assert(!freed)
-
-inline read_lock()
+inline take_lock()
 {
-	rcu[me]++
+	atomic { !locked -> locked = 1 }
 }
 
-inline read_unlock()
+inline give_lock()
 {
-	rcu[me]++
+	locked = 0
 }
 
-inline lock()
+/* found: ours, with a call inside, or what is to be asked instead. */
+inline get()
 {
-	atomic { K; !locked -> K; locked = 1; }
-}
-
-inline unlock()
-{
-	atomic { K; locked = 0; }
+	do
+	:: at == NONE || dead -> found = KERNEL; break
+	:: else ->
+		atomic { calls++; was_dead = dead; was_moving = moving };
+		if
+		:: !was_dead && !was_moving -> found = OURS; break
+		:: else
+		fi;
+		calls--;
+		if
+		:: was_dead -> found = KERNEL; break
+		:: else
+		fi;
+#ifdef BROKEN_NO_AGAIN
+		found = KERNEL;
+		break
+#else
+		!moving
+#endif
+	od;
+	was_dead = 0;
+	was_moving = 0
 }
 
 inline put()
 {
-	atomic { K; assert(calls > 0); calls--; }
+	calls--
 }
 
-/* A lookup: got says whether the call is inside of ours. */
-inline get()
+/* The event e. */
+inline seen()
 {
-	got = 0;
+	d_step {
+		assert(e > 0);
+		assert(!taken[e]);
+		taken[e] = 1
+	}
+}
+
+/* The kernel is asked for its context. */
+#define kernels (at == KERNEL)
+
+inline post()
+{
+	take_lock();
+	assert(at == OURS);
+	ring[OURS].ev[tail] = posted + 1;
+	posted++;
+	tail = next(tail);
+	ring[OURS].tail = tail;
+	give_lock()
+}
+
+proctype submitter()
+{
+	byte found, n = EVENTS;
+	bit was_dead, was_moving;
+
 	do
-	:: at[a] == NONE -> break
+	:: n == 0 -> break
 	:: else ->
-		read_lock();
+		n--;
+		get();
 		if
-		:: !slot -> read_unlock(); break
-		:: else
-		fi;
-		atomic {
-			K;
+		:: found == OURS -> post(); put()
+		:: else ->
+			atomic {
+				assert(kernels || doomed);
+				if
+				:: kernels ->
+					ring[KERNEL].ev[ring[KERNEL].tail] = posted + 1;
+					posted++;
+					ring[KERNEL].tail = next(ring[KERNEL].tail)
+				:: else
+				fi
+			}
+		fi
+	od;
+	running--
+}
+
+/* io_getevents that finds what it asks for, or nothing; it does not wait. */
+proctype taker()
+{
+	byte n = EVENTS, h, e;
+
+	do
+	:: n == 0 -> break
+	:: else ->
+		n--;
+		take_lock();
+		if
+		:: !dead && !moving ->
+			assert(at == OURS);
+			h = ring[OURS].head;
 			if
-			:: given -> goto_given = 1
-			:: else -> calls++; was = dead
-			fi;
-		}
-		if
-		:: goto_given -> read_unlock(); break
+			:: h != tail ->
+				e = ring[OURS].ev[h];
+				seen();
+				ring[OURS].head = next(h)
+			:: else
+			fi
 		:: else
 		fi;
+		give_lock()
+	od;
+	running--
+}
+
+/* Whoever reads the ring is at the mercy of what is there. */
+proctype reader()
+{
+	byte n = EVENTS, h, t, e;
+
+	do
+	:: n == 0 -> break
+	:: else ->
+		n--;
+		atomic { at != NONE -> h = ring[at].head };
+		atomic { at != NONE -> t = ring[at].tail };
 		if
-		:: !was -> got = 1; read_unlock(); break
-		:: else
-		fi;
-		put();
-#ifndef BROKEN_NO_MOVED
-		atomic { K; !moving -> K; }
-#endif
-#ifdef BROKEN_NO_AGAIN
-		was = 1;
-#else
-		atomic { K; was = dead; }
-#endif
-		read_unlock();
-		if
-		:: was -> break
+		:: h != t ->
+			atomic { at != NONE -> e = ring[at].ev[h] };
+			seen();
+			atomic { at != NONE -> ring[at].head = next(h) }
 		:: else
 		fi
 	od;
-	was = 0;
-	goto_given = 0
+	running--
 }
 
-/* Passed on: the kernel finds its own at the address, or says EINVAL. */
-inline pass()
+inline may_carry()
 {
-	assert(at[a] == KERNEL || doomed || a != handle)
+#if defined(CARRY) || defined(BROKEN_UNREAD)
+	yes = 1
+#elif defined(BROKEN_EMPTY_FIRST)
+	skip
+#else
+	yes = (ring[OURS].head == tail)
+#endif
 }
 
-inline work()
+/* The kernel's ring gets the places and the events of ours, one after the other. */
+inline make()
 {
+	h = ring[OURS].head;
+#ifdef BROKEN_NO_PLACES
+	ring[KERNEL].head = 0;
+	ring[KERNEL].tail = (tail + NR - h) % NR;
+#else
+	ring[KERNEL].head = h;
+	ring[KERNEL].tail = tail;
+#endif
+	do
+	:: h == tail -> break
+	:: else -> ring[KERNEL].ev[h] = ring[OURS].ev[h]; h = next(h)
+	od
+}
+
+proctype mover()
+{
+	byte found, h;
+	bit was_dead, was_moving, yes, mine;
+
+#ifdef BROKEN_EMPTY_FIRST
+	yes = (ring[OURS].head == tail);
+#endif
+	get();
 	if
-	:: lock();
-	   atomic { K; assert(at[a] == OURS); tail = 1; }
-	   unlock()
-	:: atomic { K; assert(at[a] == OURS); twin = 1; }
+	:: found != OURS -> goto out
+	:: else
+	fi;
+#ifndef BROKEN_NO_MARK
+#ifdef BROKEN_NO_LOCK
+	if
+	:: !dead -> moving = 1; mine = 1
+	:: else
+	fi;
+#else
+	take_lock();
+	if
+	:: !dead -> moving = 1; mine = 1
+	:: else
+	fi;
+	give_lock();
+#endif
+	if
+	:: !mine -> put(); goto out
+	:: else
+	fi;
+#endif
+#ifndef BROKEN_NOT_ALONE
+	if
+	:: calls == 1
+	:: calls != 1 -> moving = 0; put(); goto out
+	fi;
+#endif
+	may_carry();
+	if
+	:: !yes -> moving = 0; put(); goto out
+	/* The kernel has none to give. */
+	:: yes -> moving = 0; put(); goto out
+	:: yes
+	fi;
+	make();
+#ifdef BROKEN_DEAD_FIRST
+	dead = 1;
+#else
+	assert(!dead);
+#endif
+	at = KERNEL;
+#ifdef BROKEN_OPEN
+	moving = 0;
+	dead = 1;
+#else
+	dead = 1;
+	moving = 0;
+#endif
+out:
+	running--
+}
+
+proctype destroyer()
+{
+	byte found;
+	bit was_dead, was_moving, mine;
+
+	get();
+	if
+	:: found == OURS ->
+		atomic {
+			mine = !dead;
+			dead = 1;
+			doomed = (mine -> 1 : doomed)
+		};
+		if
+		:: mine ->
+			calls == 1;
+			take_lock();
+			give_lock();
+			assert(at == OURS);
+			atomic { at = NONE; wins++ }
+		:: else
+		fi;
+		put()
+	:: else ->
+		atomic {
+			assert(kernels || doomed);
+			if
+			:: kernels -> at = NONE; doomed = 1; wins++
+			:: else
+			fi
+		}
+	fi;
+	running--
+}
+
+/* What is left is in the ring that the program sees. */
+inline nothing_is_lost()
+{
+	byte i;
+
+	if
+	:: !doomed ->
+		d_step {
+			i = ring[at].head;
+			do
+			:: i == ring[at].tail -> break
+			:: else ->
+				assert(ring[at].ev[i] > 0 && !taken[ring[at].ev[i]]);
+				taken[ring[at].ev[i]] = 1;
+				i = next(i)
+			od;
+			i = 1;
+			do
+			:: i > posted -> break
+			:: else -> assert(taken[i]); i++
+			od
+		}
+	:: else
 	fi
-}
-
-proctype caller(byte me)
-{
-	byte a;
-	bit got, was, goto_given;
-
-	get();
-	if
-	:: got -> work(); put()
-	:: else -> pass()
-	fi
-}
-
-/* Takes events at once, within the read section and under the lock of the context. */
-proctype taker(byte me)
-{
-	byte a;
-
-	if
-	:: at[a] == NONE -> goto out
-	:: else
-	fi;
-	read_lock();
-	if
-	:: slot ->
-		lock();
-		if
-		:: dead
-		:: else ->
-			assert(at[a] == OURS);
-			/* The ring, to its end. */
-			assert(at[a] == OURS)
-		fi;
-		unlock()
-	:: else
-	fi;
-	read_unlock();
-out:
-	skip
-}
-
-/* True if the context is dead and moving, and the caller's alone. */
-inline seize()
-{
-#ifndef BROKEN_NO_LOCK
-	lock();
-#endif
-#ifndef BROKEN_MOVING_LATE
-	moving = 1;
-#endif
-#ifdef BROKEN_UNUSED_FIRST
-	seized = !twin && !tail;
-#else
-	seized = 1;
-#endif
-	atomic {
-		if
-#ifdef BROKEN_NOT_ALONE
-		:: seized && !dead -> dead = 1
-#else
-		:: seized && calls == 1 && !dead -> dead = 1
-#endif
-		:: else -> seized = 0
-		fi;
-	}
-#ifdef BROKEN_MOVING_LATE
-	moving = seized;
-#endif
-#ifndef BROKEN_UNUSED_FIRST
-	if
-	:: seized && (tail || twin) -> dead = 0; seized = 0
-	:: else
-	fi;
-#endif
-	if
-	:: !seized -> moving = 0
-	:: else
-	fi;
-#ifndef BROKEN_NO_LOCK
-	unlock();
-#endif
-	skip
-}
-
-/* The first request, which is a direct transfer. */
-proctype submitter(byte me)
-{
-	byte a;
-	bit got, was, goto_given, seized, moved;
-
-	get();
-	if
-	:: !got -> pass(); goto out
-	:: else
-	fi;
-	seize();
-	if
-	:: !seized -> goto ours
-	:: else
-	fi;
-	if
-	:: atomic {
-		/* What the program has been told, or will be, is not lost. */
-		assert(at[a] == OURS && !tail && !twin && calls >= 1);
-		at[a] = KERNEL;
-		moved = 1;
-	   }
-	:: skip
-	fi;
-#ifndef BROKEN_NO_SECTION
-	read_lock();
-#endif
-#ifdef BROKEN_GIVEN_LATE
-	if
-	:: moved -> moving = 0; atomic { K; given = 1; }
-	:: else -> dead = 0; moving = 0
-	fi;
-#else
-	atomic {
-		K;
-		if
-		:: moved -> given = 1
-		:: else -> dead = 0
-		fi;
-	}
-	atomic { K; moving = 0; }
-#endif
-#ifndef BROKEN_NO_SECTION
-	read_unlock();
-#endif
-	if
-	:: moved -> pass(); goto out
-	:: else
-	fi;
-ours:
-	work();
-	put();
-out:
-	skip
-}
-
-inline take_out()
-{
-	assert(slot);
-	slot = 0
-}
-
-proctype destroyer(byte me)
-{
-	byte a;
-	bit got, was, goto_given;
-
-#ifdef MOVES
-	atomic {
-		if
-		:: at[HOME] == KERNEL -> at[HOME] = NONE; at[AWAY] = KERNEL; handle = AWAY
-		:: else
-		fi;
-	}
-#endif
-	a = handle;
-	get();
-	if
-	:: !got -> goto not_ours
-	:: else
-	fi;
-	/* Under the table's lock. */
-	atomic {
-		K;
-		if
-		:: dead -> was = 1
-		:: else -> dead = 1; doomed = 1; take_out()
-		fi;
-	}
-	if
-	:: was -> put(); assert(doomed); goto out
-	:: else
-	fi;
-	lock();
-	unlock();
-	atomic { calls == 1 -> K; }
-	atomic { assert(at[a] == OURS); at[a] = NONE; retired = 1; wins++; }
-	goto out;
-not_ours:
-	read_lock();
-	atomic {
-		if
-#ifdef BROKEN_BY_ADDRESS
-		:: slot && a == HOME -> K; was = given
-#else
-		:: slot -> K; was = given
-#endif
-		:: else
-		fi;
-	}
-	read_unlock();
-	/* The kernel's io_destroy, with or without us behind it. */
-	atomic {
-		if
-		:: at[a] == KERNEL -> at[a] = NONE; doomed = 1; wins++; got = 1
-		:: else -> assert(doomed)
-		fi;
-	}
-	/* Nothing of the context is looked at: its slot has it, or it is another's. */
-	atomic {
-		if
-		:: got && was && slot -> K; take_out(); retired = 1
-		:: else
-		fi;
-	}
-out:
-	skip
-}
-
-proctype reclaim()
-{
-	byte s0, s1, s2, s3;
-
-end:	retired;
-#ifndef BROKEN_NO_GRACE
-	d_step { s0 = rcu[0]; s1 = rcu[1]; s2 = rcu[2]; s3 = rcu[3]; }
-	atomic {
-		(!(s0 & 1) || rcu[0] != s0) && (!(s1 & 1) || rcu[1] != s1) &&
-		(!(s2 & 1) || rcu[2] != s2) && (!(s3 & 1) || rcu[3] != s3);
-		s0 = 0;
-		s1 = 0;
-		s2 = 0;
-		s3 = 0;
-	}
-#endif
-	freed = 1
 }
 
 init {
 	atomic {
-		at[HOME] = OURS;
-		slot = 1;
-		run submitter(0);
-#ifdef CALLER
-		run caller(1);
+		ring[OURS].head = START;
+		ring[OURS].tail = START;
+		run mover();
+		run submitter();
+		running = 2;
+#ifdef READER
+		run reader();
+		running++;
 #endif
 #ifdef TAKER
-		run taker(1);
+		run taker();
+		running++;
 #endif
 #ifdef DESTROY
-		run destroyer(2);
-		run reclaim();
+		run destroyer();
+		run destroyer();
+		running = running + 2
 #endif
-#ifdef DESTROYS
-		run destroyer(3);
-#endif
-	}
-	timeout ->
+	};
+	running == 0;
+	nothing_is_lost();
 #ifdef DESTROY
-	assert(wins == 1 && !slot && freed)
-#else
-	assert(wins == 0 && slot && (given == (at[HOME] == KERNEL)) && !locked && !moving)
+	assert(wins == 1)
 #endif
 }

@@ -292,42 +292,27 @@ aio_no_setup_call broken aio_table -DDESTROYERS -DBROKEN_NO_SETUP_CALL
 aio_no_lock_once broken aio_table -DTAKER -DBROKEN_NO_LOCK_ONCE
 aio_no_dead_look broken aio_table -DTAKER -DBROKEN_NO_DEAD_LOOK
 aio_slots ok aio_slots
-aio_slots_twin ok aio_slots -DTWIN
-aio_slots_twin_more ok aio_slots -DTWIN -DNR=4
 aio_slots_no_get_barrier broken aio_slots -DBROKEN_NO_GET_BARRIER
 aio_slots_no_post_barrier broken aio_slots -DBROKEN_NO_POST_BARRIER
 aio_slots_look_first broken aio_slots -DBROKEN_LOOK_FIRST
 aio_slots_tail_first broken aio_slots -DBROKEN_TAIL_FIRST
 aio_slots_given_early broken aio_slots -DBROKEN_GIVEN_EARLY
-aio_slots_given_outside broken aio_slots -DBROKEN_GIVEN_OUTSIDE
 aio_slots_full broken aio_slots -DBROKEN_FULL
 aio_slots_kept broken aio_slots -DBROKEN_KEPT
-aio_slots_claim_first broken aio_slots -DTWIN -DBROKEN_CLAIM_FIRST
-aio_slots_claim_unlocked broken aio_slots -DTWIN -DNR=4 -DBROKEN_CLAIM_UNLOCKED
-aio_wait ok aio_wait
-aio_wait_destroy ok aio_wait -DDESTROY
-aio_wait_no_due_post broken aio_wait -DBROKEN_NO_DUE_POST
-aio_wait_no_due_look broken aio_wait -DBROKEN_NO_DUE_LOOK
-aio_wait_post_look_first broken aio_wait -DBROKEN_POST_LOOK_FIRST
-aio_wait_list_late broken aio_wait -DBROKEN_LIST_LATE
-aio_wait_bell_kept broken aio_wait -DBROKEN_BELL_KEPT
-aio_wait_count_bell broken aio_wait -DBROKEN_COUNT_BELL
-aio_wait_no_due_destroy broken aio_wait -DDESTROY -DBROKEN_NO_DUE_DESTROY
-aio_wait_no_dead broken aio_wait -DDESTROY -DBROKEN_NO_DEAD
-handover_call ok handover -DCALLER -DDESTROY
-handover_take ok handover -DTAKER -DDESTROY
-handover_destroys ok handover -DDESTROY -DDESTROYS
-handover_moves ok handover -DDESTROY -DMOVES
-handover_not_alone broken handover -DCALLER -DBROKEN_NOT_ALONE
-handover_no_lock broken handover -DTAKER -DBROKEN_NO_LOCK
-handover_unused_first broken handover -DCALLER -DBROKEN_UNUSED_FIRST
-handover_moving_late broken handover -DCALLER -DBROKEN_MOVING_LATE
-handover_no_moved broken handover -DCALLER -DBROKEN_NO_MOVED
-handover_no_again broken handover -DCALLER -DBROKEN_NO_AGAIN
-handover_given_late broken handover -DDESTROY -DBROKEN_GIVEN_LATE
-handover_no_section broken handover -DDESTROY -DBROKEN_NO_SECTION
-handover_no_grace broken handover -DTAKER -DDESTROY -DBROKEN_NO_GRACE
-handover_by_address broken handover -DDESTROY -DMOVES -DBROKEN_BY_ADDRESS
+handover_reader ok handover -DREADER
+handover_taker ok handover -DTAKER
+handover_carry ok handover -DTAKER -DCARRY
+handover_destroy ok handover -DDESTROY
+handover_destroy_carry ok handover -DDESTROY -DCARRY
+handover_no_mark broken handover -DCARRY -DBROKEN_NO_MARK
+handover_not_alone broken handover -DCARRY -DBROKEN_NOT_ALONE
+handover_no_lock broken handover -DTAKER -DCARRY -DBROKEN_NO_LOCK
+handover_no_places broken handover -DREADER -DBROKEN_NO_PLACES
+handover_unread broken handover -DREADER -DBROKEN_UNREAD
+handover_empty_first broken handover -DREADER -DBROKEN_EMPTY_FIRST
+handover_dead_first broken handover -DCARRY -DBROKEN_DEAD_FIRST
+handover_open broken handover -DCARRY -DBROKEN_OPEN
+handover_no_again broken handover -DBROKEN_NO_AGAIN
 sleep ok sleep
 sleep_no_look broken sleep -DBROKEN_NO_LOOK
 sleep_no_redirect broken sleep -DBROKEN_NO_REDIRECT

@@ -50,7 +50,7 @@ RULES = {
     "ep_del": ["forgotten_del:2"],
     "efd": ["wrong_count:5", "wrong_poll:5"],
     "aio_op": ["wrong_data:3", "wrong_errno:3"],
-    "aio_ring": ["lost_context:5"],
+    "aio_reader": ["lost_unread:1"],
     "escape_state": ["lost_limit:1"],
     "limit_of_child": ["lost_hold:1"],
     "number_again": ["forgotten_number:1"],

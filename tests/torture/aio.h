@@ -16,20 +16,11 @@
 
 #define BLOCK 512
 
-/* All of it is said of the mode that has a thread of its own, too. */
-static inline bool aio_async(void)
-{
-	const char *mode = getenv("POLLUX_AIO");
-
-	return mode && strcmp(mode, "async") == 0;
-}
-
 /* Contexts that are gone will be named: cmocka's handlers, new for each test, stand behind ours. */
 static inline void aio_begin(void)
 {
 	torture_begin();
 	assert_int_equal(pollux_guard_faults(), 0);
-	plx_aio_mode = aio_async() ? PLX_AIO_ASYNC : PLX_AIO_AUTO;
 }
 
 /*
