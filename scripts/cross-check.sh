@@ -33,7 +33,7 @@ for source in "$top"/src/*/*.c; do
 	"$cc" -std=gnu11 -O2 -D_GNU_SOURCE= -Wall -Wextra -Werror -fno-strict-aliasing \
 		-ftls-model=initial-exec -fno-common -fexceptions -fPIC -fvisibility=hidden \
 		-DPOLLUX_LIBDIR='"/usr/lib"' -DPOLLUX_VERSION='"0"' \
-		-I"$top/include" -I"$top/src" -I"$top/src/liburcu" \
+		-I"$top/include" -I"$top/src" -I"$top/src/rcu" \
 		-isystem "$urcu/include" -isystem "$work" -isystem "$urcu/src" \
 		-c "$source" -o "$work/object.o" || failed=$((failed + 1))
 done

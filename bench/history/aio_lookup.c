@@ -6,7 +6,7 @@
 #include "base/atomic.h"
 #include "base/delay.h"
 #include "base/lock.h"
-#include "base/rcu.h"
+#include "rcu/rcu.h"
 
 #define DEAD (1ull << 63)
 #define CALL (1ull << 32)

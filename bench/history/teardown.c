@@ -9,7 +9,7 @@
 #include "base/delay.h"
 #include "base/lock.h"
 #include "base/mem.h"
-#include "base/rcu.h"
+#include "rcu/rcu.h"
 #include "base/slab.h"
 
 /* A spinlock of the kernel keeps its holder from being preempted; here a waiter gives way. */

@@ -18,7 +18,7 @@
 #include "base/delay.h"
 #include "base/inside.h"
 #include "base/mem.h"
-#include "base/rcu.h"
+#include "rcu/rcu.h"
 #include "base/sys.h"
 #include "posix/posix.h"
 #include "posix/uaccess.h"

@@ -44,7 +44,7 @@
 #include "base/delay.h"
 #include "base/inject.h"
 #include "base/inside.h"
-#include "base/rcu.h"
+#include "rcu/rcu.h"
 #include "base/sys.h"
 #include "posix/posix.h"
 

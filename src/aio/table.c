@@ -29,7 +29,7 @@
 #include "base/delay.h"
 #include "base/mem.h"
 #include "base/sanitizer.h"
-#include "base/rcu.h"
+#include "rcu/rcu.h"
 #include "base/sys.h"
 #include "posix/uaccess.h"
 

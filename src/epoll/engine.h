@@ -69,7 +69,7 @@
 #include "base/stats.h"
 #include "base/lock.h"
 #include "base/mem.h"
-#include "base/rcu.h"
+#include "rcu/rcu.h"
 #include "base/slab.h"
 #include "base/spin.h"
 

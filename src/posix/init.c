@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/lock.h"
-#include "base/rcu.h"
+#include "rcu/rcu.h"
 #include "base/sanitizer.h"
 #include "base/setting.h"
 #include "base/slab.h"

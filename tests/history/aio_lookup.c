@@ -5,7 +5,7 @@
  */
 #include "torture/torture.h"
 
-#include "base/rcu.h"
+#include "rcu/rcu.h"
 #include "history/aio_lookup.h"
 
 #define N 300

@@ -2,7 +2,7 @@
 /*
  * A grace period in steps.
  *
- * Mirrors: src/base/rcu.c gp_advance; src/liburcu/bp.c plx_urcu_look, plx_urcu_flip; liburcu's
+ * Mirrors: src/rcu/rcu.c gp_advance; src/rcu/bp.c plx_urcu_look, plx_urcu_flip; liburcu's
  * readers. Whoever makes a grace period goes as far as the readers let him, and goes on, or another
  * does, when it looks again. Objects are removed and freed one after the other, each by a grace
  * period of its own.

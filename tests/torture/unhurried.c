@@ -10,7 +10,7 @@
 #include <pollux/posix.h>
 
 #include "base/inside.h"
-#include "base/rcu.h"
+#include "rcu/rcu.h"
 
 #define OBJECTS 200000
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "base/rcu.h"
+#include "rcu/rcu.h"
 
 #include <linux/membarrier.h>
 #include <pthread.h>

@@ -29,7 +29,7 @@
 #define urcu_bp_read_ongoing plx_urcu_read_ongoing
 
 #include "base/sys.h"
-#include "liburcu/bp.h"
+#include "rcu/bp.h"
 
 #include <urcu/flavor.h>
 

@@ -5,7 +5,7 @@
  * for its. The names that liburcu gives away are other ones here, also for the linker.
  *
  * Readers and the registry of threads are liburcu's. Grace periods are made in steps by
- * base/rcu.c, none of which waits: for that, this says what a look at all readers finds.
+ * rcu/rcu.c, none of which waits: for that, this says what a look at all readers finds.
  */
 #ifndef PLX_LIBURCU_BP_H
 #define PLX_LIBURCU_BP_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * RCU over liburcu's bulletproof flavour (liburcu/bp.h): readers need no registration and cost
+ * RCU over liburcu's bulletproof flavour (rcu/bp.h): readers need no registration and cost
  * about a nanosecond where the kernel offers membarrier.
  *
  * Retired objects wait in batches of the retiring thread, which are released after a grace period
@@ -14,7 +14,7 @@
 #define PLX_BASE_RCU_H
 
 #include "base/atomic.h"
-#include "liburcu/bp.h"
+#include "rcu/bp.h"
 
 /*
  * The readers' fast path is inlined, but not into sanitized code: liburcu places
