@@ -134,6 +134,23 @@ class Schedule(unittest.TestCase):
         schedule.run_tasks([schedule.Task(compute) for _ in range(20)], 2)
         self.assertEqual((len(most), max(most)), (20, 2))
 
+    def test_nothing_runs_beside_what_runs_alone(self):
+        running, seen = [], []
+
+        def work(alone):
+            running.append(alone)
+            time.sleep(0.02)
+            seen.append(alone and len(running) > 1 or not alone and True in running)
+            running.remove(alone)
+
+        alone = unit()
+        alone.alone = True
+        schedule.weigh(alone, {}, 2)
+        schedule.run_tasks([schedule.Task(lambda: work(False), weight=0.05) for _ in range(20)]
+                           + [schedule.Task(lambda: work(True), alone.weight) for _ in range(3)], 2)
+        self.assertEqual(len(seen), 23)
+        self.assertFalse(any(seen))
+
     def test_tasks_that_come_of_tasks(self):
         done = []
         last = schedule.Task(lambda: done.append(2))

@@ -108,7 +108,7 @@ def units_of(config, long, slowdown=1):
         own.pop("LD_LIBRARY_PATH", None)
         units.append(Unit(config.name, suite_of(t), t["name"], t["cmd"], own,
                           t["timeout"] * config.slowdown * slowdown,
-                          t["workdir"] or config.folder))
+                          t["workdir"] or config.folder, not t["is_parallel"]))
     return units
 
 

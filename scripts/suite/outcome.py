@@ -22,10 +22,10 @@ class Unit:
     """One program to run: a test binary, a model, a build or a check of the tree.
 
     `weight` is the number of CPUs that it keeps busy, `expected` the seconds that it lasts; the
-    schedule goes by both.
+    schedule goes by both. `alone`: it uses up what the whole machine has, and nothing runs beside it.
     """
 
-    def __init__(self, config, suite, name, argv, env, timeout, cwd):
+    def __init__(self, config, suite, name, argv, env, timeout, cwd, alone=False):
         self.config = config
         self.suite = suite
         self.name = name
@@ -33,6 +33,7 @@ class Unit:
         self.env = env
         self.timeout = timeout
         self.cwd = cwd
+        self.alone = alone
         self.weight = 1.0
         self.expected = 1.0
         self.results = []

@@ -62,6 +62,8 @@ def weigh(unit, costs, cpus):
         cpu, seconds = costs[unit.ident]
         unit.weight = min(max(cpu / max(seconds, 0.1), 0.05), cpus)
         unit.expected = seconds
+    if unit.alone:
+        unit.weight = float("inf")
 
 
 def share_of_a_cpu():
