@@ -1121,7 +1121,7 @@ static void run_ring(const struct aio_step *s)
 		log_note("not now");
 		return;
 	}
-	log_value("ring->id", header(c)[0]);
+	/* Not its id, which changes when a context becomes the kernel's (AIO-RING-07). */
 	log_value("ring->nr", header(c)[1]);
 	log_value("events in the ring", ring_used(c));
 	log_value("ring->magic", header(c)[4]);
