@@ -66,9 +66,13 @@ static void child(void (*wait)(void), int sig, enum how how, int ready)
 	if (write(ready, "r", 1) != 1)
 		_exit(1);
 	wait();
+	if (how != DEFAULT)
+		pthread_join(t, NULL);
 	if (handled)
 		_exit(2);
 	plx_signals_unblock(&m);
+	/* ThreadSanitizer runs handlers later. */
+	sleep_ms(1);
 	_exit(how == HANDLED && !handled ? 3 : 0);
 }
 

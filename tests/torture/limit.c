@@ -239,6 +239,9 @@ static void holds_once(struct thread *t)
 	gate_arm(&forks.gate, "limit_let_go");
 	plx_px_limit_hold();
 	plx_px_limit_let_go();
+	/* ThreadSanitizer runs handlers later. */
+	while (forks.child == -1)
+		sleep_ms(1);
 	if (forks.child == 0) {
 		struct part p = {.w = &(struct world){0}};
 		struct thread raises;
@@ -262,6 +265,7 @@ static void a_fork_while_it_ends(void **state)
 	(void)state;
 	torture_begin();
 	points_delay(false);
+	forks.child = -1;
 	signal(SIGUSR1, forks_here);
 	start_to_gate(&t, holds_once, NULL, &forks.gate);
 	assert_int_equal(pthread_kill(t.id, SIGUSR1), 0);
