@@ -129,15 +129,13 @@ static void sandbox(void)
 
 void plx_sandbox_prctl(unsigned long mode, const void *filter)
 {
-	if (!plx_only_asks(mode, filter))
+	if (plx_confines(mode, filter))
 		sandbox();
 }
 
 void plx_sandbox_seccomp(unsigned int op, const void *filter)
 {
-	if (op == SECCOMP_GET_ACTION_AVAIL || op == SECCOMP_GET_NOTIF_SIZES)
-		return;
-	if (op != SECCOMP_SET_MODE_FILTER || filter)
+	if (op == SECCOMP_SET_MODE_STRICT || (op == SECCOMP_SET_MODE_FILTER && filter))
 		sandbox();
 }
 

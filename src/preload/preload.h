@@ -135,9 +135,9 @@ void plx_sandbox_seccomp(unsigned int op, const void *filter);
  * A filter at NULL is how programs ask what the kernel takes: it is refused by EINVAL, or else by
  * EFAULT, since nobody has the first page.
  */
-static inline bool plx_only_asks(unsigned long mode, const void *filter)
+static inline bool plx_confines(unsigned long mode, const void *filter)
 {
-	return mode == SECCOMP_MODE_FILTER && !filter;
+	return mode == SECCOMP_MODE_STRICT || (mode == SECCOMP_MODE_FILTER && filter);
 }
 
 /* A close_range that the kernel accepts, and that gives the caller a table of its own. */

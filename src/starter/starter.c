@@ -59,7 +59,7 @@ __attribute__((constructor)) static PLX_START_CODE void starter_start(int argc, 
 
 void plx_sandbox_prctl(unsigned long mode, const void *filter)
 {
-	if (!plx_only_asks(mode, filter))
+	if (plx_confines(mode, filter))
 		plx_needless_never();
 }
 

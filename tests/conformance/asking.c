@@ -63,6 +63,24 @@ static void ASKING_seccomp(void **state)
 	goes_on(&after);
 }
 
+/* Nor has one whose request is none. */
+static void ASKING_for_what_there_is_not(void **state)
+{
+	struct pair before, after;
+
+	(void)state;
+	made(&before);
+	assert_int_equal(prctl(PR_SET_SECCOMP, 77, NULL, 0, 0), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(syscall(SYS_prctl, PR_SET_SECCOMP, 77, NULL, 0, 0), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(syscall(SYS_seccomp, 77, 0, NULL), -1);
+	assert_int_equal(errno, EINVAL);
+	made(&after);
+	goes_on(&before);
+	goes_on(&after);
+}
+
 /* One that is set ends it, by each of the two ways. */
 static void ASKING_and_then_setting(void **state)
 {
@@ -101,6 +119,7 @@ int main(void)
 {
 	const struct CMUnitTest asking[] = {
 		cmocka_unit_test(ASKING_seccomp),
+		cmocka_unit_test(ASKING_for_what_there_is_not),
 		cmocka_unit_test(ASKING_and_then_setting),
 	};
 
