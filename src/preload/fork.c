@@ -49,7 +49,7 @@ static void *robust_list(void)
  * so only the process number tells who is asking. In another space of such numbers a child may have
  * that of its parent; then what the kernel does not hand on tells.
  */
-bool plx_vfork_child_check(void)
+bool plx_vfork_child_only(void)
 {
 	/* The child has been made, as one of both is here. */
 	if (vfork_holds) {
@@ -62,6 +62,11 @@ bool plx_vfork_child_check(void)
 		return true;
 	vfork_parent = 0;
 	return false;
+}
+
+bool plx_vfork_child_check(void)
+{
+	return plx_guard_interrupts() || plx_vfork_child_only();
 }
 
 void plx_fork_prepare(void)
@@ -112,16 +117,22 @@ static pid_t fork_with(pid_t (*real)(void))
  * named whose end would take them away.
  */
 static PLX_START_PAGE bool handlers;
+/* The fork is none of ours: the thread is inside between the first and the other two. */
+static __thread bool forks_beside;
 
 static void at_prepare(void)
 {
-	if (!plx_vfork_child())
+	bool beside = plx_vfork_child();
+
+	if (!beside)
 		plx_fork_prepare();
+	/* Now: until signals are kept away a handler may fork in between. */
+	forks_beside = beside;
 }
 
 static void at_parent(void)
 {
-	if (!plx_vfork_child())
+	if (!forks_beside)
 		plx_fork_done(false);
 }
 
@@ -129,7 +140,7 @@ static PLX_CHILD_CODE void at_child(void)
 {
 	int saved;
 
-	if (plx_vfork_child())
+	if (forks_beside)
 		return;
 	plx_guard_after_fork(false);
 	/* errno is in a page of libc's code that the child may not need otherwise. */

@@ -42,13 +42,16 @@
 #pragma GCC diagnostic ignored "-Wmissing-attributes"
 #endif
 
-/* Set for good by the first vfork and the first pthread_cancel: one look for both. */
+/* Set for good by the first vfork or sandbox and the first pthread_cancel: one look for both. */
 #define PLX_USED_VFORK 1u
 #define PLX_USED_CANCEL 2u
 extern uint32_t plx_used;
 
 bool plx_vfork_child_check(void);
+/* As plx_vfork_child, for what handlers in a sandbox do as everybody does. */
+bool plx_vfork_child_only(void);
 
+/* The child of a vfork, or a handler that has come into a call of ours in a sandbox (signal.c). */
 static inline bool plx_vfork_child(void)
 {
 	return plx_unlikely(plx_load(&plx_used) & PLX_USED_VFORK) && plx_vfork_child_check();
@@ -126,7 +129,7 @@ void plx_stop_adopting(enum plx_way_out why);
 void plx_stop_adopting_descriptors(enum plx_way_out why);
 /*
  * The process is about to forbid itself system calls, ours perhaps among them; the arguments of
- * prctl's PR_SET_SECCOMP, and of seccomp. Those that only ask are told apart.
+ * prctl's PR_SET_SECCOMP, and of seccomp. Those that forbid nothing are told apart.
  */
 void plx_sandbox_prctl(unsigned long mode, const void *filter);
 void plx_sandbox_seccomp(unsigned int op, const void *filter);
@@ -223,6 +226,8 @@ void plx_guard_install(void);
 void plx_guard_statistics(void);
 /* From now on handlers of the program run whatever they interrupt. */
 void plx_guard_keep_none(void);
+/* Then: the calling thread is in one that has interrupted a call of ours. */
+bool plx_guard_interrupts(void);
 /* In the child of a fork; cleared: its signals have been reset to their defaults. */
 void plx_guard_after_fork(bool cleared);
 /* rt_sigaction with the kernel's own structure: 0, a negative errno, or PLX_PASS. */

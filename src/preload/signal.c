@@ -39,8 +39,10 @@
  * All three are changed with all signals blocked that may be kept.
  *
  * Faults run at once: they belong to the instruction. So does SIGABRT. In a sandbox
- * that the process has put on itself, all do: its filter may not know our calls. Under
- * ThreadSanitizer, too: it runs handlers where it likes, outside of signal frames.
+ * that the process has put on itself, all do: its filter may not know our calls. Nothing is ours
+ * any more by then but entries for what is the kernel's, so a handler that has come into a call of
+ * ours, which may hold locks, does as the child of a vfork does: all that it calls is libc's. Under
+ * ThreadSanitizer all run at once, too: it runs handlers where it likes, outside of signal frames.
  */
 #include "preload/preload.h"
 
@@ -385,8 +387,14 @@ PLX_CHILD_CODE void plx_guard_after_fork(bool cleared)
 void plx_guard_keep_none(void)
 {
 	keep_none = true;
+	(void)plx_or(&plx_used, PLX_USED_VFORK);
 	plx_store(&plx_sleeps_seen, 0);
 	plx_store(&plx_signals_wait, 0);
+}
+
+bool plx_guard_interrupts(void)
+{
+	return keep_none && plx_inside.depth;
 }
 
 static int guard_action(int sig, struct guard *g, const struct sigaction *act,
@@ -398,7 +406,7 @@ static int guard_action(int sig, struct guard *g, const struct sigaction *act,
 
 	if (act)
 		want = *act;
-	if (plx_vfork_child()) {
+	if (plx_vfork_child_only()) {
 		/* Its signals are its own; ours must not change. */
 		r = plx_real.sigaction(sig, act ? &want : NULL, &was);
 		if (r == 0 && old) {
@@ -943,7 +951,7 @@ long plx_guard_raw_sigaction(int sig, const void *user_act, void *user_old, size
 	struct guard *g = guard_of(sig);
 	int saved = errno;
 
-	if (!g || size != sizeof(in.mask) || plx_vfork_child() ||
+	if (!g || size != sizeof(in.mask) || plx_vfork_child_only() ||
 	    (user_act && plx_copy_in(&in, user_act, sizeof(in))))
 		return PLX_PASS;
 	if (user_act)

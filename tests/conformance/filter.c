@@ -11,6 +11,7 @@
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <sys/prctl.h>
+#include <sys/time.h>
 
 #define PAIRS 600
 
@@ -118,12 +119,59 @@ static void FILTER_and_threads_after_it(void **state)
 	check_filter((struct how){.threads = true});
 }
 
+static volatile int forks;
+
+static void by_handler(int sig)
+{
+	int saved = errno, st;
+	pid_t pid = fork();
+
+	(void)sig;
+	if (pid == 0)
+		_exit(0);
+	while (waitpid(pid, &st, 0) < 0 && errno == EINTR)
+		;
+	forks++;
+	errno = saved;
+}
+
+/* By a filter that forbids nothing: a handler may come anywhere. */
+static int forks_in_handlers(void *arg)
+{
+	struct sock_filter all = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	struct sock_fprog program = {.len = 1, .filter = &all};
+	struct itimerval often = {{0, 500}, {0, 500}};
+	struct sigaction sa = {.sa_handler = by_handler, .sa_flags = SA_RESTART};
+	struct epoll_event ev = {.events = EPOLLIN};
+	int ep = epoll_create1(0), efd = eventfd(0, EFD_NONBLOCK), other = eventfd(0, 0);
+
+	(void)arg;
+	if (epoll_ctl(ep, EPOLL_CTL_ADD, efd, &ev) || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) || sigaction(SIGALRM, &sa, NULL) ||
+	    setitimer(ITIMER_REAL, &often, NULL))
+		return 1;
+	while (forks < 1000) {
+		int new = epoll_create1(0);
+
+		if (epoll_wait(ep, &ev, 1, 0) || dup2(efd, other) != other || close(new))
+			return 2;
+	}
+	return 0;
+}
+
+static void FILTER_and_handlers_that_fork(void **state)
+{
+	(void)state;
+	assert_int_equal(child_status(forks_in_handlers, NULL), 0);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(FILTER_by_prctl),
 		cmocka_unit_test(FILTER_by_seccomp),
 		cmocka_unit_test(FILTER_and_threads_after_it),
+		cmocka_unit_test(FILTER_and_handlers_that_fork),
 	};
 
 	return run_group(tests);
