@@ -66,6 +66,8 @@
 	  (int a, off64_t *ao, int b, off64_t *bo, size_t n, unsigned int f),                      \
 	  (a, ao, b, bo, n, f))                                                                    \
 	X(int, socket, (int domain, int type, int protocol), (domain, type, protocol))             \
+	X(int, socketpair, (int domain, int type, int protocol, int fds[2]),                       \
+	  (domain, type, protocol, fds))                                                           \
 	X(int, accept, (int fd, struct sockaddr *a, socklen_t *n), (fd, a, n))                     \
 	X(int, accept4, (int fd, struct sockaddr *a, socklen_t *n, int f), (fd, a, n, f))          \
 	X(ssize_t, sendmsg, (int fd, const struct msghdr *m, int f), (fd, m, f))                   \

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * sendmsg, sendmmsg         descriptors in SCM_RIGHTS messages escape first, and nothing of ours
- *                           takes their numbers until the call is over
- * socket, accept, accept4   what they give is not ours, whatever the table has kept
+ * sendmsg, sendmmsg   descriptors in SCM_RIGHTS messages escape first, and nothing of ours
+ *                     takes their numbers until the call is over
+ * socket, socketpair, accept, accept4
+ *                     what they give is not ours, whatever the table has kept
  *
  * Received descriptors have numbers that were free, hence not in the table.
  */
@@ -87,6 +88,17 @@ PLX_EXPORT int sendmmsg(int fd, struct mmsghdr *m, unsigned int n, int flags)
 PLX_EXPORT int socket(int domain, int type, int protocol)
 {
 	return plx_given(plx_real.socket(domain, type, protocol));
+}
+
+PLX_EXPORT int socketpair(int domain, int type, int protocol, int fds[2])
+{
+	int r = plx_real.socketpair(domain, type, protocol, fds);
+
+	if (r == 0) {
+		plx_given(fds[0]);
+		plx_given(fds[1]);
+	}
+	return r;
 }
 
 /* The headers declare the address as a union of pointers. */

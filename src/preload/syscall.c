@@ -35,31 +35,60 @@ static long pass(const struct raw *s)
 	return plx_real.syscall(s->nr, s->a, s->b, s->c, s->d, s->e, s->f);
 }
 
-/* Whether it gives a descriptor, where it is passed on to the kernel. */
+/* Whether it gives a descriptor, as its result, where it is passed on to the kernel. */
 static bool gives(const struct raw *s)
 {
 	switch (s->nr) {
 #ifdef SYS_open
 	case SYS_open:
+	case SYS_creat:
 	case SYS_epoll_create:
 	case SYS_eventfd:
+	case SYS_signalfd:
+	case SYS_inotify_init:
 #endif
 	case SYS_openat:
 	case SYS_openat2:
+	case SYS_open_by_handle_at:
+	case SYS_open_tree:
+	case SYS_fsopen:
+	case SYS_fspick:
+	case SYS_fsmount:
+	case SYS_mq_open:
+	case SYS_memfd_create:
 	case SYS_socket:
 	case SYS_accept:
 	case SYS_accept4:
 	case SYS_dup:
+	case SYS_pidfd_open:
 	case SYS_pidfd_getfd:
 	case SYS_epoll_create1:
 	case SYS_eventfd2:
 	case SYS_timerfd_create:
+	case SYS_signalfd4:
+	case SYS_inotify_init1:
+	case SYS_fanotify_init:
+	case SYS_userfaultfd:
+	case SYS_perf_event_open:
 		return true;
 	case SYS_fcntl:
 		return s->b == F_DUPFD || s->b == F_DUPFD_CLOEXEC;
 	default:
 		return false;
 	}
+}
+
+/* Two, in the program's memory. */
+static __attribute__((noinline)) long do_pair(const struct raw *s, const void *user)
+{
+	long r = pass(s);
+	int fds[2];
+
+	if (r == 0 && !plx_copy_in(fds, user, sizeof(fds))) {
+		plx_given(fds[0]);
+		plx_given(fds[1]);
+	}
+	return r;
 }
 
 /* A mask argument of a bare call; true if the kernel is to refuse it. */
@@ -439,6 +468,7 @@ static __attribute__((noinline)) long do_uring(const struct raw *s)
 	errno = saved;
 	r = pass(s);
 	if (s->nr == SYS_io_uring_setup && r >= 0) {
+		plx_given((int)r);
 		plx_uring_made((int)r, (const void *)s->b);
 		errno = saved;
 	}
@@ -566,7 +596,6 @@ struct outcome plx_syscall(const struct raw *s)
 	case SYS_epoll_create:
 	case SYS_eventfd:
 	case SYS_dup2:
-	case SYS_open:
 #endif
 	case SYS_dup3:
 	case SYS_epoll_ctl:
@@ -585,11 +614,6 @@ struct outcome plx_syscall(const struct raw *s)
 	case SYS_tee:
 	case SYS_sendfile:
 	case SYS_vmsplice:
-	case SYS_openat:
-	case SYS_openat2:
-	case SYS_socket:
-	case SYS_accept:
-	case SYS_accept4:
 	case SYS_rt_sigaction:
 	case SYS_getrlimit:
 	case SYS_setrlimit:
@@ -613,6 +637,13 @@ struct outcome plx_syscall(const struct raw *s)
 		return done(plx_result(plx_aio_call(s->nr, s->a, s->b, s->c, s->d, s->e, s->f)));
 	case SYS_mremap:
 		return done(do_mremap(s));
+#ifdef SYS_pipe
+	case SYS_pipe:
+#endif
+	case SYS_pipe2:
+		return done(do_pair(s, (const void *)s->a));
+	case SYS_socketpair:
+		return done(do_pair(s, (const void *)s->d));
 #ifdef SYS_fork
 	case SYS_fork:
 		if (plx_vfork_child())
@@ -630,6 +661,9 @@ struct outcome plx_syscall(const struct raw *s)
 	case SYS_execve:
 	case SYS_execveat:
 		return done(do_exec(s));
+	default:
+		if (gives(s))
+			return done(enter(s));
 	}
 	return jump();
 }

@@ -12,6 +12,7 @@
 #include <mqueue.h>
 #include <pthread.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
@@ -138,11 +139,43 @@ static int by_timerfd(void)
 	return timerfd_create(CLOCK_REALTIME, TFD_NONBLOCK);
 }
 
+static int by_raw_inotify(void)
+{
+	return (int)syscall(SYS_inotify_init1, IN_NONBLOCK);
+}
+
 static int by_pipe(void)
 {
 	int p[2];
 
 	assert_ok(pipe2(p, O_NONBLOCK));
+	keep = p[1];
+	return p[0];
+}
+
+static int by_raw_pipe(void)
+{
+	int p[2];
+
+	assert_ok((int)syscall(SYS_pipe2, p, O_NONBLOCK));
+	keep = p[1];
+	return p[0];
+}
+
+static int by_socketpair(void)
+{
+	int p[2];
+
+	assert_ok(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, p));
+	keep = p[1];
+	return p[0];
+}
+
+static int by_raw_socketpair(void)
+{
+	int p[2];
+
+	assert_ok((int)syscall(SYS_socketpair, AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, p));
 	keep = p[1];
 	return p[0];
 }
@@ -158,6 +191,7 @@ static const struct {
 	int (*make)(void);
 	/* S_IF..., or 0 for what has no type. */
 	mode_t type;
+	bool two;
 } ways[] = {
 	{"open", by_open, S_IFCHR},
 	{"openat", by_openat, S_IFCHR},
@@ -173,7 +207,11 @@ static const struct {
 	{"accept", by_accept, S_IFSOCK},
 	{"accept4", by_accept4, S_IFSOCK},
 	{"timerfd", by_timerfd, 0},
-	{"pipe", by_pipe, S_IFIFO},
+	{"raw inotify", by_raw_inotify, 0},
+	{"pipe", by_pipe, S_IFIFO, true},
+	{"raw pipe", by_raw_pipe, S_IFIFO, true},
+	{"socketpair", by_socketpair, S_IFSOCK, true},
+	{"raw socketpair", by_raw_socketpair, S_IFSOCK, true},
 };
 
 /* Calls that a libc in front of the kernel's would answer by itself. */
@@ -223,7 +261,6 @@ static void check_means(int fd, mode_t type, const char *name)
 static void given_again(int (*before)(void))
 {
 	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
-		bool pipe = ways[i].make == by_pipe;
 		int fd, number;
 
 		null_device = open("/dev/null", O_RDWR);
@@ -231,7 +268,7 @@ static void given_again(int (*before)(void))
 		keep = -1;
 		number = before();
 		assert_true(number >= 0);
-		if (pipe && keep >= 0)
+		if (ways[i].two && keep >= 0)
 			close(keep);
 		assert_int_equal(own_close(number), 0);
 		fd = ways[i].make();
