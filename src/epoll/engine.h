@@ -30,7 +30,7 @@
  *                          moment the stack is taken, to the holder of ep.mtx
  *   plx_epitem.rd, all, age, data  ep.mtx
  *   pollux_ep.incoming     atomic; any producer pushes, the holder of ep.mtx takes all
- *   pollux_ep.help         atomic; like incoming
+ *   pollux_ep.help, helps  atomic; any producer, the holder of ep.mtx takes all; see ready.c, 3
  *   pollux_ep.sleepers     atomic, waiters announce themselves
  *   pollux_ep.recent, pushes  written by producers as they please, never followed
  *   pollux_ep.watched      set before the first watch of the epoll itself is linked, for good
@@ -38,9 +38,9 @@
  *   pollux_ep.collected_at atomic; when a ring was collected last
  *   pollux_ep.rings, owed, heard  atomic; they only grow; see ready.c, 8
  *   pollux_ep.has_ready    written under ep.mtx, read by anybody: `ready` may hold something
- *   pollux_ep.ready, items, closed, spliced  ep.mtx
+ *   pollux_ep.ready, items, closed, spliced, kept  ep.mtx
  *   pollux_ep.refs         atomic: one for the open file and all items together, one for
- *                          each item that was ever put into the help slot; 0 is final
+ *                          each item that was ever helped; 0 is final
  *
  * The ranks of the locks are in base/lock.h.
  *
@@ -133,8 +133,12 @@ enum plx_watch_place {
 struct plx_watch {
 	struct plx_watch *next;
 	struct plx_watch **pprev;
-	/* Not of an item. */
-	void (*call)(struct plx_watch *w, uint32_t key);
+	union {
+		/* Not of an item. */
+		void (*call)(struct plx_watch *w, uint32_t key);
+		/* Of an item that is kept: the next one; under the mutex of its epoll. */
+		struct plx_epitem *kept_next;
+	};
 	uint32_t events;
 	uint8_t place;
 	uint8_t dead;
@@ -200,12 +204,22 @@ static inline bool plx_item_taken(const struct plx_epitem *item, uint64_t harves
 /* plx_watch.spent: the wake that has ended there had this of IN and OUT; it has gone on since. */
 enum { PLX_SPENT_NOT, PLX_SPENT_IN, PLX_SPENT_OUT, PLX_SPENT_ANY, PLX_SPENT_OVER };
 
-/* ep.help: every item has to be looked at. */
-#define PLX_HELP_ALL ((struct plx_epitem *)1)
+/* ep.help: what the next collection looks at besides the list. */
+enum {
+	PLX_HELP_NONE,
+	/* The items that are kept, and those in ep.helps. */
+	PLX_HELP_SOME,
+	/* Every item: there was no place left in ep.helps. */
+	PLX_HELP_ALL,
+};
 
-/* plx_watch.helped of an item: it has been in the help slot; it is to be looked at. */
+/* As many as fill a line. */
+#define PLX_HELPS 7
+
+/* plx_watch.helped of an item: it has a reference on its epoll; is to be looked at; is kept. */
 #define PLX_HELP_EVER 1
 #define PLX_HELP_WANTED 2
+#define PLX_HELP_KEPT 4
 
 /* How far ahead of the collection lines are asked for. */
 #define PLX_RECENT 8
@@ -216,7 +230,7 @@ struct pollux_ep {
 	void *host_arg;
 	/* Written by producers. */
 	struct plx_epitem *incoming __attribute__((aligned(64)));
-	struct plx_epitem *help;
+	uint32_t help;
 	uint64_t bell;
 	uint32_t sleepers;
 	/* What was pushed lately, as hints (ready.c); only ever prefetched. */
@@ -226,6 +240,7 @@ struct pollux_ep {
 	uint32_t watched;
 	/* Some item of it may have been the end of an exclusive wake. */
 	uint32_t spent;
+	struct plx_epitem *helps[PLX_HELPS];
 	/* Written by consumers. */
 	plx_lock_t mtx __attribute__((aligned(64)));
 	int64_t collected_at;
@@ -237,6 +252,8 @@ struct pollux_ep {
 	uint32_t has_ready;
 	uint32_t ends;
 	uint64_t harvests;
+	/* Items that were helped, until their push is known to have come. */
+	struct plx_epitem *kept;
 	/* pushes, as the last collection found it. */
 	uint32_t spliced;
 	uint32_t nitems;
@@ -363,6 +380,19 @@ void plx_item_try_quiet(struct plx_epitem *item, uint64_t stay);
 uint64_t plx_item_stay(struct plx_epitem *item);
 /* Makes the harvest look at an item whose producer is between its mark and its push. */
 void plx_ep_help(struct plx_epitem *item);
+/* The same for the holder of ep.mtx. */
+void plx_ep_help_locked(struct plx_epitem *item);
+/*
+ * ep.mtx held. Takes what producers have asked for: PLX_HELP_NONE, or ep.kept is to be looked at;
+ * before the splice, so that an item is among those that it links or its push has not come yet.
+ */
+uint32_t plx_help_take(struct pollux_ep *ep);
+/* After PLX_HELP_ALL: finds what is not in ep.kept yet. */
+void plx_help_walk(struct pollux_ep *ep);
+/* ep.mtx held: the item, which *at in ep.kept names, leaves it if nothing is left to be done. */
+struct plx_epitem **plx_help_next(struct plx_epitem **at);
+/* An item that is kept is removed. */
+void plx_help_forget(struct plx_epitem *item);
 /* ep.mtx held, item off the list: QUEUED goes; the next wake queues it again. */
 void plx_item_unmark(struct plx_epitem *item);
 /* ep.mtx held: sets QUEUED again; false if a producer was faster. */

@@ -69,7 +69,7 @@ static void harvest_one(struct harvest *h, struct plx_epitem *item, struct plx_l
 		 */
 		if (lt && !plx_item_remark(item)) {
 			harvest_deliver(h, item, events, revents);
-			plx_ep_help(item);
+			plx_ep_help_locked(item);
 			return;
 		}
 	}
@@ -81,7 +81,7 @@ static void harvest_one(struct harvest *h, struct plx_epitem *item, struct plx_l
 	if (lt || plx_item_remark(item))
 		plx_list_add(&item->rd, rest);
 	else
-		plx_ep_help(item);
+		plx_ep_help_locked(item);
 }
 
 /*
@@ -95,14 +95,14 @@ static void harvest_helped(struct harvest *h, struct plx_epitem *item)
 
 	/*
 	 * An item on the list needs no help. One that this collection has taken off
-	 * the list has been polled after the slot was taken; who has asked since
-	 * then puts it into the slot again.
+	 * the list has been polled after plx_help_take; who has asked since then has said
+	 * so once more.
 	 */
 	if (plx_item_linked(item) || plx_item_taken(item, item->ep->harvests) ||
 	    !(plx_load(&item->w.helped) & PLX_HELP_WANTED))
 		return;
 	if (h->err || h->n == h->max) {
-		plx_ep_help(item);
+		plx_ep_help_locked(item);
 		return;
 	}
 	plx_item_take(item, item->ep->harvests);
@@ -115,42 +115,26 @@ static void harvest_helped(struct harvest *h, struct plx_epitem *item)
 	if (!revents)
 		return;
 	if (!harvest_deliver(h, item, events, revents) || item_level(events))
-		plx_ep_help(item);
+		plx_ep_help_locked(item);
 }
 
-/*
- * Empties the help slot. It may name an item that has been removed: RCU keeps its
- * memory readable. One that is not dead stays so while ep.mtx is held.
- */
-static struct plx_epitem *harvest_take_help(struct pollux_ep *ep)
+static void harvest_help(struct harvest *h, struct pollux_ep *ep, uint32_t how)
 {
-	struct plx_epitem *item;
+	struct plx_epitem **at = &ep->kept;
 
-	if (plx_likely(!plx_load(&ep->help)))
-		return NULL;
-	plx_rcu_read_lock();
-	item = plx_xchg(&ep->help, NULL);
-	if (item && item != PLX_HELP_ALL && plx_load(&item->w.dead))
-		item = NULL;
-	plx_rcu_read_unlock();
-	return item;
-}
-
-static void harvest_help(struct harvest *h, struct pollux_ep *ep, struct plx_epitem *item)
-{
-	if (item != PLX_HELP_ALL) {
-		harvest_helped(h, item);
-	} else {
-		for (struct plx_list *l = ep->items.next; l != &ep->items; l = l->next)
-			harvest_helped(h, plx_all_item(l));
+	if (how == PLX_HELP_ALL)
+		plx_help_walk(ep);
+	while (*at) {
+		harvest_helped(h, *at);
+		at = plx_help_next(at);
 	}
 }
 
 int plx_ep_harvest(struct pollux_ep *ep, plx_sink_t sink, void *arg, int max)
 {
 	struct harvest h = {.sink = sink, .arg = arg, .max = max};
-	struct plx_epitem *help;
 	struct plx_list rest, level;
+	uint32_t help;
 	bool more;
 
 	/* Zero-timeout polls of an idle epoll take no lock. */
@@ -160,12 +144,7 @@ int plx_ep_harvest(struct pollux_ep *ep, plx_sink_t sink, void *arg, int max)
 	plx_list_init(&level);
 	plx_lock(&ep->mtx, PLX_RANK_EP);
 	plx_store(&ep->has_ready, 1);
-	/*
-	 * The slot is emptied before the stack is: an item that somebody asked for
-	 * is then either among those that the splice has linked, or its producer has
-	 * not pushed it yet and harvest_help delivers it.
-	 */
-	help = harvest_take_help(ep);
+	help = plx_help_take(ep);
 	plx_ready_splice(ep);
 	plx_list_splice_front(&ep->ready, &rest);
 	ep->harvests++;
@@ -179,7 +158,7 @@ int plx_ep_harvest(struct pollux_ep *ep, plx_sink_t sink, void *arg, int max)
 			plx_store(&item->w.spent, PLX_SPENT_NOT);
 		harvest_one(&h, item, &rest, &level);
 	}
-	if (plx_unlikely(help != NULL))
+	if (plx_unlikely(help))
 		harvest_help(&h, ep, help);
 	plx_list_splice_front(&rest, &ep->ready);
 	plx_ready_splice(ep);
@@ -188,7 +167,7 @@ int plx_ep_harvest(struct pollux_ep *ep, plx_sink_t sink, void *arg, int max)
 	plx_store(&ep->given, ep->given + h.n);
 	plx_store_rel(&ep->ends, ep->ends + 1);
 	plx_store_rel(&ep->has_ready, more);
-	more |= plx_load(&ep->help) != NULL;
+	more |= plx_load(&ep->help) != PLX_HELP_NONE;
 	plx_unlock(&ep->mtx, PLX_RANK_EP);
 	if (more) {
 		/* Pairs with the barrier in ep_announce. */
@@ -198,16 +177,37 @@ int plx_ep_harvest(struct pollux_ep *ep, plx_sink_t sink, void *arg, int max)
 	return h.n ? h.n : h.err;
 }
 
+/* What is found stays wanted: the next harvest delivers it. */
+static uint32_t poll_help(struct pollux_ep *ep, uint32_t how, uint32_t ready)
+{
+	struct plx_epitem **at = &ep->kept;
+
+	if (how == PLX_HELP_ALL)
+		plx_help_walk(ep);
+	while (*at) {
+		struct plx_epitem *item = *at;
+
+		if (!plx_item_linked(item) && (plx_load(&item->w.helped) & PLX_HELP_WANTED)) {
+			plx_ep_help_locked(item);
+			if (!ready && (plx_load(&item->node->mark) & PLX_QUEUED))
+				ready = item_poll(item, plx_load(&item->w.events));
+		}
+		at = plx_help_next(at);
+	}
+	return ready;
+}
+
 uint32_t plx_ep_poll(struct pollux_file *f)
 {
 	struct pollux_ep *ep = plx_file_ep(f);
-	uint32_t ready = 0;
+	uint32_t ready = 0, help;
 	struct plx_epitem *item;
 
 	if (plx_ready_empty(ep))
 		return 0;
 	plx_lock(&ep->mtx, PLX_RANK_EP);
 	plx_store(&ep->has_ready, 1);
+	help = plx_help_take(ep);
 	plx_ready_splice(ep);
 	while (!ready && !plx_list_empty(&ep->ready)) {
 		uint32_t events;
@@ -224,19 +224,12 @@ uint32_t plx_ep_poll(struct pollux_file *f)
 		if (ready && plx_item_remark(item))
 			plx_list_add(&item->rd, &ep->ready);
 		else if (ready)
-			plx_ep_help(item);
+			plx_ep_help_locked(item);
 	}
+	if (plx_unlikely(help))
+		ready = poll_help(ep, help, ready);
 	plx_store_rel(&ep->ends, ep->ends + 1);
 	plx_store_rel(&ep->has_ready, !plx_list_empty(&ep->ready));
-	if (!ready && plx_load(&ep->help)) {
-		for (struct plx_list *l = ep->items.next; !ready && l != &ep->items; l = l->next) {
-			item = plx_all_item(l);
-			if (!plx_item_linked(item) &&
-			    (plx_load(&item->w.helped) & PLX_HELP_WANTED) &&
-			    (plx_load(&item->node->mark) & PLX_QUEUED))
-				ready = item_poll(item, plx_load(&item->w.events));
-		}
-	}
 	plx_unlock(&ep->mtx, PLX_RANK_EP);
 	return ready ? EPOLLIN | EPOLLRDNORM : 0;
 }

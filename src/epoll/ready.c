@@ -27,11 +27,19 @@
  *    times the item has been taken off, pushed is stored after the push with the
  *    value of pops at the mark. Otherwise some other producer stands between its
  *    mark and its push, perhaps preempted; the item is then marked as wanted and
- *    left in the help slot, where the next harvest finds it. There is one slot: a
- *    second item turns it into "all", and the harvest looks at every item that is
- *    wanted, and at no other, since an item whose producer is merely slow would be
- *    reported twice for one event. So no consumer and no producer ever waits for
- *    a preempted producer. A store of pushed that comes very late (after the item
+ *    left in a help slot, where the next harvest finds it. If all slots are taken, that
+ *    looks at every item that is wanted, and at no other, since an item whose producer
+ *    is merely slow would be reported twice for one event. So no consumer and no producer
+ *    ever waits for a preempted producer. What a harvest has found that way it keeps in a
+ *    list of its own until the push has come; who helps such an item needs no slot, and
+ *    only says that somebody is to look. So an item is in a slot once for each push that is
+ *    half done, and all items are looked at once for more than PLX_HELPS pushes that
+ *    threads were stopped in since the last harvest, however many harvests and writes
+ *    there are until these go on. A helper sets WANTED, then finds KEPT or puts the item
+ *    into a slot, then looks at ep.help; a harvest clears ep.help, then looks at the slots
+ *    and at WANTED; a full barrier is between the steps on both sides. KEPT goes in one
+ *    step only while WANTED is not set, or the item is linked: who has seen KEPT is
+ *    looked at, or is found on the list. A store of pushed that comes very late (after the item
  *    has been taken off and queued again) overwrites a newer value with an older
  *    one; that only makes others help needlessly. 32 bits of pops make a false
  *    match need 2^32 removals within one such delay. The node of a primary item is its
@@ -139,22 +147,130 @@ void plx_item_try_quiet(struct plx_epitem *item, uint64_t stay)
 	plx_cas(&f->word, &w, w | PLX_QUIET);
 }
 
+/* Somebody is to look at the items in the slots, and at those that are kept. */
+static void help_say(struct pollux_ep *ep)
+{
+	uint32_t none = PLX_HELP_NONE;
+
+	/* Partner: plx_help_take. */
+	plx_mb_after_rmw();
+	(void)plx_cas(&ep->help, &none, PLX_HELP_SOME);
+}
+
+/* False if there is no room. */
+static bool help_put(struct pollux_ep *ep, struct plx_epitem *item)
+{
+	for (int i = 0; i < PLX_HELPS; i++) {
+		struct plx_epitem *there = plx_load(&ep->helps[i]);
+
+		if (there == item || (!there && plx_cas(&ep->helps[i], &there, item)) ||
+		    there == item)
+			return true;
+	}
+	return false;
+}
+
 void plx_ep_help(struct plx_epitem *item)
 {
 	struct pollux_ep *ep = item->ep;
-	struct plx_epitem *none = NULL;
+	uint8_t was = plx_or(&item->w.helped, PLX_HELP_EVER | PLX_HELP_WANTED);
 
-	if (!(plx_or(&item->w.helped, PLX_HELP_EVER | PLX_HELP_WANTED) & PLX_HELP_EVER) &&
-	    !plx_ep_tryget(ep)) {
+	if (!(was & PLX_HELP_EVER) && !plx_ep_tryget(ep)) {
 		/* The item was its last, and has been removed: nobody will look. */
 		(void)plx_and(&item->w.helped, (uint8_t) ~(PLX_HELP_EVER | PLX_HELP_WANTED));
 		return;
 	}
 	PLX_DELAY(help_before_slot);
-	if (plx_cas(&ep->help, &none, item))
-		return;
-	if (none != item && none != PLX_HELP_ALL)
+	if ((was & PLX_HELP_KEPT) || help_put(ep, item)) {
+		PLX_DELAY(help_before_said);
+		help_say(ep);
+	} else {
 		(void)plx_xchg(&ep->help, PLX_HELP_ALL);
+	}
+}
+
+static void help_keep(struct pollux_ep *ep, struct plx_epitem *item)
+{
+	plx_lockdep_held(&ep->mtx);
+	if (plx_or(&item->w.helped, PLX_HELP_KEPT) & PLX_HELP_KEPT)
+		return;
+	item->w.kept_next = ep->kept;
+	ep->kept = item;
+}
+
+void plx_ep_help_locked(struct plx_epitem *item)
+{
+	struct pollux_ep *ep = item->ep;
+
+	if (!(plx_or(&item->w.helped, PLX_HELP_EVER | PLX_HELP_WANTED) & PLX_HELP_EVER) &&
+	    !plx_ep_tryget(ep))
+		PLX_INVARIANT(false, "an epoll lives while it has an item");
+	help_keep(ep, item);
+	help_say(ep);
+}
+
+/*
+ * A slot may name an item that has been removed: RCU keeps its memory readable. One that is not
+ * dead stays so while ep.mtx is held.
+ */
+uint32_t plx_help_take(struct pollux_ep *ep)
+{
+	uint32_t how;
+
+	if (plx_likely(!plx_load(&ep->help)))
+		return PLX_HELP_NONE;
+	how = plx_xchg(&ep->help, PLX_HELP_NONE);
+	/* Partner: help_say. */
+	plx_mb_after_rmw();
+	plx_rcu_read_lock();
+	for (int i = 0; i < PLX_HELPS; i++) {
+		struct plx_epitem *item = plx_load(&ep->helps[i]);
+
+		if (!item)
+			continue;
+		item = plx_xchg(&ep->helps[i], NULL);
+		if (item && !plx_load(&item->w.dead))
+			help_keep(ep, item);
+	}
+	plx_rcu_read_unlock();
+	return how;
+}
+
+void plx_help_walk(struct pollux_ep *ep)
+{
+	for (struct plx_list *l = ep->items.next; l != &ep->items; l = l->next) {
+		PLX_DELAY(help_look);
+		if (plx_load(&plx_all_item(l)->w.helped) & PLX_HELP_WANTED)
+			help_keep(ep, plx_all_item(l));
+	}
+}
+
+struct plx_epitem **plx_help_next(struct plx_epitem **at)
+{
+	struct plx_epitem *item = *at;
+	bool linked = plx_item_linked(item);
+	uint8_t was = plx_load(&item->w.helped);
+
+	PLX_DELAY(help_look);
+	if (!linked && (plx_load_acq(&item->node->mark) & PLX_QUEUED) && !item_pushed(item))
+		return &item->w.kept_next;
+	do {
+		if (!linked && (was & PLX_HELP_WANTED))
+			return &item->w.kept_next;
+	} while (!plx_cas(&item->w.helped, &was,
+			  (uint8_t)(was & ~(PLX_HELP_KEPT | PLX_HELP_WANTED))));
+	*at = item->w.kept_next;
+	return at;
+}
+
+void plx_help_forget(struct plx_epitem *item)
+{
+	struct plx_epitem **at = &item->ep->kept;
+
+	while (*at != item)
+		at = &(*at)->w.kept_next;
+	*at = item->w.kept_next;
+	(void)plx_and(&item->w.helped, (uint8_t)~PLX_HELP_KEPT);
 }
 
 /*
@@ -268,7 +384,7 @@ bool plx_item_queue_locked(struct plx_epitem *item)
 		if (w & PLX_QUEUED) {
 			/* On the list it is found; else its producer may not have pushed it yet. */
 			if (!plx_item_linked(item) && !item_pushed(item))
-				plx_ep_help(item);
+				plx_ep_help_locked(item);
 			return false;
 		}
 		/* Before the mark: who finds that must not find the list empty. */
@@ -350,8 +466,8 @@ bool plx_item_remark(struct plx_epitem *item)
 }
 
 /*
- * A harvest holds what it has taken while has_ready is 1, and may put an item back into
- * the help slot at its end. A look that an end fell into proves nothing.
+ * A harvest holds what it has taken while has_ready is 1, and may ask for a look at an item
+ * that it keeps at its end. A look that an end fell into proves nothing.
  */
 bool plx_ready_empty(struct pollux_ep *ep)
 {

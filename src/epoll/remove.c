@@ -26,12 +26,12 @@
  * sleeps on another lock that is there by then, is harmless: who sleeps on a lock looks again.
  *
  * Memory. A waker that found the item under RCU may still be looking at it, and may
- * put it into the help slot of its epoll; both end with a first grace period. The
- * slot is then cleared, and whoever has read it before that is gone after a second. For
+ * put it into a help slot of its epoll; both end with a first grace period. The slots
+ * are then cleared, and whoever has read one before that is gone after a second. For
  * that the first who helps an item takes a reference on the epoll. If there is none to be
  * had, the item was removed before, and nobody collects from the epoll any more: the
  * helper then takes its mark back and leaves. Another who has seen that mark may put the item into
- * the slot all the same, where nobody looks; both are in RCU sections that began before
+ * a slot all the same, where nobody looks; both are in RCU sections that began before
  * the item was removed, so the epoll is still there, and the mark is gone, or has its
  * reference, when the first grace period ends.
  */
@@ -80,13 +80,16 @@ static void helped_free(void *p)
 static void item_retired(void *p)
 {
 	struct plx_epitem *item = p;
-	struct plx_epitem *slot = item;
 
 	if (!plx_load(&item->w.helped)) {
 		plx_slab_free(item);
 		return;
 	}
-	plx_cas(&item->ep->help, &slot, NULL);
+	for (int i = 0; i < PLX_HELPS; i++) {
+		struct plx_epitem *slot = item;
+
+		(void)plx_cas(&item->ep->helps[i], &slot, NULL);
+	}
 	plx_retire(item, helped_free);
 }
 
@@ -137,6 +140,8 @@ void plx_item_remove(struct plx_epitem *item)
 		plx_store_rel(&f->flags, 0);
 	}
 	plx_list_del(&item->all);
+	if (plx_unlikely(plx_load(&item->w.helped) & PLX_HELP_KEPT))
+		plx_help_forget(item);
 	ep->nitems--;
 	plx_watches_uncharge();
 	plx_retire(item, item_retired);

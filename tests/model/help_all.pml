@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two items of one epoll whose producers are both stopped between mark and push: the one help slot
- * has to serve both.
+ * Two items of one epoll whose producers are both stopped between mark and push: the help slots have
+ * to serve both, also where there is one slot.
  *
- * Mirrors: src/epoll/ready.c plx_item_queue, plx_item_push, plx_ep_help (slot: none, one item, or
- * ALL) and plx_item_unmark; src/epoll/harvest.c harvest_take_help, harvest_help, harvest_helped and
- * the order of slot, splice and list in plx_ep_harvest.
+ * Mirrors: src/epoll/ready.c plx_item_queue, plx_item_push, plx_ep_help (help_put, help_say),
+ * plx_item_unmark, plx_help_take, plx_help_walk, plx_help_next; src/epoll/harvest.c harvest_help,
+ * harvest_helped and the order of slots, splice and list in plx_ep_harvest.
  *
  * Checked, for edge-triggered items:
  *  - a harvest that starts after a write has returned delivers that item (with -DONE, where it may
@@ -14,30 +14,40 @@
  *    not returned when the previous harvest that delivered it began: neither help nor ALL makes an
  *    event out of nothing.
  *
- * The protocol: the helper sets the item's own flag `wanted`, then puts the item, or ALL if another
- * one is there, into the slot. The harvest takes the slot, then splices, then takes the flags: of
- * the item in the slot, or of each item if the slot said ALL. A wanted item that the splice linked
- * is delivered from the list and needs no help.
+ * The protocol: the helper sets the item's own flag `wanted`. If it finds the item kept it says SOME,
+ * else it puts the item into a slot and says SOME, or says ALL if there is no slot left. The harvest
+ * takes what was said, then the slots, whose items it keeps, then splices, then works off the list.
+ * If ALL was said it keeps each item that is wanted. Then it takes the flags of the items that are
+ * kept. A wanted item that the splice linked is delivered from the list and needs no help. An item is
+ * no longer kept when it can be found without, and nobody wants it.
  *
  * Abstractions: the state of each file is a bit that is never read away (reading is covered by
  * no_lost_event.pml); the lists are one bit per item, their order does not matter here; items are
  * not primary (own mark word), so QUIET does not exist. EPOCH of the mark and `pops` are one
- * counter, moved in one step with the mark: no_lost_event.pml takes them apart. In C the list is
- * worked off before the slot; here each item has its turn in any order, which includes that.
+ * counter, moved in one step with the mark: no_lost_event.pml takes them apart. A poll of the epoll
+ * (poll_help) is a harvest that finds no room. SLOTS slots; with -DSLOTS=2 nobody says ALL.
+ * -DAGAIN: two writes of each producer, to item 0 alone, which may be kept when the second come.
  *
- * Broken variants: ALL_PUSHED (ALL looks at queued, not pushed and not linked instead of a flag),
- * ALL_QUEUED (ALL delivers each item that is queued and not linked), OVERWRITE (a helper overwrites
- * the slot with its item), FLAG_LATE (flag set after the slot),
- * DROP (-DONE: help that found no room
- * is not put back).
+ * Broken variants: ALL_QUEUED (ALL delivers each item that is queued and not linked), OVERWRITE (a
+ * helper overwrites the slot with its item), FLAG_LATE (flag set after the slot), SAY_FIRST (a helper
+ * says SOME before it has put the item into the slot), KEPT_SILENT (it says nothing if the item is
+ * kept), TAKE_LATE (the harvest takes what was said after the slots), FORGET (an item is not kept any
+ * more though it is wanted), NOT_KEPT (nor once it was looked at, though its push has not come; that
+ * breaks nothing and only costs looks), DROP (-DONE: help that found no room is not said again).
  */
 
-#define NONE 0
-#define ALL 3
+#ifndef SLOTS
+#define SLOTS 1
+#endif
 
-bit queued[2], incoming[2], linked[2], wanted[2];
+/* What was said. */
+#define NONE 0
+#define SOME 1
+#define ALL 2
+
+bit queued[2], incoming[2], linked[2], wanted[2], kept[2];
 byte pops[2], pushed[2] = 255;
-byte slot;
+byte said, slot[SLOTS];
 
 /*
  * Ghosts. made: a write has changed the state and is not delivered; must: and has returned; due:
@@ -47,6 +57,16 @@ byte slot;
  */
 byte made[4], must[2], due[2];
 byte writes, events, returns, begun, told;
+
+inline say()
+{
+	atomic {
+		if
+		:: said == NONE -> said = SOME
+		:: else
+		fi
+	}
+}
 
 proctype producer(byte me; byte n)
 {
@@ -70,21 +90,49 @@ proctype producer(byte me; byte n)
 			if
 			:: pushed[x] == e
 			:: pushed[x] != e ->
-#ifndef BROKEN_FLAG_LATE
-				wanted[x] = 1;
+#ifdef BROKEN_FLAG_LATE
+				q = kept[x];
+#else
+				atomic { q = kept[x]; wanted[x] = 1 };
+#endif
+#ifdef BROKEN_SAY_FIRST
+				say();
+#endif
+				if
+				:: q ->
+#ifdef BROKEN_KEPT_SILENT
+					goto helped
+#else
+					goto some
+#endif
+				:: else
+				fi;
+#ifdef BROKEN_OVERWRITE
+				slot[0] = x + 1;
+				goto some;
 #endif
 				/* Compare-and-swap; the value that made it fail is looked at. */
-#ifdef BROKEN_OVERWRITE
-				slot = x + 1;
-#else
 				atomic {
 					if
-					:: slot == NONE -> slot = x + 1; goto helped
-					:: slot == x + 1 -> goto helped
+					:: slot[0] == NONE -> slot[0] = x + 1; goto some
+					:: slot[0] == x + 1 -> goto some
 					:: else
 					fi
-				}
-				slot = ALL;
+				};
+#if SLOTS > 1
+				atomic {
+					if
+					:: slot[1] == NONE -> slot[1] = x + 1; goto some
+					:: slot[1] == x + 1 -> goto some
+					:: else
+					fi
+				};
+#endif
+				said = ALL;
+				goto helped;
+some:
+#ifndef BROKEN_SAY_FIRST
+				say();
 #endif
 helped:
 #ifdef BROKEN_FLAG_LATE
@@ -150,21 +198,47 @@ inline splice()
 	}
 }
 
+/* Slot n. */
+inline take_slot(n)
+{
+	atomic {
+		if
+		:: slot[n] -> kept[slot[n] - 1] = 1; slot[n] = NONE
+		:: else
+		fi
+	}
+}
+
+inline keep_wanted(n)
+{
+	atomic {
+		if
+		:: wanted[n] -> kept[n] = 1
+		:: else
+		fi
+	}
+}
+
 active proctype harvester()
 {
 	byte i;
-	bit got, take, second;
-	byte s;
+	bit got, take, second, taken[2];
+	byte how;
 
 #ifdef ONE
 #define ROOM (!got)
 #else
 #define ROOM (1)
 #endif
+#ifdef AGAIN
+	run producer(0, 2);
+	run producer(1, 2);
+#else
 	run producer(0, 1);
 	run producer(1, 1);
 	run producer(2, 1);
 	run producer(3, 1);
+#endif
 
 endh:	do
 	:: true ->
@@ -176,15 +250,31 @@ endh:	do
 #endif
 			got = 0;
 		}
-		atomic { s = slot; slot = NONE; }
+		/* plx_help_take */
+#ifndef BROKEN_TAKE_LATE
+		atomic { how = said; said = NONE }
+#else
+		how = said;
+#endif
+		if
+		:: how ->
+			take_slot(0);
+#if SLOTS > 1
+			take_slot(1);
+#endif
+#ifdef BROKEN_TAKE_LATE
+			atomic { how = said; said = NONE }
+#endif
+		:: else
+		fi;
 		splice();
 		/* Which of the two stands first in the list is not modelled: either. */
 		if
-		:: true -> i = 0
-		:: true -> i = 1
+		:: linked[0] -> i = 0
+		:: linked[1] -> i = 1
+		:: !linked[0] && !linked[1] -> goto list_done
 		fi;
 each:
-		take = 0;
 		if
 		:: linked[i] && ROOM ->
 			atomic {
@@ -193,56 +283,85 @@ each:
 				pops[i]++;
 				/* The poll that follows answers who asked for help too. */
 				wanted[i] = 0;
+				taken[i] = 1;
 			}
 			deliver(i)
-		:: linked[i] && !ROOM
-		:: !linked[i] ->
-			if
-			:: s == i + 1 ->
-				take = 1
-			:: s == ALL ->
-#ifdef BROKEN_ALL_PUSHED
-				take = queued[i] && pushed[i] != pops[i]
-#else
+		:: else
+		fi;
+		if
+		:: !second -> second = 1; i = 1 - i; goto each
+		:: else -> second = 0
+		fi;
+list_done:
+		/* harvest_help */
+		if
+		:: how == ALL -> keep_wanted(0); keep_wanted(1)
 #ifdef BROKEN_ALL_QUEUED
-				take = queued[i]
-#else
-				take = 1
+			; kept[0] = kept[0] || queued[0]; kept[1] = kept[1] || queued[1]
 #endif
-#endif
-			:: else
-			fi;
+		:: else
+		fi;
+		if
+		:: how && kept[0] -> i = 0
+		:: how && kept[1] -> i = 1
+		:: else -> goto help_done
+		fi;
+help:
+		if
+		:: kept[i] && !linked[i] && !taken[i] ->
 			if
-			:: take && ROOM ->
-#if !defined(BROKEN_ALL_PUSHED) && !defined(BROKEN_ALL_QUEUED)
+			:: ROOM ->
 				/* Taken off the list since it was asked for: that was the answer. */
-				atomic { take = wanted[i]; wanted[i] = 0; }
-				take = take && queued[i];
+				atomic {
+#ifdef BROKEN_ALL_QUEUED
+					take = wanted[i] || how == ALL;
+#else
+					take = wanted[i];
 #endif
+					wanted[i] = 0
+				}
+				take = take && queued[i];
 				if
 				:: take -> deliver(i)
 				:: else
 				fi
-			:: take && !ROOM ->
+			:: else ->
 #ifndef BROKEN_DROP
-				atomic {
-					if
-					:: !wanted[i] -> skip
-					:: wanted[i] && (slot == NONE || slot == i + 1) ->
-						slot = i + 1
-					:: else -> slot = ALL
-					fi
-				}
+				if
+				:: wanted[i] -> say()
+				:: else
+				fi
 #else
 				skip
 #endif
-			:: else
 			fi
+		:: else
+		fi;
+		/* plx_help_next */
+		if
+		:: kept[i] ->
+#ifdef BROKEN_NOT_KEPT
+			take = 1;
+#else
+			take = linked[i] || !queued[i] || pushed[i] == pops[i];
+#endif
+			atomic {
+				if
+#ifdef BROKEN_FORGET
+				:: take -> kept[i] = 0
+#else
+				:: take && (linked[i] || !wanted[i]) -> kept[i] = 0; wanted[i] = 0
+#endif
+				:: else
+				fi
+			}
+		:: else
 		fi;
 		if
-		:: !second -> second = 1; i = 1 - i; goto each
-		:: second -> second = 0
+		:: !second -> second = 1; i = 1 - i; goto help
+		:: else -> second = 0
 		fi;
+help_done:
 		splice();
 		atomic {
 #ifdef ONE
@@ -255,7 +374,9 @@ each:
 			got = 0;
 			i = 0;
 			take = 0;
-			s = 0;
+			taken[0] = 0;
+			taken[1] = 0;
+			how = 0;
 		}
 	od
 }

@@ -5,7 +5,7 @@
  *
  * Mirrors: src/epoll/remove.c plx_item_remove, item_claim, item_retired, plx_file_remove_watches,
  * plx_ep_release; src/epoll/ready.c plx_item_queue, plx_item_push, plx_ep_help and the harvest's
- * help slot (src/epoll/harvest.c harvest_take_help) as the users of what is freed.
+ * look at the help slots (plx_help_take) as the users of what is freed.
  *
  * Checked: the item is removed once; item, file and epoll are each freed exactly once when all is
  * done (no leak); nobody touches any of them after that; the file is released only when no item is
@@ -17,6 +17,8 @@
  *  - The memory an object is freed to is not reused; a touch after the free is an assertion.
  *  - The last put of a file or of the epoll's file runs its closing work in a process of its own.
  *    In C the one that puts runs it and waits: fewer interleavings.
+ *  - One help slot. The list of items that are kept is not there: it is changed under the mutex, and
+ *    the removal takes the item off (plx_help_forget).
  *  - What is done under the file's lock is one step: it changes one thing that others see.
  *  - The writers hold no reference, only the read lock; in C most writers hold one too.
  *  - One item, one file, one epoll: items do not touch each other but through the lists, which

@@ -23,9 +23,15 @@ event_lt_help_not_rearmed broken no_lost_event -DLT -DBROKEN_HELP_NOT_REARMED
 event_lt_no_help_after_race broken no_lost_event -DLT -DBROKEN_NO_HELP_AFTER_RACE
 help_edges ok help_all -DEDGES
 help_one ok help_all -DONE
+help_again ok help_all -DAGAIN -DEDGES
+help_slots ok help_all -DEDGES -DSLOTS=2
 help_all_queued broken help_all -DBROKEN_ALL_QUEUED -DEDGES
 help_overwrite broken help_all -DBROKEN_OVERWRITE
 help_flag_late broken help_all -DBROKEN_FLAG_LATE
+help_say_first broken help_all -DBROKEN_SAY_FIRST
+help_kept_silent broken help_all -DAGAIN -DBROKEN_KEPT_SILENT
+help_take_late broken help_all -DBROKEN_TAKE_LATE
+help_forget broken help_all -DAGAIN -DBROKEN_FORGET
 help_drop broken help_all -DBROKEN_DROP -DONE
 wake_futex ok no_lost_wake
 wake_weak ok no_lost_wake -DWEAK -DTIMEOUTS=0
@@ -335,7 +341,7 @@ sleep_still_waits broken sleep -DBROKEN_STILL_WAITS
 # search does not end soon.
 large='
 again again_mark_self event_et event_lt freer freer_no_tryget freer_own_mark freer_put_at_close
-help_all_queued help_edges help_one node quiet_first quiet_sleep timer_cancel_late
+help_all_queued help_edges help_one help_slots node quiet_first quiet_sleep timer_cancel_late
 timer_drop_late timer_leave timer_left timer_wait timer_wait_mixed wake_futex wake_kernel
 wake_kernel_spin wake_kernel_timeout wake_spin
 '
