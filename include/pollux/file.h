@@ -88,7 +88,7 @@ struct pollux_file {
 };
 
 /*
- * Prepares f with one reference, which belongs to the caller. The low 36 bits
+ * Prepares f with one reference, which belongs to the caller. The low 29 bits
  * of `word` stay zero and unused unless the engine's own sources use them.
  */
 void pollux_file_init(struct pollux_file *f, const struct pollux_file_ops *ops);

@@ -46,13 +46,17 @@
  *
  * The word of a file, and the own mark word of a secondary item:
  *
- *   bits 39..63  EPOCH   generation: moves whenever something that a producer
+ *   bits 32..63  EPOCH   generation: moves whenever something that a producer
  *                        may have looked at before a compare-and-swap has changed
- *   bit  38      QUEUED  the item whose mark this is sits on its epoll's ready list,
+ *   bit  31      QUEUED  the item whose mark this is sits on its epoll's ready list,
  *                        or its producer is about to put it there
- *   bit  37      QUIET   a wake of the file has nobody to tell anything new
- *   bit  36      SLOW    the source keeps its state elsewhere
- *   bits 0..35   payload of the source
+ *   bit  30      QUIET   a wake of the file has nobody to tell anything new
+ *   bit  29      SLOW    the source keeps its state elsewhere
+ *   bits 0..28   payload of the source
+ *
+ * A producer that stands between its look at the word and its compare-and-swap is wrong only if it
+ * goes on after exactly a multiple of 2^32 moves, with the same payload. A thread that does nothing
+ * else makes them in a quarter of an hour, and then one instant in 2^32 is the wrong one.
  */
 #ifndef PLX_EPOLL_ENGINE_H
 #define PLX_EPOLL_ENGINE_H
@@ -73,10 +77,10 @@
 #include "base/slab.h"
 #include "base/spin.h"
 
-#define PLX_EPOCH_ONE (1ull << 39)
-#define PLX_QUEUED (1ull << 38)
-#define PLX_QUIET (1ull << 37)
-#define PLX_SLOW (1ull << 36)
+#define PLX_EPOCH_ONE (1ull << 32)
+#define PLX_QUEUED (1ull << 31)
+#define PLX_QUIET (1ull << 30)
+#define PLX_SLOW (1ull << 29)
 #define PLX_PAYLOAD (PLX_SLOW - 1)
 
 /*

@@ -427,17 +427,19 @@ uint64_t plx_file_add(struct pollux_file *f, uint64_t v)
 		uint32_t pops;
 
 		pops = plx_load(&f->node.pops);
-		PLX_DELAY(add_before_cas);
 		if (plx_item_is_primary(item) && (plx_load(&item->w.events) & EPOLLIN) &&
-		    !plx_load(&first->dead) && plx_cas(&f->word, &w, (w + v) | PLX_QUEUED)) {
+		    !plx_load(&first->dead)) {
 			struct pollux_ep *ep = item->ep;
 
-			plx_item_push(item, pops);
-			plx_mb_after_rmw();
-			plx_ep_wake_one(ep);
-			(void)ep_tell_own(ep);
-			plx_rcu_read_unlock();
-			return w;
+			PLX_DELAY(add_before_cas);
+			if (plx_cas(&f->word, &w, (w + v) | PLX_QUEUED)) {
+				plx_item_push(item, pops);
+				plx_mb_after_rmw();
+				plx_ep_wake_one(ep);
+				(void)ep_tell_own(ep);
+				plx_rcu_read_unlock();
+				return w;
+			}
 		}
 	}
 	w = plx_xadd(&f->word, v);

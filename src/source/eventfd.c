@@ -4,7 +4,7 @@
  *
  * The count is the payload of the file's word, so a write is one addition to the
  * word, which tells at the same time whether anybody has to be told. A count that
- * does not fit (2^34 and more) moves to `big` for the rest of the object's life;
+ * does not fit (2^28 and more) moves to `big` for the rest of the object's life;
  * SLOW in the word says so. An addition that was under way while SLOW appeared has
  * landed in a payload that nobody reads any more: its author sees SLOW in the old
  * word and adds to `big` instead.
@@ -25,7 +25,7 @@
 #include "base/sys.h"
 
 #define EFD_MAX (UINT64_MAX - 1)
-#define MEDIUM_ADD (1ull << 33)
+#define MEDIUM_ADD (1ull << 27)
 
 static uint32_t efd_poll(struct pollux_file *f)
 {

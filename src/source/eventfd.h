@@ -37,9 +37,13 @@ static inline struct pollux_eventfd *plx_file_efd(struct pollux_file *f)
 	return plx_container_of(f, struct pollux_eventfd, file);
 }
 
-/* Below this a payload has room for an addition by every thread there can be. */
-#define PLX_EFD_SAFE (1ull << 34)
-#define PLX_EFD_SMALL (1ull << 16)
+/*
+ * Below SAFE a payload has room for a small addition by every thread there can be, of which the
+ * kernel allows 2^22.
+ */
+#define PLX_EFD_SAFE (1ull << 28)
+#define PLX_EFD_SMALL (1ull << 6)
+_Static_assert(PLX_EFD_SAFE + PLX_EFD_SMALL * (1ull << 22) <= PLX_SLOW, "they do not meet SLOW");
 
 enum plx_efd_quiet {
 	/* Written, and nobody has to be told. */

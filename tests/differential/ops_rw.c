@@ -146,8 +146,8 @@ enum write_how {
 static uint64_t make_value(struct gen *g, struct obj *o)
 {
 	static const uint64_t odd[] = {
-		0,	    0xffff,	0x10000,    1ull << 33,	 (1ull << 34) - 1,
-		1ull << 34, 1ull << 36, 1ull << 63, EVENTFD_MAX, UINT64_MAX,
+		0,	    0x3f,	0x40,	    1ull << 27,	 (1ull << 28) - 1,
+		1ull << 28, 1ull << 29, 1ull << 63, EVENTFD_MAX, UINT64_MAX,
 	};
 
 	if (chance(g, 85))

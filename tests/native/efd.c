@@ -21,8 +21,8 @@ static void EFD_01_flags(void **state)
 
 static void EFD_04_read_takes_all_or_one(void **state)
 {
-	static const uint64_t start[] = {1,	     5,		 1ull << 20, (1ull << 34) - 1,
-					 1ull << 34, 1ull << 40, TOP};
+	static const uint64_t start[] = {1,	     5,		 1ull << 20, (1ull << 28) - 1,
+					 1ull << 28, 1ull << 40, TOP};
 
 	(void)state;
 	for (int i = 0; i < 7; i++) {
@@ -57,19 +57,20 @@ static void EFD_10_a_write_fits_or_fails(void **state)
 	/* Around each border between the ways in which the count is kept. */
 	static const uint64_t at[] = {0,
 				      1,
-				      (1ull << 16) - 1,
-				      (1ull << 33) - 1,
-				      1ull << 33,
-				      (1ull << 34) - 1,
-				      1ull << 34,
-				      (1ull << 36) - 1,
-				      1ull << 36,
+				      (1ull << 6) - 1,
+				      1ull << 6,
+				      (1ull << 27) - 1,
+				      1ull << 27,
+				      (1ull << 28) - 1,
+				      1ull << 28,
+				      (1ull << 29) - 1,
+				      1ull << 29,
 				      1ull << 63,
 				      TOP - 1,
 				      TOP};
 
 	(void)state;
-	for (int i = 0; i < 12; i++) {
+	for (int i = 0; i < 13; i++) {
 		for (int k = 0; k < 12; k++) {
 			struct pollux_eventfd *e = efd_new(0, 0);
 			bool fits = at[k] <= TOP - at[i];
@@ -120,8 +121,8 @@ static void EFD_12_masks(void **state)
 	} t[] = {
 		{0, EPOLLOUT},
 		{1, EPOLLIN | EPOLLOUT},
-		{(1ull << 34) - 1, EPOLLIN | EPOLLOUT},
-		{1ull << 34, EPOLLIN | EPOLLOUT},
+		{(1ull << 28) - 1, EPOLLIN | EPOLLOUT},
+		{1ull << 28, EPOLLIN | EPOLLOUT},
 		{TOP - 1, EPOLLIN | EPOLLOUT},
 		{TOP, EPOLLIN},
 	};

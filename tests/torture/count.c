@@ -17,7 +17,7 @@ struct shared {
 
 static void writer(struct thread *t)
 {
-	static const uint64_t step[] = {1, 3, 1ull << 16, 1ull << 33, 1ull << 36, 1ull << 62};
+	static const uint64_t step[] = {1, 3, 1ull << 6, 1ull << 27, 1ull << 29, 1ull << 62};
 	struct shared *s = t->arg;
 	uint32_t r = (uint32_t)t->tid;
 
