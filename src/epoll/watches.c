@@ -9,6 +9,7 @@
  *   credit.n      written by its thread while inside is 1 and after it has seen exact 0;
  *                 otherwise by the holder of credits_lock
  *   credit.inside written by its thread
+ *   credits_free  atomic; anybody pushes, the holder of credits_lock pops
  *   exact         set under credits_lock: the limit is near, each watch is charged for itself
  *
  * Argument. There are charged minus the sum of all credits watches, and charged never
@@ -35,14 +36,16 @@
 
 struct credit {
 	struct credit *next;
+	/* While no thread has it. */
+	struct credit *free_next;
 	long n;
 	uint32_t inside;
-	uint32_t taken;
 } __attribute__((aligned(64)));
 
 static plx_lock_t credits_lock;
 /* Never shorter: who comes takes over one that was left. */
 static struct credit *credits;
+static struct credit *credits_free;
 static uint32_t exact;
 /* UNKNOWN until the first watch, or whoever sets it. */
 #define UNKNOWN (-2l)
@@ -55,10 +58,22 @@ static PLX_START_PAGE struct plx_key credit_key;
 /* What it holds stays in it, for the next thread. */
 static void credit_exit(void *p)
 {
-	struct credit *c = p;
+	struct credit *c = p, *head = plx_load(&credits_free);
 
 	mine = NULL;
-	plx_store_rel(&c->taken, 0);
+	do {
+		plx_store(&c->free_next, head);
+	} while (!plx_cas(&credits_free, &head, c));
+}
+
+/* credits_lock held: the first one leaves by nobody else, and so its link stays what it is. */
+static struct credit *credit_take(void)
+{
+	struct credit *c = plx_load_acq(&credits_free);
+
+	while (c && !plx_cas(&credits_free, &c, plx_load(&c->free_next)))
+		;
+	return c;
 }
 
 PLX_START_CODE void plx_watches_init(void)
@@ -72,9 +87,7 @@ static struct credit *credit_new(void)
 	struct credit *c;
 
 	plx_lock(&credits_lock, PLX_RANK_WATCHES);
-	for (c = credits; c; c = c->next)
-		if (!plx_load_acq(&c->taken))
-			break;
+	c = credit_take();
 	if (!c) {
 		c = plx_mem_get(sizeof(*c));
 		if (c) {
@@ -85,10 +98,8 @@ static struct credit *credit_new(void)
 		}
 	}
 	if (c && pthread_setspecific(plx_key(&credit_key, credit_exit), c)) {
-		plx_store(&c->taken, 0);
+		credit_exit(c);
 		c = NULL;
-	} else if (c) {
-		plx_store(&c->taken, 1);
 	}
 	plx_unlock(&credits_lock, PLX_RANK_WATCHES);
 	mine = c;
