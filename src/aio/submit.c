@@ -224,9 +224,14 @@ static bool without_effect(long err)
 	}
 }
 
-/* An error that may be one of io_submit: nothing has happened, and the kernel is to say. */
+/*
+ * An error that may be one of io_submit: nothing has happened, and the kernel is to say. So is
+ * nothing at all, with flags: preadv2 does not look at them when there is nothing to do.
+ */
 IN_LOOP bool unsure(const struct iocb *cb, long res)
 {
+	if (plx_unlikely(!res && cb->aio_rw_flags))
+		return true;
 	return res < 0 && (is_read(cb) || without_effect(res));
 }
 

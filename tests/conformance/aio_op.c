@@ -837,6 +837,48 @@ static void AIO_OP_05_flags_that_some_kernels_know(void **state)
 	aio_free(ctx);
 }
 
+/* The first of a context: size bytes with these flags, in one of four ways. 0 or an errno. */
+static int submit_with(int way, int file, size_t size, uint32_t flags)
+{
+	aio_context_t ctx = aio_new(1);
+	static char buf[8];
+	struct iovec iov = {.iov_base = buf, .iov_len = size};
+	struct iocb cb;
+	int err;
+
+	switch (way) {
+	case 0:
+		aio_pread(&cb, file, buf, size, 0);
+		break;
+	case 1:
+		aio_pwrite(&cb, file, buf, size, 0);
+		break;
+	case 2:
+		aio_preadv(&cb, file, &iov, 1, 0);
+		break;
+	default:
+		aio_pwritev(&cb, file, &iov, 1, 0);
+	}
+	err = aio_submit1(ctx, with_rw_flags(&cb, flags)) == 1 ? 0 : errno;
+	aio_free(ctx);
+	return err;
+}
+
+/* What a file refuses for eight bytes it refuses for none. */
+static void AIO_OP_05_flags_of_requests_for_nothing(void **state)
+{
+	(void)state;
+	for (int disk = 0; disk < 2; disk++) {
+		int file = disk ? file_on_disk(64, 0) : file_in_memory(64);
+
+		for (int i = 0; i < 4 * 12; i++)
+			if (submit_with(i % 4, file, 8, 1u << i / 4) == EOPNOTSUPP)
+				assert_int_equal(submit_with(i % 4, file, 0, 1u << i / 4),
+						 EOPNOTSUPP);
+		close(file);
+	}
+}
+
 static void AIO_OP_05_hipri_and_sync_change_nothing_that_is_seen(void **state)
 {
 	static const uint32_t flags[] = {RW_HIPRI, RW_DSYNC, RW_SYNC, RW_DSYNC | RW_SYNC};
@@ -2120,6 +2162,7 @@ int main(void)
 		cmocka_unit_test(AIO_OP_04_offset_and_length_together_must_not_overflow),
 		cmocka_unit_test(AIO_OP_05_flags_that_nobody_knows),
 		cmocka_unit_test(AIO_OP_05_flags_that_some_kernels_know),
+		cmocka_unit_test(AIO_OP_05_flags_of_requests_for_nothing),
 		cmocka_unit_test(AIO_OP_05_hipri_and_sync_change_nothing_that_is_seen),
 		cmocka_unit_test(AIO_OP_05_nowait_turns_waiting_into_eagain),
 		cmocka_unit_test(AIO_OP_05_nowait_reads_what_is_cached),
