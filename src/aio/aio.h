@@ -16,8 +16,9 @@
  *
  *   field of kioctx     protected by
  *   user_id             written under root.lock (mremap)
- *   state, moves        atomic; see below
- *   tail, head, watched kioctx.lock (the program may move the ring's head, too)
+ *   state               atomic; see below
+ *   moves               kioctx.lock; read without it
+ *   tail, head, watched kioctx.lock (the program may move the ring's head, too); read without it
  *   root.table          RCU; written under root.lock
  *   root.used, lowest   root.lock
  *

@@ -257,8 +257,10 @@ long plx_aio_destroy(aio_context_t ctx)
 	PLX_INSIDE();
 	struct plx_kioctx *k = plx_aio_get(ctx, 0);
 
-	if (!k)
+	if (!k) {
+		plx_aio_address_put();
 		return PLX_PASS;
+	}
 	if (!plx_aio_table_del(k)) {
 		plx_aio_put(k, 0);
 		return -EINVAL;

@@ -63,7 +63,7 @@ static long take(struct plx_kioctx *k, struct io_event *events, long n)
 	uint32_t run = k->nr - head < m ? k->nr - head : m;
 
 	if (plx_unlikely(head != k->head))
-		k->watched = true;
+		plx_store(&k->watched, true);
 	if (!m)
 		return 0;
 	if (run == 1 ? plx_copy_out32(events, &ring->events[head])
@@ -72,7 +72,7 @@ static long take(struct plx_kioctx *k, struct io_event *events, long n)
 	if (run < m && plx_copy_out(events + run, ring->events, (m - run) * sizeof(*events)))
 		return -EFAULT;
 	head = head + m >= k->nr ? head + m - k->nr : head + m;
-	k->head = head;
+	plx_store(&k->head, head);
 	plx_store_rel(&ring->head, head);
 	return m;
 }

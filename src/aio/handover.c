@@ -74,8 +74,11 @@ static bool mark(struct plx_kioctx *k)
 
 static void unmark(struct plx_kioctx *k)
 {
+	/* Who marks it next finds both changed. */
+	plx_lock(&k->lock, PLX_RANK_AIO);
 	plx_and(&k->state, ~PLX_AIO_MOVING);
 	plx_store_rel(&k->moves, k->moves + 1);
+	plx_unlock(&k->lock, PLX_RANK_AIO);
 	plx_sys3(SYS_futex, &k->moves, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1 << 30);
 }
 
@@ -155,10 +158,14 @@ static bool move(const struct plx_kioctx *k, aio_context_t theirs)
 	return to == (long)k->user_id;
 }
 
-/* Whether events that lie unread do not keep it ours; see above. */
+/*
+ * Whether events that lie unread do not keep it ours; see above. Before it is marked, and so
+ * without the lock, this is a guess.
+ */
 static bool may_carry(const struct plx_kioctx *k, bool must)
 {
-	return must || plx_px_alone() || (!k->watched && plx_ring_head(k) == k->head);
+	return must || plx_px_alone() ||
+	       (!plx_load(&k->watched) && plx_ring_head(k) == plx_load(&k->head));
 }
 
 static void give_away(struct plx_kioctx *k, uint32_t head)

@@ -269,7 +269,7 @@ static void post(struct plx_kioctx *k, const struct iocb *cb, const struct io_ev
 	plx_lock(&k->lock, PLX_RANK_AIO);
 	plx_ring_post(k, ev);
 	if (e)
-		k->watched = true;
+		plx_store(&k->watched, true);
 	PLX_DELAY(aio_post);
 	plx_unlock(&k->lock, PLX_RANK_AIO);
 	plx_stat(PLX_STAT_AIO_INLINE);
