@@ -59,7 +59,9 @@ void plx_signals_let_end(void)
 
 bool plx_inside_left(void)
 {
-	return !plx_inside.depth && plx_signal_deliver && plx_signal_deliver();
+	bool (*deliver)(void) = plx_load(&plx_signal_deliver);
+
+	return !plx_inside.depth && deliver && deliver();
 }
 
 struct plx_outside plx_outside_begin(void)

@@ -53,7 +53,7 @@ static __thread int nheld;
 
 void plx_lockdep_acquire(const plx_lock_t *l, enum plx_rank rank)
 {
-	PLX_INVARIANT(!plx_signal_deliver || plx_inside.depth,
+	PLX_INVARIANT(!plx_load(&plx_signal_deliver) || plx_inside.depth,
 		      "a lock is held only inside a call that no signal handler interrupts");
 	for (int i = 0; i < nheld; i++) {
 		PLX_INVARIANT(held[i].lock != l, "a lock is not taken twice by one thread");

@@ -346,7 +346,7 @@ void plx_guard_install(void)
 {
 	struct held h = lock();
 
-	plx_signal_deliver = deliver;
+	plx_store(&plx_signal_deliver, deliver);
 	for (int sig = 1; sig < SIGNALS; sig++)
 		if (guard_of(sig))
 			guard_one(sig);
