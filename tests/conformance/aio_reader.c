@@ -253,7 +253,7 @@ static void *stream_reader(void *arg)
 	struct io_event ev = {0};
 	uint64_t n;
 
-	while (!s->twice && now_ms() < end) {
+	while (!__atomic_load_n(&s->twice, __ATOMIC_RELAXED) && now_ms() < end) {
 		int total = __atomic_load_n(&s->total, __ATOMIC_ACQUIRE);
 
 		if (total && s->taken == total)
@@ -263,7 +263,8 @@ static void *stream_reader(void *arg)
 		while (ring_take(s->d->ring, &ev)) {
 			size_t which = (size_t)((struct iocb *)(uintptr_t)ev.obj - s->cb);
 
-			s->twice = which >= MANY || s->seen[which]++ || s->twice;
+			if (which >= MANY || s->seen[which]++)
+				__atomic_store_n(&s->twice, true, __ATOMIC_RELAXED);
 			__atomic_fetch_add(&s->taken, 1, __ATOMIC_RELEASE);
 			end = now_ms() + SOON_MS;
 		}
@@ -277,7 +278,7 @@ static int submit_stream(struct stream *s, uint32_t x)
 	int64_t end = now_ms() + SOON_MS;
 	int n = 0;
 
-	while (n < MANY && now_ms() < end && !s->twice) {
+	while (n < MANY && now_ms() < end && !__atomic_load_n(&s->twice, __ATOMIC_RELAXED)) {
 		enum what what;
 
 		x ^= x << 13;
