@@ -279,6 +279,31 @@ quiet_sleep_quiet_first broken quiet -DCHANGE=3 -DBROKEN_QUIET_FIRST
 quiet_sleep_reload broken quiet -DCHANGE=3 -DBROKEN_RELOAD
 quiet_first_claim_keeps broken quiet -DCHANGE=4 -DBROKEN_CLAIM_KEEPS
 quiet_first_empty_list broken quiet -DCHANGE=4 -DBROKEN_EMPTY_LIST
+cache_count ok cache_count -DWRITES=1
+cache_count_polls ok cache_count -DLOOKS=0 -DPOLLS=1
+cache_count_again ok cache_count -DLOOKS=0 -DADOPTIONS=2
+cache_count_full ok cache_count -DFULL -DWRITES=1
+cache_count_look long cache_count -DPOLLS=1
+cache_count_reads long cache_count -DLOOKS=0 -DPOLLS=1 -DREADS=2
+cache_count_readers long cache_count -DLOOKS=0 -DREADERS=2 -DFLUSHES=0
+cache_count_readers_polls long cache_count -DLOOKS=0 -DREADERS=2 -DPOLLS=1 -DFLUSHES=0 -DWRITES=1
+cache_count_no_mark broken cache_count -DLOOKS=0 -DPOLLS=1 -DBROKEN_NO_MARK
+cache_count_no_tell broken cache_count -DLOOKS=0 -DPOLLS=1 -DBROKEN_NO_TELL
+cache_count_no_through_mark broken cache_count -DLOOKS=0 -DPOLLS=1 -DBROKEN_NO_THROUGH_MARK
+cache_count_no_gen broken cache_count -DLOOKS=0 -DPOLLS=1 -DBROKEN_NO_GEN
+cache_count_no_look broken cache_count -DLOOKS=0 -DPOLLS=1 -DBROKEN_NO_LOOK
+cache_count_mark_apart broken cache_count -DLOOKS=0 -DPOLLS=1 -DREADS=2 -DFLUSHES=0 -DBROKEN_MARK_APART
+cache_count_mark_late broken cache_count -DLOOKS=0 -DPOLLS=1 -DBROKEN_MARK_LATE
+cache_count_one_read broken cache_count -DLOOKS=0 -DPOLLS=1 -DBROKEN_ONE_READ
+cache_count_no_busy broken cache_count -DLOOKS=0 -DPOLLS=1 -DREADERS=2 -DFLUSHES=0 -DBROKEN_NO_BUSY
+cache_count_in_hand broken cache_count -DWRITES=1 -DBROKEN_IN_HAND
+cache_count_no_flushing broken cache_count -DWRITES=1 -DBROKEN_NO_FLUSHING
+cache_count_add_apart broken cache_count -DLOOKS=0 -DPOLLS=1 -DBROKEN_ADD_APART
+cache_count_kernel_first broken cache_count -DWRITES=1 -DBROKEN_KERNEL_FIRST
+cache_count_pull broken cache_count -DBROKEN_PULL
+cache_count_through_late broken cache_count -DLOOKS=0 -DPOLLS=1 -DBROKEN_THROUGH_LATE
+cache_count_full_clears broken cache_count -DFULL -DWRITES=1 -DBROKEN_FULL_CLEARS
+cache_count_sum broken cache_count -DFULL -DWRITES=1 -DBROKEN_SUM
 aio_call ok aio_table -DCALLER -DSETUPS
 aio_stray ok aio_table -DSTRAY -DSETUPS
 aio_destroys ok aio_table -DCALLER -DDESTROYERS
