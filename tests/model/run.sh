@@ -304,6 +304,32 @@ cache_count_pull broken cache_count -DBROKEN_PULL
 cache_count_through_late broken cache_count -DLOOKS=0 -DPOLLS=1 -DBROKEN_THROUGH_LATE
 cache_count_full_clears broken cache_count -DFULL -DWRITES=1 -DBROKEN_FULL_CLEARS
 cache_count_sum broken cache_count -DFULL -DWRITES=1 -DBROKEN_SUM
+cache_wait ok cache_wait -DFLUSHES=0
+cache_wait_no_sleep ok cache_wait -DWAITERS=0
+cache_wait_twice ok cache_wait -DWRITERS=1 -DWRITES=3 -DADOPTIONS=2 -DLOOKS=0 -DWAITS=2
+cache_wait_times ok cache_wait -DTIMES -DLOOKS=0
+cache_wait_stranger ok cache_wait -DSTRANGER -DLOOKS=0
+cache_wait_edges ok cache_wait -DEDGES -DLOOKS=0
+cache_wait_edges_no_sleep ok cache_wait -DEDGES -DWAITERS=0 -DLOOKS=2
+cache_wait_edges_twice ok cache_wait -DEDGES -DWRITERS=1 -DWRITES=3 -DADOPTIONS=2 -DLOOKS=0 -DWAITS=2
+cache_wait_edges_stranger ok cache_wait -DEDGES -DSTRANGER -DMUST_READ -DLOOKS=0 -DFLUSHES=0 -DWAITS=2
+cache_wait_edges_merge ok cache_wait -DEDGES -DMERGE -DWAITERS=0 -DLOOKS=2
+cache_wait_all long cache_wait
+cache_wait_two long cache_wait -DWAITERS=2 -DLOOKS=0 -DFLUSHES=0
+cache_wait_edges_two long cache_wait -DEDGES -DWAITERS=2 -DLOOKS=0 -DFLUSHES=0
+cache_wait_edges_all long cache_wait -DEDGES
+cache_wait_edges_merge_all long cache_wait -DEDGES -DMERGE
+cache_wait_edges_read long cache_wait -DEDGES -DMUST_READ -DLOOKS=0 -DFLUSHES=0 -DWAITS=3 -DFIRST=1 -DWRITES=2
+cache_wait_kernel_first broken cache_wait -DWAITERS=0 -DBROKEN_KERNEL_FIRST
+cache_wait_in_hand broken cache_wait -DWAITERS=0 -DBROKEN_IN_HAND
+cache_wait_no_recheck broken cache_wait -DLOOKS=0 -DFLUSHES=0 -DBROKEN_NO_RECHECK
+cache_wait_no_second broken cache_wait -DLOOKS=0 -DFLUSHES=0 -DWAITS=2 -DBROKEN_NO_SECOND
+cache_wait_twice_told broken cache_wait -DWAITERS=0 -DFLUSHES=0 -DBROKEN_TWICE
+cache_wait_swallow broken cache_wait -DFLUSHES=0 -DBROKEN_SWALLOW
+cache_wait_no_last_look broken cache_wait -DTIMES -DLOOKS=0 -DFLUSHES=0 -DBROKEN_NO_LAST_LOOK
+cache_wait_list_alone broken cache_wait -DTIMES -DLOOKS=0 -DBROKEN_LIST_ALONE
+cache_wait_taken_late broken cache_wait -DEDGES -DLOOKS=0 -DFLUSHES=0 -DWAITS=2 -DBROKEN_TAKEN_LATE
+cache_wait_read_u broken cache_wait -DEDGES -DMUST_READ -DLOOKS=0 -DFLUSHES=0 -DWAITS=3 -DFIRST=1 -DWRITES=2 -DBROKEN_READ_U
 aio_call ok aio_table -DCALLER -DSETUPS
 aio_stray ok aio_table -DSTRAY -DSETUPS
 aio_destroys ok aio_table -DCALLER -DDESTROYERS
