@@ -23,6 +23,9 @@
  *    given nothing; a write-back that it refuses leaves the object cached; a read returns no more
  *    than one object may hold.
  *
+ * TAKE_FIRST: who is about to read K takes U in the step that makes him busy, as cache_poll.pml needs
+ * it with ONCE; what has been added since he takes at the end.
+ *
  * Memory: one word and system calls. Reads and writes of K are ordered by the kernel's lock on it:
  * who finds in K what a cold writer has put there finds his earlier steps, and the cold writer's look
  * at the word comes after his system call (it needs that order: full barrier on return).
@@ -230,6 +233,11 @@ again:
 	:: atomic { st == CACHED && !busy && (mark || !u) ->
 #ifndef BROKEN_NO_BUSY
 		busy = 1;
+#endif
+#ifdef TAKE_FIRST
+		r = r + u;
+		taken = taken + u;
+		u = 0;
 #endif
 #ifndef BROKEN_MARK_LATE
 		mark = 0

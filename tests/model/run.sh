@@ -283,6 +283,7 @@ cache_count ok cache_count -DWRITES=1
 cache_count_polls ok cache_count -DLOOKS=0 -DPOLLS=1
 cache_count_again ok cache_count -DLOOKS=0 -DADOPTIONS=2
 cache_count_full ok cache_count -DFULL -DWRITES=1
+cache_count_take_first long cache_count -DPOLLS=1 -DTAKE_FIRST
 cache_count_look long cache_count -DPOLLS=1
 cache_count_reads long cache_count -DLOOKS=0 -DPOLLS=1 -DREADS=2
 cache_count_readers long cache_count -DLOOKS=0 -DREADERS=2 -DFLUSHES=0
@@ -330,6 +331,30 @@ cache_wait_no_last_look broken cache_wait -DTIMES -DLOOKS=0 -DFLUSHES=0 -DBROKEN
 cache_wait_list_alone broken cache_wait -DTIMES -DLOOKS=0 -DBROKEN_LIST_ALONE
 cache_wait_taken_late broken cache_wait -DEDGES -DLOOKS=0 -DFLUSHES=0 -DWAITS=2 -DBROKEN_TAKEN_LATE
 cache_wait_read_u broken cache_wait -DEDGES -DMUST_READ -DLOOKS=0 -DFLUSHES=0 -DWAITS=3 -DFIRST=1 -DWRITES=2 -DBROKEN_READ_U
+cache_poll ok cache_poll -DSLEEPERS=1
+cache_poll_times ok cache_poll -DTIMES -DSLEEPERS=1
+cache_poll_stop ok cache_poll -DSTOP_COLD_READER -DSTOP_READER -DSTOP_WRITER -DSLEEPERS=1
+cache_poll_two long cache_poll
+cache_poll_blocking long cache_poll -DBLOCKING
+cache_poll_once ok cache_poll -DONCE -DSLEEPERS=1 -DSECOND=3 -DFLUSHES=0 -DREADS=2
+cache_poll_once_times ok cache_poll -DONCE -DTIMES -DSLEEPERS=1
+cache_poll_once_stop ok cache_poll -DONCE -DSTOP_READER -DSTOP_WRITER -DSLEEPERS=1
+cache_poll_once_two long cache_poll -DONCE
+cache_poll_once_blocking long cache_poll -DONCE -DBLOCKING
+cache_poll_once_ticket long cache_poll -DONCE -DSTOP_WRITER -DSLEEPERS=1 -DREADS=2 -DSECOND=2
+cache_poll_once_readers long cache_poll -DONCE -DSTOP_READER -DSECOND=2 -DFLUSHES=0
+cache_poll_cold broken cache_poll -DSLEEPERS=1 -DBROKEN_COLD
+cache_poll_apart broken cache_poll -DSLEEPERS=1 -DBROKEN_APART
+cache_poll_unseen broken cache_poll -DSLEEPERS=1 -DBROKEN_UNSEEN
+cache_poll_plain_add broken cache_poll -DSLEEPERS=1 -DBROKEN_PLAIN_ADD
+cache_poll_once_early broken cache_poll -DONCE -DSTOP_WRITER -DSLEEPERS=1 -DBROKEN_EARLY
+cache_poll_once_late broken cache_poll -DONCE -DSLEEPERS=1 -DBROKEN_LATE
+cache_poll_once_no_clear broken cache_poll -DONCE -DSLEEPERS=1 -DBROKEN_NO_CLEAR
+cache_poll_once_clear_late broken cache_poll -DONCE -DSTOP_READER -DSLEEPERS=1 -DBROKEN_CLEAR_LATE
+cache_poll_once_beside_read broken cache_poll -DONCE -DSLEEPERS=1 -DBROKEN_BESIDE_READ
+cache_poll_once_take_late broken cache_poll -DONCE -DSTOP_READER -DSLEEPERS=1 -DBROKEN_TAKE_LATE
+cache_poll_once_no_ticket broken cache_poll -DONCE -DSTOP_WRITER -DSLEEPERS=1 -DREADS=2 -DSECOND=2 -DBROKEN_NO_TICKET
+cache_poll_once_cold_reader broken cache_poll -DONCE -DSTOP_COLD_READER -DSLEEPERS=1
 aio_call ok aio_table -DCALLER -DSETUPS
 aio_stray ok aio_table -DSTRAY -DSETUPS
 aio_destroys ok aio_table -DCALLER -DDESTROYERS
