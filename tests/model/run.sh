@@ -355,6 +355,33 @@ cache_poll_once_beside_read broken cache_poll -DONCE -DSLEEPERS=1 -DBROKEN_BESID
 cache_poll_once_take_late broken cache_poll -DONCE -DSTOP_READER -DSLEEPERS=1 -DBROKEN_TAKE_LATE
 cache_poll_once_no_ticket broken cache_poll -DONCE -DSTOP_WRITER -DSLEEPERS=1 -DREADS=2 -DSECOND=2 -DBROKEN_NO_TICKET
 cache_poll_once_cold_reader broken cache_poll -DONCE -DSTOP_COLD_READER -DSLEEPERS=1
+cache_ring_edges ok cache_ring -DEDGES -DLOOKS=0
+cache_ring_look ok cache_ring -DEDGES -DWAITERS=1 -DWAITS=2
+cache_ring_stop_ringer ok cache_ring -DLOOKS=0 -DWAITERS=1 -DSTOP_RINGER
+cache_ring_stop_waiter ok cache_ring -DEDGES -DLOOKS=0 -DSTOP_WAITER
+cache_ring_weak ok cache_ring -DWEAK -DLOOKS=0 -DWAITERS=1 -DWAITS=2
+cache_ring_weak_same ok cache_ring -DWEAK -DSAME -DLOOKS=0 -DWAITERS=1 -DWAITS=2
+cache_ring_weak_same_edges ok cache_ring -DWEAK -DSAME -DEDGES -DLOOKS=0 -DWAITERS=1 -DWAITS=2
+cache_ring_flag ok cache_ring -DFLAG -DEDGES -DLOOKS=0
+cache_ring_flag_weak ok cache_ring -DFLAG -DWEAK -DLOOKS=0 -DWAITERS=1 -DWAITS=2
+cache_ring_level long cache_ring -DLOOKS=0
+cache_ring_other long cache_ring -DOTHER -DLOOKS=0
+cache_ring_level_look long cache_ring -DWAITERS=1 -DWAITS=2
+cache_ring_level_stop long cache_ring -DLOOKS=0 -DSTOP_WAITER
+cache_ring_weak_two long cache_ring -DWEAK -DEDGES -DLOOKS=0
+cache_ring_flag_stop_ringer broken cache_ring -DFLAG -DLOOKS=0 -DSTOP_RINGER
+cache_ring_flag_stop_waiter broken cache_ring -DFLAG -DLOOKS=0 -DSTOP_WAITER
+cache_ring_no_push_barrier broken cache_ring -DWEAK -DLOOKS=0 -DWAITERS=1 -DBROKEN_NO_PUSH_BARRIER
+cache_ring_no_sleep_barrier broken cache_ring -DWEAK -DLOOKS=0 -DWAITERS=1 -DBROKEN_NO_SLEEP_BARRIER
+cache_ring_no_mark_barrier broken cache_ring -DWEAK -DSAME -DLOOKS=0 -DWAITERS=1 -DWAITS=2 -DBROKEN_NO_MARK_BARRIER
+cache_ring_no_off_barrier broken cache_ring -DWEAK -DSAME -DLOOKS=0 -DWAITERS=1 -DWAITS=2 -DBROKEN_NO_OFF_BARRIER
+cache_ring_no_off_barrier_edges broken cache_ring -DWEAK -DSAME -DEDGES -DLOOKS=0 -DWAITERS=1 -DWAITS=2 -DBROKEN_NO_OFF_BARRIER
+cache_ring_no_clear_barrier broken cache_ring -DFLAG -DWEAK -DLOOKS=0 -DWAITERS=1 -DWAITS=2 -DBROKEN_NO_CLEAR_BARRIER
+cache_ring_no_recheck broken cache_ring -DLOOKS=0 -DWAITERS=1 -DBROKEN_NO_RECHECK
+cache_ring_no_hand_on broken cache_ring -DEDGES -DLOOKS=0 -DBROKEN_NO_HAND_ON
+cache_ring_swallow broken cache_ring -DWAITERS=1 -DBROKEN_SWALLOW
+cache_ring_count_late broken cache_ring -DLOOKS=0 -DWAITERS=1 -DWAITS=2 -DBROKEN_COUNT_LATE
+cache_ring_collect_late broken cache_ring -DEDGES -DLOOKS=0 -DBROKEN_COLLECT_LATE
 aio_call ok aio_table -DCALLER -DSETUPS
 aio_stray ok aio_table -DSTRAY -DSETUPS
 aio_destroys ok aio_table -DCALLER -DDESTROYERS
