@@ -382,6 +382,24 @@ cache_ring_no_hand_on broken cache_ring -DEDGES -DLOOKS=0 -DBROKEN_NO_HAND_ON
 cache_ring_swallow broken cache_ring -DWAITERS=1 -DBROKEN_SWALLOW
 cache_ring_count_late broken cache_ring -DLOOKS=0 -DWAITERS=1 -DWAITS=2 -DBROKEN_COUNT_LATE
 cache_ring_collect_late broken cache_ring -DEDGES -DLOOKS=0 -DBROKEN_COLLECT_LATE
+cache_close ok cache_close
+cache_close_dup ok cache_close -DDUP
+cache_close_no_wait broken cache_close -DBROKEN_NO_WAIT
+cache_close_no_closing broken cache_close -DBROKEN_NO_CLOSING
+cache_close_mark_alone broken cache_close -DBROKEN_MARK_ALONE
+cache_close_mark_alone_dup broken cache_close -DDUP -DBROKEN_MARK_ALONE
+cache_close_mark_late broken cache_close -DBROKEN_MARK_LATE
+cache_close_slot_late broken cache_close -DBROKEN_SLOT_LATE
+cache_close_open_first broken cache_close -DDUP -DBROKEN_OPEN_FIRST
+cache_fork ok cache_fork
+cache_fork_weak ok cache_fork -DWEAK
+cache_fork_no_slot_barrier broken cache_fork -DWEAK -DBROKEN_NO_SLOT_BARRIER
+cache_fork_no_fork_barrier broken cache_fork -DWEAK -DBROKEN_NO_FORK_BARRIER
+cache_fork_no_count broken cache_fork -DBROKEN_NO_COUNT
+cache_fork_one_look broken cache_fork -DBROKEN_ONE_LOOK
+cache_fork_not_for_good broken cache_fork -DBROKEN_NOT_FOR_GOOD
+cache_fork_no_wait broken cache_fork -DBROKEN_NO_WAIT
+cache_fork_cold_left broken cache_fork -DBROKEN_COLD_LEFT
 aio_call ok aio_table -DCALLER -DSETUPS
 aio_stray ok aio_table -DSTRAY -DSETUPS
 aio_destroys ok aio_table -DCALLER -DDESTROYERS
