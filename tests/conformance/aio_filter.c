@@ -5,12 +5,7 @@
  * that lie there, submits, waits, makes and destroys contexts. No rule says so.
  */
 #include "aio.h"
-
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
-#include <sys/prctl.h>
+#include "confine.h"
 
 /* More than any limit by which a few would be found and the others not. */
 #define CONTEXTS 100
@@ -29,26 +24,6 @@ struct how {
 	/* Another thread sleeps in io_getevents, and is confined as well. */
 	bool sleeper;
 };
-
-static bool confine(const struct how *how)
-{
-	struct sock_filter f[2 * ALLOWED + 2];
-	struct sock_fprog program = {.len = 2 * ALLOWED + 2, .filter = f};
-
-	f[0] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
-					    offsetof(struct seccomp_data, nr));
-	for (size_t i = 0; i < ALLOWED; i++) {
-		f[2 * i + 1] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K,
-							    (unsigned int)allowed[i], 0, 1);
-		f[2 * i + 2] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-	}
-	f[2 * ALLOWED + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, how->otherwise);
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-		return false;
-	return how->by_seccomp ? !syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
-					  SECCOMP_FILTER_FLAG_TSYNC, &program)
-			       : !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
-}
 
 /* One context of the program, and what it has asked it for. */
 struct unread {
@@ -140,7 +115,8 @@ static int uses_them_later(void *arg)
 		if (!thread_asleep(&t))
 			return 3;
 	}
-	if (!confine(how))
+	if (!confine(allowed, ALLOWED, how->otherwise,
+		     how->by_seccomp ? CONFINE_ALL : CONFINE_BY_PRCTL))
 		return 4;
 	if (how->otherwise != SECCOMP_RET_KILL_PROCESS && syscall(SYS_getppid) != -1)
 		return 5;

@@ -4,13 +4,9 @@
  * eventfds by then, uses and closes them, and makes others: it is not ended for a call that it does
  * not make. No rule says so.
  */
+#include "confine.h"
 #include "waiting.h"
 
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
-#include <sys/prctl.h>
 #include <sys/time.h>
 
 #define PAIRS 600
@@ -28,26 +24,7 @@ static const int allowed[] = {
 	SYS_epoll_wait,
 #endif
 };
-
-static bool confine(bool by_seccomp)
-{
-	const int n = sizeof(allowed) / sizeof(allowed[0]);
-	struct sock_filter f[2 * (sizeof(allowed) / sizeof(allowed[0])) + 2];
-	struct sock_fprog program = {.len = 2 * n + 2, .filter = f};
-
-	f[0] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
-					    offsetof(struct seccomp_data, nr));
-	for (int i = 0; i < n; i++) {
-		f[2 * i + 1] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K,
-							    (unsigned int)allowed[i], 0, 1);
-		f[2 * i + 2] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-	}
-	f[2 * n + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-		return false;
-	return by_seccomp ? !syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program)
-			  : !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
-}
+#define ALLOWED (sizeof(allowed) / sizeof(allowed[0]))
 
 static void *nothing(void *arg)
 {
@@ -71,7 +48,8 @@ static int uses_and_closes(void *arg)
 		if (epoll_ctl(ep[i], EPOLL_CTL_ADD, efd[i], &ev))
 			return 1;
 	}
-	if (!confine(how->by_seccomp))
+	if (!confine(allowed, ALLOWED, SECCOMP_RET_KILL_PROCESS,
+		     how->by_seccomp ? CONFINE_BY_SECCOMP : CONFINE_BY_PRCTL))
 		return 2;
 	for (int i = 0; i < PAIRS; i++)
 		if (write(efd[i], &value, sizeof(value)) != sizeof(value) ||
