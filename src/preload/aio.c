@@ -29,31 +29,15 @@ static long setup(unsigned int nr_events, aio_context_t *ctx)
 	return plx_aio_setup(nr_events, ctx);
 }
 
-static void put_on(const int *type)
-{
-	pthread_setcanceltype(*type, NULL);
-}
-
-static int put_off(void)
-{
-	int type;
-
-	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
-	return type;
-}
-
-/* From here to the end of the block. */
-#define NOT_CANCELLED() __attribute__((cleanup(put_on), unused)) const int type_ = put_off()
-
 static long submit(aio_context_t ctx, struct plx_aio_batch *b)
 {
-	NOT_CANCELLED();
+	PLX_NOT_CANCELLED();
 	return plx_aio_submit(ctx, b);
 }
 
 static long getevents(aio_context_t ctx, struct plx_aio_want *w)
 {
-	NOT_CANCELLED();
+	PLX_NOT_CANCELLED();
 	return plx_aio_getevents(ctx, w);
 }
 
@@ -95,7 +79,7 @@ static long pgetevents(aio_context_t ctx, long min_nr, long nr, struct io_event 
 /* Those that do not sleep. */
 static long serve(long nr, long a, long b, long c)
 {
-	NOT_CANCELLED();
+	PLX_NOT_CANCELLED();
 	switch (nr) {
 	case SYS_io_setup:
 		return setup((unsigned int)a, (aio_context_t *)b);
@@ -131,6 +115,7 @@ PLX_EXPORT void *plx_mremap(void *old, size_t old_size, size_t size, int flags,
 			    void *to) __asm__("mremap");
 PLX_EXPORT void *plx_mremap(void *old, size_t old_size, size_t size, int flags, void *to)
 {
+	PLX_NOT_CANCELLED();
 	PLX_INSIDE();
 	void *token = plx_aio_mremap_begin(old, old_size, flags);
 	void *r = plx_real.mremap(old, old_size, size, flags, to);

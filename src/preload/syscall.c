@@ -448,6 +448,7 @@ static __attribute__((noinline)) long enter(const struct raw *s)
 
 static __attribute__((noinline)) long do_mremap(const struct raw *s)
 {
+	PLX_NOT_CANCELLED();
 	PLX_INSIDE();
 	void *token = plx_aio_mremap_begin((void *)s->a, s->b, (int)s->d);
 	long r = pass(s);
