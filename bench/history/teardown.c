@@ -9,8 +9,8 @@
 #include "base/delay.h"
 #include "base/lock.h"
 #include "base/mem.h"
-#include "rcu/rcu.h"
 #include "base/slab.h"
+#include "rcu/rcu.h"
 
 /* A spinlock of the kernel keeps its holder from being preempted; here a waiter gives way. */
 #define SPINS 200

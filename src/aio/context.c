@@ -18,10 +18,10 @@
 #include "base/delay.h"
 #include "base/inside.h"
 #include "base/mem.h"
-#include "rcu/rcu.h"
 #include "base/sys.h"
 #include "posix/posix.h"
 #include "posix/uaccess.h"
+#include "rcu/rcu.h"
 
 /* Half the kernel's bound on the bytes of a ring, in events (AIO-SETUP-02). */
 #define MAX_EVENTS 0x800000u

@@ -27,10 +27,10 @@
  *      been moved by somebody else than us, or an eventfd is told of events, which is how such
  *      readers hear of them. What is left is a thread that takes the first event of a context by
  *      itself, unasked, within the system call that moves the ring. To keep each context with
- * unread events would be exact, and would refuse a poll to every program that has several threads
- * and has not taken its events yet: often and for certain, against once in a great while. Before a
- *      filter of system calls is installed there is no choice. A ring that is empty has nothing
- * that a reader could take.
+ *      unread events would be exact, and would refuse a poll to every program that has several
+ *      threads and has not taken its events yet: often and for certain, against once in a great
+ *      while. Before a filter of system calls is installed there is no choice. A ring that is
+ *      empty has nothing that a reader could take.
  *
  * A program that has marked its own memory, by writing to the rest of the header, finds that, too.
  * What the kernel has not to give (aio-max-nr, memory) leaves the context ours.
@@ -47,9 +47,9 @@
 #include "base/delay.h"
 #include "base/inject.h"
 #include "base/inside.h"
-#include "rcu/rcu.h"
 #include "base/sys.h"
 #include "posix/posix.h"
+#include "rcu/rcu.h"
 
 /* Requests in one call that drives the kernel's tail on. */
 #define STEP 64

@@ -29,9 +29,9 @@
 #include "base/delay.h"
 #include "base/mem.h"
 #include "base/sanitizer.h"
-#include "rcu/rcu.h"
 #include "base/sys.h"
 #include "posix/uaccess.h"
+#include "rcu/rcu.h"
 
 struct table {
 	uint32_t nr;

@@ -336,7 +336,7 @@ static void look_at_engines(const char *aio)
 		add("aio buffered", STATE_NOTE, "io_setup is refused, or a read did not end.",
 		    "not at all");
 	add("aio direct", STATE_OK, "Reads and writes with O_DIRECT.", "%s", kernel);
-	add("aio poll", STATE_OK, "And fsync, and all that is unusual.", "%s", kernel);
+	add("aio poll", STATE_OK, "And all that is unusual.", "%s", kernel);
 }
 
 static bool is_set(const char *variable, const char *value)

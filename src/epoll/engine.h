@@ -73,9 +73,9 @@
 #include "base/stats.h"
 #include "base/lock.h"
 #include "base/mem.h"
-#include "rcu/rcu.h"
 #include "base/slab.h"
 #include "base/spin.h"
+#include "rcu/rcu.h"
 
 #define PLX_EPOCH_ONE (1ull << 32)
 #define PLX_QUEUED (1ull << 31)

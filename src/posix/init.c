@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/lock.h"
-#include "rcu/rcu.h"
 #include "base/sanitizer.h"
 #include "base/setting.h"
 #include "base/slab.h"
@@ -17,6 +16,7 @@
 #include "base/sys.h"
 #include "epoll/engine.h"
 #include "posix/quick.h"
+#include "rcu/rcu.h"
 
 PLX_START_PAGE uint32_t plx_px_no_adopt;
 PLX_START_PAGE uint32_t plx_px_adopt;

@@ -939,6 +939,7 @@ static bool poll_too_many(nfds_t n)
 		limit_learn();
 	if (plx_likely(n < plx_load(&limit_floor)))
 		return false;
+	/* If the kernel does not tell, all are too many. */
 	(void)limit_get(&soft);
 	return n > soft;
 }

@@ -5,8 +5,8 @@
  */
 #include "torture/torture.h"
 
-#include "rcu/rcu.h"
 #include "history/aio_lookup.h"
+#include "rcu/rcu.h"
 
 #define N 300
 #define READERS 3
