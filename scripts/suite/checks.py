@@ -13,6 +13,7 @@ BEFORE_BUILDS = {
     "format": ["sh", "scripts/format-check.sh"],
     "cross": ["sh", "scripts/cross-check.sh"],
     "runner": [sys.executable, "scripts/check-runner.py"],
+    "docs": [sys.executable, "scripts/docs-check.py"],
 }
 # It reads the objects of the plain build.
 AFTER_PLAIN = {"layering": [sys.executable, "scripts/layering.py", "build"]}
