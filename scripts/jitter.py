@@ -16,8 +16,10 @@ It takes the right to give threads back their policy, as root has it.
 """
 
 import argparse
+import ctypes
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -96,6 +98,20 @@ def disturb(command, chance):
         let_go(thread)
 
 
+def start_busy(n):
+    """Each in a session of its own: where sessions share the CPUs, they would be one. None outlives
+    this process, whatever ends it."""
+    libc = ctypes.CDLL(None)
+    pr_set_pdeathsig = 1
+
+    def die_with_parent():
+        libc.prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+    return [subprocess.Popen(["sh", "-c", "while :; do :; done"], start_new_session=True,
+                             preexec_fn=die_with_parent)
+            for _ in range(n)]
+
+
 def main():
     parser = argparse.ArgumentParser(description="Runs a command on a machine that is unfair to it.")
     parser.add_argument("--seed", type=int, default=int(time.time()))
@@ -106,9 +122,7 @@ def main():
 
     print("jitter: " + ("%d busy processes" % args.busy if args.busy else "seed %d" % args.seed),
           flush=True)
-    # Each in a session of its own: where sessions share the CPUs, they would be one.
-    busy = [subprocess.Popen(["sh", "-c", "while :; do :; done"], start_new_session=True)
-            for _ in range(args.busy or os.cpu_count() or 1)]
+    busy = start_busy(args.busy or os.cpu_count() or 1)
     command = subprocess.Popen(args.command)
     try:
         if args.busy:
