@@ -45,15 +45,15 @@ bool plx_px_begin_slow(void)
 {
 	uint64_t s = plx_load(&plx_px_begun), own = counter();
 
+	/* The hook of this child has not run yet: it is alone. */
+	if (plx_unlikely(s & PLX_FORKED_BESIDE) && s >> COUNTER_SHIFT != own >> COUNTER_SHIFT)
+		plx_table_after_fork_child();
 	plx_hidden_begin();
 	plx_engine_begin();
 	do {
 		if (forks_counted(s) && s >> COUNTER_SHIFT == own >> COUNTER_SHIFT)
 			return false;
 	} while (!plx_cas(&plx_px_begun, &s, PLX_BEGUN));
-	/* The hook of this child has not run yet. */
-	if (plx_unlikely(s & PLX_FORKED_BESIDE) && s >> COUNTER_SHIFT != own >> COUNTER_SHIFT)
-		plx_table_after_fork_child();
 	return true;
 }
 

@@ -278,6 +278,8 @@ void plx_table_after_fork_child(void)
 	for (int i = 0; i < NUMBER_LOCKS; i++)
 		plx_lock_reset(number_lock(i));
 	plx_limit_after_fork_child();
+	/* Another thread may have been about to make the first object. */
+	plx_retire_after_fork_child();
 }
 
 struct pollux_file *plx_table_get(int fd)
