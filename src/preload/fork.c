@@ -72,6 +72,8 @@ bool plx_vfork_child_check(void)
 void plx_fork_prepare(void)
 {
 	plx_px_fork_prepare();
+	/* Last, and given back first: who holds it takes nothing else of ours. */
+	plx_guard_before_fork();
 }
 
 static void errno_restore(int saved)
@@ -89,6 +91,7 @@ void plx_fork_done(bool child)
 		plx_guard_after_fork(false);
 		plx_px_fork_child();
 	} else {
+		plx_guard_fork_done();
 		plx_px_fork_parent();
 	}
 	errno_restore(saved);

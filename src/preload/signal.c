@@ -38,7 +38,7 @@
  *
  * All three are changed with all signals blocked that may be kept.
  *
- * Faults run at once: they belong to the instruction. So does SIGABRT. In a sandbox
+ * Faults run at once: they belong to the instruction. So does a SIGABRT of abort. In a sandbox
  * that the process has put on itself, all do: its filter may not know our calls. Nothing is ours
  * any more by then but entries for what is the kernel's, so a handler that has come into a call of
  * ours, which may hold locks, does as the child of a vfork does: all that it calls is libc's. Under
@@ -75,7 +75,7 @@
 #define LIBC_SIGNALS (BIT(32) | BIT(33))
 #define UNCATCHABLE (BIT(SIGKILL) | BIT(SIGSTOP))
 #define FAULTS (BIT(SIGSEGV) | BIT(SIGBUS) | BIT(SIGILL) | BIT(SIGFPE) | BIT(SIGTRAP) | BIT(SIGSYS))
-#define MAY_WAIT ~(LIBC_SIGNALS | UNCATCHABLE | FAULTS | BIT(SIGABRT))
+#define MAY_WAIT ~(LIBC_SIGNALS | UNCATCHABLE | FAULTS)
 
 /* A struct sigaction without the part of its mask that is for signals there are none of. */
 struct action {
@@ -97,6 +97,12 @@ struct guard {
 
 static PLX_LARGE struct guard guards[SIGNALS];
 static uint32_t guard_lock;
+
+/*
+ * A fork beside other threads holds it, or its child would have the half of a change that one of
+ * them was making, and our function in the kernel without the program's in the table.
+ */
+static PLX_FORK_PAGE bool guard_forks;
 /* Signals for which the program has a handler. */
 static uint64_t handled;
 static bool keep_none;
@@ -147,9 +153,11 @@ struct held {
 	uint32_t depth;
 };
 
+static PLX_FORK_PAGE struct held guard_fork;
+
 static struct held lock(void)
 {
-	uint64_t block = plx_load(&plx_signals_wait) ? ~MAY_WAIT : ~0ull;
+	uint64_t block = plx_load(&plx_signals_wait) ? ~MAY_WAIT | BIT(SIGABRT) : ~0ull;
 	struct held h = {.depth = plx_inside_begin()};
 
 	plx_sys4(SYS_rt_sigprocmask, SIG_BLOCK, &block, &h.blocked, sizeof(block));
@@ -363,8 +371,26 @@ void plx_guard_statistics(void)
 	unlock(h);
 }
 
+void plx_guard_before_fork(void)
+{
+	/* Before that nothing changes but what the kernel has. */
+	if (plx_load(&plx_px_begun) != PLX_BEGUN || plx_px_alone())
+		return;
+	guard_fork = lock();
+	guard_forks = true;
+}
+
+PLX_CHILD_CODE void plx_guard_fork_done(void)
+{
+	if (!guard_forks)
+		return;
+	guard_forks = false;
+	unlock(guard_fork);
+}
+
 PLX_CHILD_CODE void plx_guard_after_fork(bool cleared)
 {
+	plx_guard_fork_done();
 	/* A page that is not written need not be copied. */
 	if (plx_load(&guard_lock))
 		plx_store_rel(&guard_lock, 0);
@@ -707,12 +733,19 @@ static void come_later(int sig, struct guard *g, siginfo_t *info, ucontext_t *co
 	comes_later = true;
 }
 
+/* By the thread itself, which does not go on: or by another, by pthread_kill, who is not told
+ * apart. */
+static bool is_abort(int sig, const siginfo_t *info)
+{
+	return sig == SIGABRT && info->si_code == SI_TKILL && info->si_pid == plx_sys0(SYS_getpid);
+}
+
 /* Whether the signal has to wait for the thread, and does. */
 static bool waits(int sig, struct guard *g, siginfo_t *info, void *context)
 {
 	enum plx_sleep_signal now;
 
-	if (!(BIT(sig) & MAY_WAIT) || !plx_load(&plx_signals_wait))
+	if (!(BIT(sig) & MAY_WAIT) || !plx_load(&plx_signals_wait) || is_abort(sig, info))
 		return false;
 	now = plx_inside.depth ? PLX_SIGNAL_IS_KEPT
 			       : plx_sleep_interrupted(plx_sleep_context(context, is_entry));
