@@ -66,6 +66,8 @@ static inline int plx_cancel_put_off(void)
 /* Set for good by the first vfork or sandbox and the first pthread_cancel: one look for both. */
 #define PLX_USED_VFORK 1u
 #define PLX_USED_CANCEL 2u
+/* And a sandbox by itself. */
+#define PLX_USED_SANDBOX 4u
 extern uint32_t plx_used;
 
 bool plx_vfork_child_check(void);
@@ -90,6 +92,12 @@ extern uint32_t plx_active;
 static inline bool plx_any(void)
 {
 	return plx_unlikely(plx_load(&plx_active)) && !plx_vfork_child();
+}
+
+/* Whether a poll may meet something of ours. In a sandbox all is the kernel's. */
+static inline bool plx_any_to_poll(void)
+{
+	return plx_any() && !(plx_load(&plx_used) & PLX_USED_SANDBOX);
 }
 
 /* Whether the end of fd, which is at hand, concerns us; with a look at plx_vfork_child. */

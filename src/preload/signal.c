@@ -413,7 +413,7 @@ PLX_CHILD_CODE void plx_guard_after_fork(bool cleared)
 void plx_guard_keep_none(void)
 {
 	keep_none = true;
-	(void)plx_or(&plx_used, PLX_USED_VFORK);
+	(void)plx_or(&plx_used, PLX_USED_VFORK | PLX_USED_SANDBOX);
 	plx_store(&plx_sleeps_seen, 0);
 	plx_store(&plx_signals_wait, 0);
 }

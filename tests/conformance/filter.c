@@ -20,8 +20,9 @@ static const int allowed[] = {
 	SYS_madvise,	   SYS_eventfd2,     SYS_epoll_create1,
 	SYS_clock_gettime, SYS_clone,	     SYS_set_robust_list,
 	SYS_getrandom,	   SYS_rseq,	     435 /* clone3 */,
+	SYS_ppoll,	   SYS_pselect6,
 #ifdef SYS_epoll_wait
-	SYS_epoll_wait,
+	SYS_epoll_wait,	   SYS_poll,	     SYS_select,
 #endif
 };
 #define ALLOWED (sizeof(allowed) / sizeof(allowed[0]))
@@ -56,6 +57,20 @@ static int uses_and_closes(void *arg)
 		    epoll_wait(ep[i], &ev, 1, 0) != 1 ||
 		    read(efd[i], &value, sizeof(value)) != sizeof(value))
 			return 3;
+	for (int i = 0; i < 4; i++) {
+		struct pollfd p[] = {{.fd = efd[i], .events = POLLIN},
+				     {.fd = efd[i + 1], .events = POLLOUT}};
+		struct timespec now = {0};
+		struct timeval soon = {0};
+		fd_set set;
+
+		FD_ZERO(&set);
+		FD_SET(efd[i], &set);
+		if (poll(p, 2, 0) != 1 || ppoll(p, 2, &now, NULL) != 1 || poll(p, 1, 1) != 0 ||
+		    select(efd[i] + 1, NULL, &set, NULL, &soon) != 1 ||
+		    pselect(efd[i] + 1, NULL, &set, NULL, &now, NULL) != 1)
+			return 7;
+	}
 	for (int i = 0; how->threads && i < 40; i++) {
 		pthread_t t;
 
