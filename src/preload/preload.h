@@ -39,7 +39,7 @@
 
 /*
  * From here to the end of the block a thread that may be cancelled at any instruction is not: it
- * would leave locks behind.
+ * would leave locks behind. (Where there is one thread there is nobody who could cancel it.)
  */
 #define PLX_NOT_CANCELLED()                                                                        \
 	__attribute__((cleanup(plx_cancel_put_on), unused)) const int cancel_type_ =               \
@@ -47,14 +47,16 @@
 
 static inline void plx_cancel_put_on(const int *type)
 {
-	pthread_setcanceltype(*type, NULL);
+	if (plx_unlikely(*type != PTHREAD_CANCEL_DEFERRED))
+		pthread_setcanceltype(*type, NULL);
 }
 
 static inline int plx_cancel_put_off(void)
 {
-	int type;
+	int type = PTHREAD_CANCEL_DEFERRED;
 
-	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
+	if (!__libc_single_threaded)
+		pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
 	return type;
 }
 

@@ -464,6 +464,70 @@ static void AIO_CTX_01_calls_race_with_create_and_destroy(void **state)
 	free(p);
 }
 
+/* Threads that are cancelled at any instruction leave the context to others as it was. */
+struct victim {
+	aio_context_t ctx;
+	int fd;
+	uint32_t rounds;
+};
+
+static void *victim_main(void *arg)
+{
+	struct victim *v = arg;
+	struct timespec none = {0};
+	struct io_event ev;
+	struct iocb cb, *list[1] = {&cb};
+	char buf[8];
+
+	aio_pread(&cb, v->fd, buf, 8, 0);
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+	while (v->fd >= 0) {
+		(void)aio_submit(v->ctx, 1, list);
+		(void)aio_getevents(v->ctx, 0, 1, &ev, &none);
+		__atomic_add_fetch(&v->rounds, 1, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+static void cancels_threads(void *arg)
+{
+	struct victim v = {.fd = *(int *)arg};
+	struct io_event ev[64];
+	struct timespec none = {0};
+	struct iocb cb, *list[1] = {&cb};
+	int64_t end = now_ms() + 3000;
+	char buf[8];
+
+	child_check(aio_setup_in_turn(16, &v.ctx) == 0);
+	aio_pread(&cb, v.fd, buf, 8, 0);
+	/* Fewer on a busy machine. */
+	for (uint32_t i = 0; i < 300 && now_ms() < end; i++) {
+		pthread_t t;
+
+		v.rounds = 0;
+		child_check(pthread_create(&t, NULL, victim_main, &v) == 0);
+		while (__atomic_load_n(&v.rounds, __ATOMIC_RELAXED) < 10 + i % 17)
+			sched_yield();
+		child_check(pthread_cancel(t) == 0);
+		child_check(pthread_join(t, NULL) == 0);
+		child_check(aio_getevents(v.ctx, 0, 64, ev, &none) >= 0);
+		child_check(aio_submit(v.ctx, 1, list) == 1);
+		child_check(aio_getevents(v.ctx, 1, 1, ev, NULL) == 1);
+	}
+	child_check(aio_destroy(v.ctx) == 0);
+}
+
+static void AIO_CTX_01_threads_are_cancelled_in_calls(void **state)
+{
+	int fd = file_in_memory(64);
+
+	(void)state;
+	if (SANITIZED)
+		SKIP("a sanitizer does not know of such ends");
+	in_child(cancels_threads, &fd);
+	close(fd);
+}
+
 struct inherited {
 	aio_context_t ctx;
 	aio_context_t other;
@@ -608,6 +672,7 @@ int main(void)
 		cmocka_unit_test(AIO_CTX_01_memory_that_is_only_readable),
 		cmocka_unit_test(AIO_CTX_01_many_contexts),
 		cmocka_unit_test(AIO_CTX_01_calls_race_with_create_and_destroy),
+		cmocka_unit_test(AIO_CTX_01_threads_are_cancelled_in_calls),
 		cmocka_unit_test(AIO_CTX_02_the_child_of_a_fork_has_no_contexts),
 		cmocka_unit_test(AIO_CTX_02_forks_of_a_child),
 		cmocka_unit_test(AIO_CTX_02_forks_while_others_use_the_context),
