@@ -20,7 +20,8 @@
  *   moves               kioctx.lock; read without it
  *   tail, head, watched kioctx.lock (the program may move the ring's head, too); read without it
  *   root.table          RCU; written under root.lock
- *   root.used, lowest   root.lock
+ *   root.used, lowest,  root.lock
+ *   inherited
  *
  * state counts in one word what a call holds: in the high half the calls inside the context, in the
  * low half the slots that are spoken for (AIO-SUBMIT-07): a submit has one, for the request at
@@ -119,6 +120,8 @@ struct plx_kioctx *plx_aio_peek(aio_context_t ctx, uint64_t header);
 int plx_aio_table_add(struct plx_kioctx *k, uint64_t limit);
 /* Takes it out, once: true for the caller who did. k stays readable for a grace period. */
 bool plx_aio_table_del(struct plx_kioctx *k);
+/* A process is about to be forked by the drop-in, which inherits the rings that are there. */
+void plx_aio_before_fork(void);
 /* Its ring has moved to another address. */
 void plx_aio_table_moved(struct plx_kioctx *k, unsigned long user_id);
 
@@ -137,6 +140,8 @@ void plx_aio_release(struct plx_kioctx *k, bool user);
  * False if there are none.
  */
 bool plx_aio_ring_map(struct plx_kioctx *k);
+/* The children of forks inherit what the program sees of it. */
+bool plx_aio_ring_inherit(const struct plx_kioctx *k);
 /* user: where the program sees them, too. */
 void plx_aio_ring_unmap(struct plx_kioctx *k, bool user);
 /* A zeroed page that the child of a fork finds zeroed again, made once; NULL if none is had. */

@@ -13,6 +13,10 @@
  * nothing else: it may be one that its parent does not trust. The arena is not inherited, and
  * pages that a child may still see, since a process was forked while a ring was there, are never
  * another ring's. The arena's own state is on a page that is wiped in the child.
+ *
+ * A second mapping is as the first, which is not inherited. To make it so takes a system call for
+ * each ring, which a process that never forks is spared: it is done when the first fork comes, for
+ * the rings that are there, and from then on for each that is made (table.c).
  */
 #include <stddef.h>
 #include <string.h>
@@ -162,14 +166,17 @@ bool plx_aio_ring_map(struct plx_kioctx *k)
 		return false;
 	/* An old size of 0: another mapping of the same pages. */
 	p = plx_sys4(SYS_mremap, k->ring, 0, k->size, MREMAP_MAYMOVE);
-	if (mapped(p) && plx_sys3(SYS_madvise, p, k->size, MADV_DOFORK) == 0) {
-		k->user_id = (unsigned long)p;
-		return true;
+	if (!mapped(p)) {
+		pages_put(k->ring, k->size, k->forks);
+		return false;
 	}
-	if (mapped(p))
-		plx_sys2(SYS_munmap, p, k->size);
-	pages_put(k->ring, k->size, k->forks);
-	return false;
+	k->user_id = (unsigned long)p;
+	return true;
+}
+
+bool plx_aio_ring_inherit(const struct plx_kioctx *k)
+{
+	return plx_sys3(SYS_madvise, k->user_id, k->size, MADV_DOFORK) == 0;
 }
 
 void plx_aio_ring_unmap(struct plx_kioctx *k, bool user)

@@ -27,9 +27,11 @@
 #include "aio/aio.h"
 #include "base/bug.h"
 #include "base/delay.h"
+#include "base/inside.h"
 #include "base/mem.h"
 #include "base/sanitizer.h"
 #include "base/sys.h"
+#include "posix/posix.h"
 #include "posix/uaccess.h"
 #include "rcu/rcu.h"
 
@@ -47,6 +49,9 @@ struct root {
 	uint32_t count;
 	/* Sum of nr_events over all contexts. */
 	uint64_t used;
+	/* The rings of all contexts in the table are inherited by children: there has been a fork.
+	 */
+	bool inherited;
 };
 
 static struct root *root;
@@ -193,6 +198,9 @@ int plx_aio_table_add(struct plx_kioctx *k, uint64_t limit)
 	plx_lock(&r->lock, PLX_RANK_AIO_TABLE);
 	if (r->used + k->nr_events > limit)
 		err = -EAGAIN;
+	/* Forks are heard of in the drop-in alone. */
+	if (!err && plx_unlikely(r->inherited || !plx_px_fork_known) && !plx_aio_ring_inherit(k))
+		err = -ENOMEM;
 	i = r->lowest;
 	while (!err && r->table && i < r->table->nr && r->table->slot[i])
 		i++;
@@ -232,6 +240,21 @@ bool plx_aio_table_del(struct plx_kioctx *k)
 		take_out(r, k);
 	plx_unlock(&r->lock, PLX_RANK_AIO_TABLE);
 	return mine;
+}
+
+void plx_aio_before_fork(void)
+{
+	PLX_INSIDE();
+	struct root *r = plx_load_acq(&root);
+
+	if (!r)
+		return;
+	plx_lock(&r->lock, PLX_RANK_AIO_TABLE);
+	for (uint32_t i = 0; !r->inherited && r->table && i < r->table->nr; i++)
+		if (r->table->slot[i])
+			(void)plx_aio_ring_inherit(r->table->slot[i]);
+	r->inherited = true;
+	plx_unlock(&r->lock, PLX_RANK_AIO_TABLE);
 }
 
 void plx_aio_table_moved(struct plx_kioctx *k, unsigned long user_id)

@@ -16,6 +16,7 @@
 #include <stdarg.h>
 #include <utmp.h>
 
+#include "aio/aio.h"
 #include "base/sanitizer.h"
 #include "base/sys.h"
 #include "epoll/engine.h"
@@ -71,6 +72,7 @@ bool plx_vfork_child_check(void)
 
 void plx_fork_prepare(void)
 {
+	plx_aio_before_fork();
 	plx_px_fork_prepare();
 	/* Last, and given back first: who holds it takes nothing else of ours. */
 	plx_guard_before_fork();
