@@ -4,7 +4,8 @@
  *
  * A read or write of a regular file (or a block device) without O_DIRECT is done by the kernel's
  * AIO within io_submit, by the same code as preadv2 and pwritev2, so we do it by those; a whole
- * system call less stands around it. An fsync of such a file is done at once, too.
+ * system call less stands around it. An fsync of such a file is done at once, too, and so is a poll
+ * of a file that is ready.
  *
  * For all else the context becomes the kernel's (handover.c), and the rest of the call with it. If
  * it cannot just now, since another thread may be about to read the events that lie there, or since
@@ -314,6 +315,33 @@ IN_LOOP long try_inline(struct plx_kioctx *k, const struct iocb *cb, struct iocb
 	return 1;
 }
 
+/*
+ * A poll whose file is ready is done, as the kernel's AIO does it: it asks the file just as poll
+ * does. True if so; else nothing has happened.
+ */
+static bool try_poll(struct plx_kioctx *k, const struct iocb *cb, struct iocb *user)
+{
+	struct io_event ev = {.data = cb->aio_data, .obj = (uint64_t)(uintptr_t)user};
+	__attribute__((cleanup(resfd_put))) struct pollux_eventfd *e = NULL;
+
+	if (cb->aio_buf > UINT16_MAX || cb->aio_offset || cb->aio_nbytes || cb->aio_rw_flags)
+		return false;
+	if (cb->aio_flags & IOCB_FLAG_RESFD) {
+		e = resfd_get(cb);
+		if (!e)
+			return false;
+	}
+	if (plx_store_user32(key_of(user), 0))
+		return false;
+	ev.res = plx_px_ready((int)cb->aio_fildes, (uint16_t)cb->aio_buf);
+	if (!ev.res) {
+		plx_store_user32(key_of(user), cb->aio_key);
+		return false;
+	}
+	post(k, cb, &ev, e);
+	return true;
+}
+
 /* The kernel looks at the file behind this number. */
 static bool show(int fd)
 {
@@ -431,8 +459,12 @@ static long otherwise(struct plx_kioctx *k, const struct iocb *cb, struct iocb *
 	enum plx_aio_hand hand;
 	long r;
 
+	if (plx_fd_hidden((int)cb->aio_fildes))
+		return -EBADF;
+	if (cb->aio_lio_opcode == IOCB_CMD_POLL && try_poll(k, cb, user))
+		return 1;
 	/* An error is no reason to give it away, as far as it is easily told. */
-	if (plx_fd_hidden((int)cb->aio_fildes) || plx_sys2(SYS_fcntl, cb->aio_fildes, F_GETFD) < 0)
+	if (plx_sys2(SYS_fcntl, cb->aio_fildes, F_GETFD) < 0)
 		return -EBADF;
 	hand = plx_aio_hand_over(k, false);
 	if (hand == PLX_AIO_GIVEN)

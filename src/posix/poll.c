@@ -1146,6 +1146,17 @@ long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 	return plx_unlikely(r == -EINTR) ? ppoll_interrupted(fds, count) : r;
 }
 
+uint16_t plx_px_ready(int fd, uint16_t events)
+{
+	static const struct timespec now;
+	struct pollfd p = {.fd = fd, .events = (short)events};
+	long r = plx_px_ppoll(&p, 1, &now, NULL);
+
+	if (r == PLX_PASS)
+		r = look_kernel(&p, 1);
+	return r == 1 && !(p.revents & POLLNVAL) ? (uint16_t)p.revents : 0;
+}
+
 /* What select means by its three sets, in poll's terms. */
 #define SELECT_READ (POLLRDNORM | POLLRDBAND | POLLIN | POLLHUP | POLLERR)
 #define SELECT_WRITE (POLLWRBAND | POLLWRNORM | POLLOUT | POLLERR)

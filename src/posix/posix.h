@@ -112,6 +112,8 @@ long plx_px_ioctl(int fd, unsigned long req, void *arg);
 /* PLX_PASS when no descriptor in the set is ours. timeout is not written back. */
 long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 		  const sigset_t *sigmask);
+/* What fd is ready for now of events, ERR and HUP; 0 if nothing, or if that is not so simple. */
+uint16_t plx_px_ready(int fd, uint16_t events);
 /*
  * A read or write of a kernel's eventfd that sleeps by itself, in line with the kernel's others. If
  * the descriptor does not block any more, it sleeps all the same. The number is read at each step:

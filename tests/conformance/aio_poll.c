@@ -237,6 +237,113 @@ static void AIO_POLL_03_what_is_ready_completes_at_once(void **state)
 	aio_free(ctx);
 }
 
+/* Of files of all kinds. */
+static void AIO_POLL_03_whatever_the_file_is(void **state)
+{
+	const struct itimerspec soon = {.it_value = {.tv_nsec = 1}};
+	aio_context_t ctx = aio_new(4);
+	int ep = ep_new(), efd = efd_new(0, EFD_NONBLOCK), timer, l, t[2], p[2];
+
+	(void)state;
+	aio_pipe(p, 0);
+	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, efd, EPOLLIN, 1));
+	efd_add(efd, 1);
+	at_once(ctx, ep, POLLIN, POLLIN);
+	at_once(ctx, ep, 0xffff, POLLIN | POLLRDNORM);
+	efd_take(efd);
+	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, p[0], EPOLLIN, 2));
+	put(p[1]);
+	at_once(ctx, ep, POLLIN, POLLIN);
+	close_both(p);
+	close(ep);
+
+	/* Full, so that there is no room. */
+	efd_add(efd, COUNT_MAX);
+	at_once(ctx, efd, POLLIN | POLLOUT, POLLIN);
+	close(efd);
+
+	timer = (int)assert_ok(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK));
+	assert_ok(timerfd_settime(timer, 0, &soon, NULL));
+	assert_int_equal(poll(&(struct pollfd){.fd = timer, .events = POLLIN}, 1, SOON_MS), 1);
+	at_once(ctx, timer, POLLIN | POLLOUT, POLLIN);
+	close(timer);
+
+	tcp(&l, t);
+	at_once(ctx, t[0], POLLIN | POLLOUT, POLLOUT);
+	put(t[1]);
+	at_once(ctx, t[0], POLLIN, POLLIN);
+	close_both(t);
+	close(l);
+	aio_free(ctx);
+}
+
+/* The key becomes 0, and an eventfd is told, who may be what is polled. */
+static void AIO_POLL_03_AIO_CQ_02_and_tells(void **state)
+{
+	aio_context_t ctx = aio_new(4);
+	int p[2], efd = efd_new(0, EFD_NONBLOCK);
+	struct iocb cb;
+
+	(void)state;
+	aio_pipe(p, 0);
+	aio_resfd(aio_poll(&cb, p[1], POLLOUT), efd)->aio_key = 7;
+	aio_accept1(ctx, &cb);
+	assert_int_equal(cb.aio_key, 0);
+	assert_int_equal(ring_count(ring_of(ctx)), 1);
+	efd_take(efd);
+	aio_expect(ctx, &cb, POLLOUT);
+	aio_accept1(ctx, aio_resfd(aio_poll(&cb, efd, POLLIN | POLLOUT), efd));
+	aio_expect(ctx, &cb, POLLOUT);
+	aio_accept1(ctx, aio_resfd(aio_poll(&cb, efd, POLLIN | POLLOUT), efd));
+	aio_expect(ctx, &cb, POLLIN | POLLOUT);
+	assert_int_equal(efd_take(efd), 2);
+	close(efd);
+	close_both(p);
+	aio_free(ctx);
+}
+
+/* What the ring's mapping is, and its number. */
+static void ring_is(aio_context_t ctx, char name[256], uint32_t *id)
+{
+	FILE *f = fopen("/proc/self/maps", "re");
+	unsigned long from, to;
+	char line[4352];
+
+	assert_non_null(f);
+	*name = 0;
+	while (fgets(line, sizeof(line), f) != NULL)
+		if (sscanf(line, "%lx-%lx", &from, &to) == 2 && from <= ctx && ctx < to)
+			snprintf(name, 256, "%s", strchr(line, '/'));
+	fclose(f);
+	assert_true(*name != 0);
+	*id = ring_of(ctx)->id;
+}
+
+/* What is ready is not waited for, so the ring stays the memory that it was. */
+static void AIO_POLL_03_the_ring_is_the_same(void **state)
+{
+	aio_context_t ctx = aio_new(8);
+	char before[256], after[256];
+	int p[2], efd = efd_new(1, 0), file = file_in_memory(8);
+	uint32_t id[2];
+
+	(void)state;
+	aio_pipe(p, 0);
+	put(p[1]);
+	ring_is(ctx, before, &id[0]);
+	at_once(ctx, p[0], POLLIN, POLLIN);
+	at_once(ctx, p[1], POLLOUT, POLLOUT);
+	at_once(ctx, efd, POLLIN, POLLIN);
+	at_once(ctx, file, POLLIN, POLLIN);
+	ring_is(ctx, after, &id[1]);
+	assert_string_equal(before, after);
+	assert_int_equal(id[0], id[1]);
+	close_both(p);
+	close(file);
+	close(efd);
+	aio_free(ctx);
+}
+
 /* Requests before and behind it keep their places. */
 static void AIO_POLL_03_in_a_batch(void **state)
 {
@@ -257,6 +364,40 @@ static void AIO_POLL_03_in_a_batch(void **state)
 		aio_check(&ev[i], &cb[i], i % 2 ? POLLOUT : 1);
 	close_both(p);
 	close(file);
+	aio_free(ctx);
+}
+
+/* One that is not ready waits, and what was complete before it stays where it is. */
+static void AIO_POLL_03_then_one_that_is_not_ready(void **state)
+{
+	aio_context_t ctx = aio_new(8);
+	int efd = efd_new(0, EFD_NONBLOCK), p[2];
+	struct iocb cb[5], *list[5];
+	struct io_event ev[5];
+
+	(void)state;
+	aio_pipe(p, 0);
+	for (int round = 0; round < 3; round++) {
+		list[0] = aio_poll(&cb[0], p[1], POLLOUT);
+		list[1] = aio_poll(&cb[1], efd, POLLOUT);
+		list[2] = aio_poll(&cb[2], efd, POLLIN);
+		list[3] = aio_poll(&cb[3], p[1], POLLOUT);
+		list[4] = aio_poll(&cb[4], p[0], POLLIN);
+		aio_accept(ctx, list, 5);
+		assert_int_equal(ring_count(ring_of(ctx)), 3);
+		put(p[1]);
+		efd_add(efd, 1);
+		aio_take(ctx, ev, 5);
+		aio_check(&ev[0], &cb[0], POLLOUT);
+		aio_check(&ev[1], &cb[1], POLLOUT);
+		aio_check(&ev[2], &cb[3], POLLOUT);
+		aio_check(&ev[3], &cb[4], POLLIN | POLLRDNORM);
+		aio_check(&ev[4], &cb[2], POLLIN);
+		get(p[0]);
+		efd_take(efd);
+	}
+	close_both(p);
+	close(efd);
 	aio_free(ctx);
 }
 
@@ -809,7 +950,11 @@ int main(void)
 		cmocka_unit_test(AIO_POLL_01_after_the_descriptors),
 		cmocka_unit_test(AIO_POLL_02_hup_and_err_are_always_added),
 		cmocka_unit_test(AIO_POLL_03_what_is_ready_completes_at_once),
+		cmocka_unit_test(AIO_POLL_03_whatever_the_file_is),
+		cmocka_unit_test(AIO_POLL_03_AIO_CQ_02_and_tells),
+		cmocka_unit_test(AIO_POLL_03_the_ring_is_the_same),
 		cmocka_unit_test(AIO_POLL_03_in_a_batch),
+		cmocka_unit_test(AIO_POLL_03_then_one_that_is_not_ready),
 		cmocka_unit_test(AIO_POLL_04_one_shot),
 		cmocka_unit_test(AIO_POLL_05_files_without_poll_are_always_ready),
 		cmocka_unit_test(AIO_POLL_06_a_fifo_for_both_has_two_queues),
