@@ -158,13 +158,14 @@ static pid_t by_clone(void)
 
 static void parents_rings(pid_t (*make)(void))
 {
-	aio_context_t old[RINGS];
-	uint64_t mark = mark_new();
+	aio_context_t old[RINGS], buffered;
+	uint64_t mark = mark_new(), other = mark_new();
 	struct secret s;
 	pid_t pid;
 
 	secret_new(&s);
 	assert_true(rings_fill(old, RINGS, &s, mark));
+	assert_true(rings_fill(&buffered, 1, &s, other));
 	pid = make();
 	if (pid == 0) {
 		alarm(120);
@@ -173,6 +174,8 @@ static void parents_rings(pid_t (*make)(void))
 	assert_true(pid > 0);
 	/* Those that were there are shared: so the child's search is seen to find what there is. */
 	assert_int_equal(other_finds(&s, mark), 1);
+	assert_int_equal(other_finds(&s, other), 1);
+	assert_true(rings_end(&buffered, 1));
 	rings_are_hidden(&s);
 	/* Nor in the memory of those that it has seen. */
 	assert_true(rings_end(old, RINGS));
