@@ -7,11 +7,12 @@
  * than a process may have: their addresses are pages of one mapping, where headers stand
  * as they do in rings.
  */
+#include "aio/aio.h"
+
 #include "bench.h"
 
 #include <sys/mman.h>
 
-#include "aio/aio.h"
 #include "base/mem.h"
 #include "history/aio_lookup.h"
 

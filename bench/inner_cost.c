@@ -10,6 +10,8 @@
  * parent (ptrace), which looks at each for a lock prefix. That is done on x86-64 alone;
  * elsewhere there are only the nanoseconds. What a system call does in the kernel is not counted.
  */
+#include "epoll/engine.h"
+
 #include "histogram.h"
 
 #include <fcntl.h>
@@ -21,7 +23,6 @@
 #include <sys/wait.h>
 
 #include "base/atomic.h"
-#include "epoll/engine.h"
 
 #define FILES 64
 #define ROUNDS 2001
@@ -32,7 +33,7 @@ static unsigned int rounds = ROUNDS;
 
 static struct pollux_ep *ep;
 /* At random: the files of a program do not become ready in the order of memory. */
-static struct pollux_eventfd *efds[FILES];
+static struct pollux_efd *efds[FILES];
 
 static void write_all(void)
 {
@@ -130,7 +131,7 @@ static void storm(void)
 {
 	for (unsigned int i = 0; i < FILES; i++) {
 		struct epoll_event ev = {.events = EPOLLIN};
-		struct pollux_eventfd *e;
+		struct pollux_efd *e;
 
 		if (pollux_efd_new(&e, 1, 0) ||
 		    pollux_ep_ctl(ep, EPOLL_CTL_ADD, pollux_efd_file(e), 0, &ev))
@@ -420,7 +421,7 @@ int main(int argc, char **argv)
 	for (unsigned int i = 0; i < FILES; i++) {
 		struct epoll_event ev = {.events = EPOLLIN | (path->edge ? (uint32_t)EPOLLET : 0)};
 
-		struct pollux_eventfd **efd = &efds[order[i]];
+		struct pollux_efd **efd = &efds[order[i]];
 
 		if (pollux_efd_new(efd, 0, 0) ||
 		    pollux_ep_ctl(ep, EPOLL_CTL_ADD, pollux_efd_file(*efd), 0, &ev))

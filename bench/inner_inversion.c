@@ -43,7 +43,7 @@ static const struct ready_algorithm *algorithm;
 static struct ready_list *list;
 static struct ready_item items[3];
 static struct pollux_ep *ep;
-static struct pollux_eventfd *efds[3];
+static struct pollux_efd *efds[3];
 
 static struct samples samples;
 static sem_t go_low, go_middle, go_high, done;

@@ -32,7 +32,7 @@ static struct ready_list *list;
 static struct ready_item *items;
 static uint32_t asleep __attribute__((aligned(64)));
 static struct pollux_ep *ep;
-static struct pollux_eventfd **efds;
+static struct pollux_efd **efds;
 
 /* Pairs with the collector, which announces itself and then looks at the list again. */
 static void wake_collector(void)
@@ -78,7 +78,7 @@ static uint64_t collect_history(uint64_t want)
 
 static void *produce_pollux(void *arg)
 {
-	struct pollux_eventfd *e = arg;
+	struct pollux_efd *e = arg;
 
 	bench_gate_enter(&gate);
 	for (uint64_t i = 0; i < opt.events; i++)

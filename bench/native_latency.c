@@ -6,7 +6,7 @@
 #include <pollux/eventfd.h>
 
 static struct pollux_ep *ep;
-static struct pollux_eventfd *efd;
+static struct pollux_efd *efd;
 
 static void latency_write(void)
 {

@@ -25,7 +25,7 @@ static void *storm(void *arg)
 	bench_gate_enter(&storm_gate);
 	for (uint64_t i = 0; i < opt.events; i++) {
 		struct epoll_event ev = {.events = EPOLLIN, .data = {.u64 = i}};
-		struct pollux_eventfd *e;
+		struct pollux_efd *e;
 
 		rc = pollux_efd_new(&e, 1, 0);
 		if (rc)

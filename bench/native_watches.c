@@ -18,7 +18,7 @@ static struct {
 } opt = {.watches = 1000, .samples = 100000};
 
 static struct pollux_ep *ep;
-static struct pollux_eventfd **counters;
+static struct pollux_efd **counters;
 
 static void ctl(int op, uint64_t w)
 {
@@ -77,11 +77,11 @@ int main(int argc, char **argv)
 
 	bench_options(argc, argv, about, options);
 	bench_watchdog(BENCH_WATCHDOG_SECONDS);
-	counters = malloc(opt.watches * sizeof(struct pollux_eventfd *));
+	counters = malloc(opt.watches * sizeof(struct pollux_efd *));
 	if (!counters || pollux_ep_new(&ep, NULL, NULL))
 		bench_die("out of memory");
 	/* Touched beforehand, so that the array does not count as memory of the objects. */
-	memset(counters, 0xff, opt.watches * sizeof(struct pollux_eventfd *));
+	memset(counters, 0xff, opt.watches * sizeof(struct pollux_efd *));
 	bare = rss();
 	for (uint64_t w = 0; w < opt.watches; w++)
 		if (pollux_efd_new(&counters[w], 0, 0))

@@ -32,7 +32,7 @@ for source in "$top"/src/*/*.c; do
 	count=$((count + 1))
 	"$cc" -std=gnu11 -O2 -D_GNU_SOURCE= -Wall -Wextra -Werror -fno-strict-aliasing \
 		-ftls-model=initial-exec -fno-common -fexceptions -fPIC -fvisibility=hidden \
-		-DPOLLUX_LIBDIR='"/usr/lib"' -DPOLLUX_VERSION='"0"' \
+		-DPOLLUX_LIBDIR='"/usr/lib"' -DCLI_VERSION='"0"' \
 		-I"$top/include" -I"$top/src" -I"$top/src/rcu" \
 		-isystem "$urcu/include" -isystem "$work" -isystem "$urcu/src" \
 		-c "$source" -o "$work/object.o" || failed=$((failed + 1))

@@ -67,12 +67,14 @@ check)
 	need_command="$need_command
 clang clang
 clang-format clang-format
+g++ g++
 spin spin
 musl-gcc musl-tools"
 	need_module="$need_module
 cmocka libcmocka-dev
 liburcu-bp liburcu-dev"
-	need_header='libaio.h libaio-dev'
+	need_header='libaio.h libaio-dev
+liburing.h liburing-dev'
 	;;
 aarch64)
 	need_command="$need_command

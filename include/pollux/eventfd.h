@@ -17,35 +17,35 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-struct pollux_eventfd;
+struct pollux_efd;
 
 /* Read takes 1 at a time (EFD-04). */
 #define POLLUX_EFD_SEMAPHORE 1
 
 /* Makes a counter with one reference. 0, -EINVAL (unknown flags) or -ENOMEM. */
-int pollux_efd_new(struct pollux_eventfd **out, uint64_t initial, int flags);
+int pollux_efd_new(struct pollux_efd **out, uint64_t initial, int flags);
 
-struct pollux_file *pollux_efd_file(struct pollux_eventfd *e);
+struct pollux_file *pollux_efd_file(struct pollux_efd *e);
 
 /*
  * Takes the count (or 1 of it). Returns 0 and stores it in *value, or -EAGAIN
  * when the count is 0 and block is 0; with block not 0 it sleeps, and returns
  * -EINTR when a signal handler ran (EFD-05).
  */
-int pollux_efd_read(struct pollux_eventfd *e, uint64_t *value, int block);
+int pollux_efd_read(struct pollux_efd *e, uint64_t *value, int block);
 
 /*
  * Adds value. Returns 0; -EINVAL for 2^64-1; -EAGAIN if it does not fit and
  * block is 0; with block not 0 it sleeps until it fits, or -EINTR (EFD-09..11).
  * Without block: safe from signal handlers.
  */
-int pollux_efd_write(struct pollux_eventfd *e, uint64_t value, int block);
+int pollux_efd_write(struct pollux_efd *e, uint64_t value, int block);
 
 /* Adds 1, stopping at 2^64-1, as the kernel's own signals do (EFD-14). */
-void pollux_efd_signal(struct pollux_eventfd *e);
+void pollux_efd_signal(struct pollux_efd *e);
 
 /* The count, without taking it. */
-uint64_t pollux_efd_count(struct pollux_eventfd *e);
+uint64_t pollux_efd_count(struct pollux_efd *e);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -13,7 +13,7 @@
  *
  *	static uint32_t my_poll(struct pollux_file *f)
  *	{
- *		struct my_socket *s = (struct my_socket *)f;
+ *		struct my_socket *s = pollux_container_of(f, struct my_socket, file);
  *		return queue_empty(s) ? 0 : EPOLLIN | EPOLLRDNORM;
  *	}
  *
@@ -29,6 +29,7 @@
 #ifndef POLLUX_FILE_H
 #define POLLUX_FILE_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/epoll.h>
 
@@ -37,10 +38,18 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-struct pollux_file;
-struct plx_watch;
-struct plx_epitem;
-struct plx_index;
+/*
+ * 64 bytes, aligned as a uint64_t; what is in them belongs to the engine. Wakes are a little
+ * faster for a file that begins at a multiple of 64. (The engine's own sources have the fields.)
+ */
+#ifndef POLLUX_FILE_DEFINED
+struct pollux_file {
+	uint64_t opaque[8];
+};
+#endif
+
+/* The object of this type whose member is at p: of a file, the object that it is embedded in. */
+#define pollux_container_of(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 /*
  * Operations of a kind of file.
@@ -61,35 +70,8 @@ struct pollux_file_ops {
 	void (*free)(struct pollux_file *f);
 };
 
-/* What of a watch changes with each event; the engine's own, as all that follows. */
-struct plx_node {
-	uint64_t mark;
-	struct plx_epitem *next;
-	uint32_t pushed;
-	uint32_t pops;
-};
-
-/* The fields belong to the engine; use the functions. It fills one cache line. */
-struct pollux_file {
-	union {
-		uint64_t word;
-		struct plx_node node;
-	};
-	struct plx_watch *watches;
-	const struct pollux_file_ops *ops;
-	uint32_t refs;
-	uint32_t lock;
-	uint8_t flags;
-	uint8_t kind;
-	uint8_t mode;
-	uint8_t gone;
-	uint32_t hint;
-	struct plx_index *index;
-};
-
 /*
- * Prepares f with one reference, which belongs to the caller. The low 29 bits
- * of `word` stay zero and unused unless the engine's own sources use them.
+ * Prepares f with one reference, which belongs to the caller.
  */
 void pollux_file_init(struct pollux_file *f, const struct pollux_file_ops *ops);
 

@@ -20,12 +20,14 @@
 #define POLLUX_POSIX_H
 
 #include <poll.h>
-#include <signal.h>
 #include <stddef.h>
+/* sigset_t. */
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/types.h>
-#include <time.h>
+
+struct timespec;
+struct timeval;
 
 #ifdef __cplusplus
 extern "C" {

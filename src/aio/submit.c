@@ -240,7 +240,7 @@ IN_LOOP bool unsure(const struct iocb *cb, long res)
  * The in-process eventfd that a completion is to be told to, with a reference and pinned, or NULL.
  * The number may be another file's by the time that it is told.
  */
-static struct pollux_eventfd *resfd_get(const struct iocb *cb)
+static struct pollux_efd *resfd_get(const struct iocb *cb)
 {
 	struct pollux_file *f;
 
@@ -255,7 +255,7 @@ static struct pollux_eventfd *resfd_get(const struct iocb *cb)
 }
 
 /* What has to be let go after a request. */
-static void resfd_put(struct pollux_eventfd **e)
+static void resfd_put(struct pollux_efd **e)
 {
 	if (plx_likely(!*e))
 		return;
@@ -265,7 +265,7 @@ static void resfd_put(struct pollux_eventfd **e)
 
 /* The event of a request; the caller has a slot for it. Then the eventfd is told (AIO-CQ-02). */
 static void post(struct plx_kioctx *k, const struct iocb *cb, const struct io_event *ev,
-		 struct pollux_eventfd *e)
+		 struct pollux_efd *e)
 {
 	plx_lock(&k->lock, PLX_RANK_AIO);
 	plx_ring_post(k, ev);
@@ -288,7 +288,7 @@ static void *key_of(struct iocb *user)
 IN_LOOP long try_inline(struct plx_kioctx *k, const struct iocb *cb, struct iocb *user)
 {
 	struct io_event ev = {.data = cb->aio_data, .obj = (uint64_t)(uintptr_t)user};
-	__attribute__((cleanup(resfd_put))) struct pollux_eventfd *e = NULL;
+	__attribute__((cleanup(resfd_put))) struct pollux_efd *e = NULL;
 	long r;
 
 	if (!plain(cb) || !is_inline(cb->aio_fildes))
@@ -322,7 +322,7 @@ IN_LOOP long try_inline(struct plx_kioctx *k, const struct iocb *cb, struct iocb
 static bool try_poll(struct plx_kioctx *k, const struct iocb *cb, struct iocb *user)
 {
 	struct io_event ev = {.data = cb->aio_data, .obj = (uint64_t)(uintptr_t)user};
-	__attribute__((cleanup(resfd_put))) struct pollux_eventfd *e = NULL;
+	__attribute__((cleanup(resfd_put))) struct pollux_efd *e = NULL;
 
 	if (cb->aio_buf > UINT16_MAX || cb->aio_offset || cb->aio_nbytes || cb->aio_rw_flags)
 		return false;
@@ -367,7 +367,7 @@ static bool may_wait(int fd, const struct stat *st)
 static long without_handing_over(struct plx_kioctx *k, const struct iocb *cb, struct iocb *user)
 {
 	struct io_event ev = {.res = -EINVAL};
-	__attribute__((cleanup(resfd_put))) struct pollux_eventfd *e = NULL;
+	__attribute__((cleanup(resfd_put))) struct pollux_efd *e = NULL;
 	int fd = (int)cb->aio_fildes;
 	struct stat st;
 	bool waits;

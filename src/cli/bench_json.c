@@ -137,7 +137,7 @@ void bench_write_json(FILE *f, const char *command, const struct machine *before
 
 	json_start(&j, f);
 	json_open(&j, NULL, '{');
-	json_string(&j, "version", POLLUX_VERSION);
+	json_string(&j, "version", CLI_VERSION);
 	json_string(&j, "command", command);
 	json_open(&j, "machine", '{');
 	json_string(&j, "cpu", before->cpu);

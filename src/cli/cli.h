@@ -13,8 +13,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifndef POLLUX_VERSION
-#define POLLUX_VERSION "0"
+#ifndef CLI_VERSION
+#define CLI_VERSION "0"
 #endif
 #ifndef POLLUX_LIBDIR
 #define POLLUX_LIBDIR "/usr/local/lib"

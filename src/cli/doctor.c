@@ -464,7 +464,7 @@ static void print_json(bool usable)
 
 	json_start(&j, stdout);
 	json_open(&j, NULL, '{');
-	json_string(&j, "version", POLLUX_VERSION);
+	json_string(&j, "version", CLI_VERSION);
 	json_bool(&j, "usable", usable);
 	json_open(&j, "facts", '[');
 	for (size_t i = 0; i < n_facts; i++) {

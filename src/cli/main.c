@@ -67,7 +67,7 @@ static int cmd_version(int argc, char **argv)
 		cli_error("version takes no argument, not '%s'", argv[1]);
 		return CLI_USAGE;
 	}
-	printf("pollux %s\n", POLLUX_VERSION);
+	printf("pollux %s\n", CLI_VERSION);
 	return CLI_OK;
 }
 

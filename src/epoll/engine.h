@@ -64,6 +64,8 @@
 #include <errno.h>
 #include <stddef.h>
 
+#include "epoll/fields.h"
+
 #include <pollux/epoll.h>
 
 #include "base/atomic.h"
@@ -182,7 +184,6 @@ struct plx_epitem {
 
 _Static_assert(sizeof(struct plx_epitem) == PLX_SLAB_OBJECT, "an item fills two cache lines");
 _Static_assert(offsetof(struct plx_epitem, rd) == 64, "the first of them is for all");
-_Static_assert(sizeof(struct pollux_file) == 64, "a file fills one");
 
 static inline bool plx_item_is_primary(const struct plx_epitem *item)
 {

@@ -55,7 +55,7 @@ long plx_px_eventfd(unsigned int init, int flags)
 {
 	PLX_INSIDE();
 	struct pollux_file *old = NULL;
-	struct pollux_eventfd *e;
+	struct pollux_efd *e;
 	bool locked;
 	long fd;
 
@@ -99,7 +99,7 @@ PLX_CHILD_CODE void plx_eventfd_after_fork_child(void)
  * The partner of a pin is the freeze of a spill: of the two, each has done its own part
  * before it looks at the other's, so at least one of them sees the other.
  */
-bool plx_eventfd_pin(struct pollux_eventfd *e)
+bool plx_eventfd_pin(struct pollux_efd *e)
 {
 	plx_xadd(&e->pins, 1);
 	/* Partner: the freeze, whose spill looks at the pins. */
@@ -110,7 +110,7 @@ bool plx_eventfd_pin(struct pollux_eventfd *e)
 	return false;
 }
 
-void plx_eventfd_unpin(struct pollux_eventfd *e)
+void plx_eventfd_unpin(struct pollux_efd *e)
 {
 	bool last = plx_xadd(&e->pins, -1) == 1;
 
@@ -123,7 +123,7 @@ void plx_eventfd_unpin(struct pollux_eventfd *e)
 	plx_unlock(&plx_table_lock, PLX_RANK_TABLE);
 }
 
-void plx_eventfd_tell(struct pollux_eventfd *e, int fd)
+void plx_eventfd_tell(struct pollux_efd *e, int fd)
 {
 	const struct timespec now = {0};
 	const uint64_t one = 1;
@@ -159,7 +159,7 @@ static __attribute__((noinline)) long no_eventfd(const struct pollux_file *f)
  * also if O_NONBLOCK was set meanwhile: that is for later calls (EFD-18). By the descriptor that
  * the pin keeps.
  */
-static long kernel_sleep_pinned(struct pollux_eventfd *e, uint64_t *value, bool write)
+static long kernel_sleep_pinned(struct pollux_efd *e, uint64_t *value, bool write)
 {
 	uint32_t breaks = plx_inside.breaks;
 	long r;
@@ -172,7 +172,7 @@ static long kernel_sleep_pinned(struct pollux_eventfd *e, uint64_t *value, bool 
 
 static void only_put(void *p)
 {
-	struct pollux_eventfd *e = p;
+	struct pollux_efd *e = p;
 
 	pollux_file_put(&e->file);
 }
@@ -199,7 +199,7 @@ static long efd_again(int fd, uint64_t *value, bool write, bool nonblock)
 }
 
 /* The call has to sleep, or the object has left: outside the RCU section, with a reference. */
-static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, bool write,
+static long efd_slow(struct pollux_efd *e, int fd, long r, uint64_t *value, bool write,
 		     bool nonblock)
 {
 	bool slept = r == -EAGAIN;
@@ -242,7 +242,7 @@ static long efd_slow(struct pollux_eventfd *e, int fd, long r, uint64_t *value, 
 
 static long efd_read(int fd, void *buf, size_t n, bool nonblock)
 {
-	struct pollux_eventfd *e;
+	struct pollux_efd *e;
 	struct pollux_file *f;
 	uint64_t value;
 	long r;
@@ -312,7 +312,7 @@ long plx_px_read(int fd, void *buf, size_t n)
 
 static long efd_write(int fd, void *buf, size_t n, bool nonblock)
 {
-	struct pollux_eventfd *e;
+	struct pollux_efd *e;
 	struct pollux_file *f;
 	uint64_t value;
 	bool there;

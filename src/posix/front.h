@@ -197,12 +197,12 @@ void plx_front_unbell(struct plx_front *fr);
  * unpin it stays within reach, also when it becomes a kernel object and the program closes
  * all its numbers. pin: false if it has become one already.
  */
-bool plx_eventfd_pin(struct pollux_eventfd *e);
-void plx_eventfd_unpin(struct pollux_eventfd *e);
+bool plx_eventfd_pin(struct pollux_efd *e);
+void plx_eventfd_unpin(struct pollux_efd *e);
 /*
  * One more to a pinned eventfd, as a completion of AIO does it (AIO-CQ-04). fd is the number it was
  * found by, in case that there was no descriptor to keep it within reach.
  */
-void plx_eventfd_tell(struct pollux_eventfd *e, int fd);
+void plx_eventfd_tell(struct pollux_efd *e, int fd);
 
 #endif

@@ -64,7 +64,7 @@ void *plx_spill_grow(void *p, int n, int *room, size_t size)
 	return q;
 }
 
-static void spill_add_eventfd(struct plx_spill *s, struct pollux_eventfd *e)
+static void spill_add_eventfd(struct plx_spill *s, struct pollux_efd *e)
 {
 	if (e->picked || plx_file_gone(&e->file) || !pollux_file_tryget(&e->file))
 		return;
@@ -233,7 +233,7 @@ void plx_count_beyond_writes(int k)
 		plx_sys1(SYS_close, empty);
 }
 
-static void fill_kernel_eventfd(int k, struct pollux_eventfd *e, uint64_t count)
+static void fill_kernel_eventfd(int k, struct pollux_efd *e, uint64_t count)
 {
 	bool beyond = count == UINT64_MAX;
 
@@ -258,7 +258,7 @@ void plx_spill_replace_number(int k, int fd, int flags)
 }
 
 /* The eventfd of the table at fd that goes, or NULL. */
-static struct pollux_eventfd *picked_at(int fd)
+static struct pollux_efd *picked_at(int fd)
 {
 	struct pollux_file *f = plx_table_peek(fd);
 
@@ -269,7 +269,7 @@ static struct pollux_eventfd *picked_at(int fd)
 static void replace_numbers(struct plx_spill *s)
 {
 	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
-		const struct pollux_eventfd *e = picked_at(fd);
+		const struct pollux_efd *e = picked_at(fd);
 		const struct plx_target *t;
 		long cloexec;
 
@@ -293,7 +293,7 @@ static void replace_numbers(struct plx_spill *s)
 static void numbers_leave(void)
 {
 	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
-		struct pollux_eventfd *e = picked_at(fd);
+		struct pollux_efd *e = picked_at(fd);
 
 		if (!e)
 			continue;
@@ -321,7 +321,7 @@ static void make_kernel_objects(struct plx_spill *s)
 	bool all = true;
 
 	for (t = s->targets; t < end; t++) {
-		struct pollux_eventfd *e = t->e;
+		struct pollux_efd *e = t->e;
 
 		t->k = all ? plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC |
 						(e->file.mode ? EFD_SEMAPHORE : 0))
@@ -334,7 +334,7 @@ static void make_kernel_objects(struct plx_spill *s)
 	replace_numbers(s);
 	PLX_DELAY(spill_numbers);
 	for (t = s->targets; t < end; t++) {
-		struct pollux_eventfd *e = t->e;
+		struct pollux_efd *e = t->e;
 		int n;
 
 		if (t->k >= 0)
@@ -362,7 +362,7 @@ static void target_freeze(struct plx_target *t)
 
 static void target_done(struct plx_spill *s, struct plx_target *t)
 {
-	struct pollux_eventfd *e = t->e;
+	struct pollux_efd *e = t->e;
 
 	PLX_DELAY(spill_before_done);
 	if (plx_load(&e->pins)) {

@@ -34,7 +34,7 @@ struct plx_move {
 
 /* An eventfd that goes to the kernel. */
 struct plx_target {
-	struct pollux_eventfd *e;
+	struct pollux_efd *e;
 	uint64_t count;
 	/* What it was ready for when it was frozen. */
 	uint32_t ready;

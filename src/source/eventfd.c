@@ -29,7 +29,7 @@
 
 static uint32_t efd_poll(struct pollux_file *f)
 {
-	struct pollux_eventfd *e = plx_file_efd(f);
+	struct pollux_efd *e = plx_file_efd(f);
 	uint64_t w = plx_load_acq(&f->word);
 	uint64_t count;
 	uint32_t mask = 0;
@@ -64,7 +64,7 @@ static const struct pollux_file_ops efd_ops = {
  * this thread cannot meet the half-way state; others wait for the few instructions
  * that it lasts.
  */
-static void efd_slow_down(struct pollux_eventfd *e)
+static void efd_slow_down(struct pollux_efd *e)
 {
 	struct plx_masked masked;
 	uint64_t w;
@@ -83,9 +83,9 @@ static void efd_slow_down(struct pollux_eventfd *e)
 		plx_await_step(tries);
 }
 
-int pollux_efd_new(struct pollux_eventfd **out, uint64_t initial, int flags)
+int pollux_efd_new(struct pollux_efd **out, uint64_t initial, int flags)
 {
-	struct pollux_eventfd *e;
+	struct pollux_efd *e;
 
 	if (flags & ~POLLUX_EFD_SEMAPHORE)
 		return -EINVAL;
@@ -109,12 +109,12 @@ int pollux_efd_new(struct pollux_eventfd **out, uint64_t initial, int flags)
 	return 0;
 }
 
-struct pollux_file *pollux_efd_file(struct pollux_eventfd *e)
+struct pollux_file *pollux_efd_file(struct pollux_efd *e)
 {
 	return &e->file;
 }
 
-uint64_t pollux_efd_count(struct pollux_eventfd *e)
+uint64_t pollux_efd_count(struct pollux_efd *e)
 {
 	uint64_t w = plx_load_acq(&e->file.word);
 
@@ -124,14 +124,14 @@ uint64_t pollux_efd_count(struct pollux_eventfd *e)
 }
 
 /* Every successful read tells with OUT, every successful write with IN (EFD-13). */
-static void efd_tell_readers_left(struct pollux_eventfd *e)
+static void efd_tell_readers_left(struct pollux_efd *e)
 {
 	plx_mb_after_rmw();
 	if (plx_load_acq(&e->file.watches))
 		plx_file_wake_rmw(&e->file, EPOLLOUT);
 }
 
-static int efd_read_slow(struct pollux_eventfd *e, uint64_t *value)
+static int efd_read_slow(struct pollux_efd *e, uint64_t *value)
 {
 	uint64_t count;
 
@@ -150,7 +150,7 @@ static int efd_read_slow(struct pollux_eventfd *e, uint64_t *value)
 	return 0;
 }
 
-static int efd_try_read(struct pollux_eventfd *e, uint64_t *value)
+static int efd_try_read(struct pollux_efd *e, uint64_t *value)
 {
 	uint64_t w = plx_load_acq(&e->file.word);
 
@@ -167,7 +167,7 @@ static int efd_try_read(struct pollux_eventfd *e, uint64_t *value)
 	return 0;
 }
 
-static int efd_write_slow(struct pollux_eventfd *e, uint64_t value)
+static int efd_write_slow(struct pollux_efd *e, uint64_t value)
 {
 	uint64_t count;
 
@@ -183,7 +183,7 @@ static int efd_write_slow(struct pollux_eventfd *e, uint64_t value)
 	return 0;
 }
 
-static int efd_write_medium(struct pollux_eventfd *e, uint64_t value)
+static int efd_write_medium(struct pollux_efd *e, uint64_t value)
 {
 	uint64_t w = plx_load_acq(&e->file.word);
 
@@ -195,7 +195,7 @@ static int efd_write_medium(struct pollux_eventfd *e, uint64_t value)
 	return 0;
 }
 
-static int efd_try_write(struct pollux_eventfd *e, uint64_t value)
+static int efd_try_write(struct pollux_efd *e, uint64_t value)
 {
 	uint64_t w;
 
@@ -226,7 +226,7 @@ static int efd_try_write(struct pollux_eventfd *e, uint64_t value)
  */
 struct efd_sleeper {
 	struct plx_watch w;
-	struct pollux_eventfd *e;
+	struct pollux_efd *e;
 	struct plx_parker parker;
 };
 
@@ -253,7 +253,7 @@ static void sleeper_free(void *p)
 static void sleeper_done(void *p)
 {
 	struct efd_sleeper *s = p;
-	struct pollux_eventfd *e = s->e;
+	struct pollux_efd *e = s->e;
 
 	plx_watch_unlink(&e->file, &s->w);
 	plx_retire(s, sleeper_free);
@@ -270,7 +270,7 @@ static bool efd_readable(void *arg)
  * A spill takes items for told of the count once it has waited for readers of RCU: so a change of
  * it and what tells of that are in one section.
  */
-static int try_told(struct pollux_eventfd *e, int (*try)(struct pollux_eventfd *, uint64_t *),
+static int try_told(struct pollux_efd *e, int (*try)(struct pollux_efd *, uint64_t *),
 		    uint64_t *value)
 {
 	int r;
@@ -282,7 +282,7 @@ static int try_told(struct pollux_eventfd *e, int (*try)(struct pollux_eventfd *
 }
 
 /* After a read, with a reference on e: what there is to be done for others. */
-static inline void efd_has_read(struct pollux_eventfd *e, int r, uint32_t events, uint64_t value)
+static inline void efd_has_read(struct pollux_efd *e, int r, uint32_t events, uint64_t value)
 {
 	if (r || !(events & EPOLLIN))
 		return;
@@ -290,8 +290,8 @@ static inline void efd_has_read(struct pollux_eventfd *e, int r, uint32_t events
 	plx_tsan_after(e);
 }
 
-static int efd_sleep(struct pollux_eventfd *e, uint32_t events,
-		     int (*try)(struct pollux_eventfd *, uint64_t *), uint64_t *value)
+static int efd_sleep(struct pollux_efd *e, uint32_t events,
+		     int (*try)(struct pollux_efd *, uint64_t *), uint64_t *value)
 {
 	uint32_t breaks = plx_inside.breaks, since;
 	struct efd_sleeper *s;
@@ -344,8 +344,8 @@ static int efd_sleep(struct pollux_eventfd *e, uint32_t events,
 	return r;
 }
 
-static __attribute__((noinline)) int efd_blocking(struct pollux_eventfd *e, uint32_t events,
-						  int (*try)(struct pollux_eventfd *, uint64_t *),
+static __attribute__((noinline)) int efd_blocking(struct pollux_efd *e, uint32_t events,
+						  int (*try)(struct pollux_efd *, uint64_t *),
 						  uint64_t *value)
 {
 	int r = try_told(e, try, value);
@@ -356,12 +356,12 @@ static __attribute__((noinline)) int efd_blocking(struct pollux_eventfd *e, uint
 	return r;
 }
 
-static int try_write_at(struct pollux_eventfd *e, uint64_t *value)
+static int try_write_at(struct pollux_efd *e, uint64_t *value)
 {
 	return efd_try_write(e, *value);
 }
 
-int pollux_efd_read(struct pollux_eventfd *e, uint64_t *value, int block)
+int pollux_efd_read(struct pollux_efd *e, uint64_t *value, int block)
 {
 	int r;
 
@@ -372,7 +372,7 @@ int pollux_efd_read(struct pollux_eventfd *e, uint64_t *value, int block)
 	return r;
 }
 
-int pollux_efd_write(struct pollux_eventfd *e, uint64_t value, int block)
+int pollux_efd_write(struct pollux_efd *e, uint64_t value, int block)
 {
 	if (plx_unlikely(value == UINT64_MAX))
 		return -EINVAL;
@@ -382,7 +382,7 @@ int pollux_efd_write(struct pollux_eventfd *e, uint64_t value, int block)
 	return efd_try_write(e, value);
 }
 
-static int efd_signal(struct pollux_eventfd *e)
+static int efd_signal(struct pollux_efd *e)
 {
 	uint64_t count;
 
@@ -400,7 +400,7 @@ static int efd_signal(struct pollux_eventfd *e)
 	return 0;
 }
 
-int plx_efd_signal(struct pollux_eventfd *e)
+int plx_efd_signal(struct pollux_efd *e)
 {
 	int r;
 
@@ -411,12 +411,12 @@ int plx_efd_signal(struct pollux_eventfd *e)
 	return r;
 }
 
-void pollux_efd_signal(struct pollux_eventfd *e)
+void pollux_efd_signal(struct pollux_efd *e)
 {
 	plx_efd_signal(e);
 }
 
-uint64_t plx_efd_freeze(struct pollux_eventfd *e)
+uint64_t plx_efd_freeze(struct pollux_efd *e)
 {
 	uint64_t count;
 

@@ -5,11 +5,11 @@
 #ifndef PLX_SOURCE_EVENTFD_H
 #define PLX_SOURCE_EVENTFD_H
 
-#include <pollux/eventfd.h>
-
 #include "epoll/engine.h"
 
-struct pollux_eventfd {
+#include <pollux/eventfd.h>
+
+struct pollux_efd {
 	/*
 	 * mode: 1, a semaphore. gone: 1 from the freeze on; the POSIX layer then makes it a kernel
 	 * eventfd. So ADD and DEL look at nothing else.
@@ -30,11 +30,11 @@ struct pollux_eventfd {
 	int kfd;
 };
 
-_Static_assert(sizeof(struct pollux_eventfd) <= PLX_SLAB_OBJECT, "an eventfd has its own lines");
+_Static_assert(sizeof(struct pollux_efd) <= PLX_SLAB_OBJECT, "an eventfd has its own lines");
 
-static inline struct pollux_eventfd *plx_file_efd(struct pollux_file *f)
+static inline struct pollux_efd *plx_file_efd(struct pollux_file *f)
 {
-	return plx_container_of(f, struct pollux_eventfd, file);
+	return plx_container_of(f, struct pollux_efd, file);
 }
 
 /*
@@ -55,7 +55,7 @@ enum plx_efd_quiet {
 };
 
 /* RCU section open: the write that finds everybody told is one addition. */
-static inline enum plx_efd_quiet plx_efd_write_quiet(struct pollux_eventfd *e, uint64_t value)
+static inline enum plx_efd_quiet plx_efd_write_quiet(struct pollux_efd *e, uint64_t value)
 {
 	uint64_t w = plx_load(&e->file.word);
 
@@ -70,7 +70,7 @@ static inline enum plx_efd_quiet plx_efd_write_quiet(struct pollux_eventfd *e, u
 }
 
 /* pollux_efd_signal, or -ESTALE when the counter was frozen: then the kernel has it. */
-int plx_efd_signal(struct pollux_eventfd *e);
+int plx_efd_signal(struct pollux_efd *e);
 
 /*
  * Freezes the counter: from the return on, reads and writes find it gone (-ESTALE).
@@ -78,6 +78,6 @@ int plx_efd_signal(struct pollux_eventfd *e);
  * begun by then. Threads that sleep in one are to be woken by the caller,
  * with pollux_file_wake_all, when there is something to go on with.
  */
-uint64_t plx_efd_freeze(struct pollux_eventfd *e);
+uint64_t plx_efd_freeze(struct pollux_efd *e);
 
 #endif

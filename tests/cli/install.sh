@@ -27,7 +27,7 @@ report $? "the command is installed in bin"
 report $? "the drop-in is installed"
 [ "$(found libpollux-starter.so)" = "${dropin%/*}/libpollux-starter.so" ]
 report $? "the library for programs that only start others is installed beside it"
-library=$(found libpollux.so.0)
+library=$(found libpollux.so.1)
 [ -e "$library" ] && [ -e "$(found libpollux.so)" ] && [ -e "$(found libpollux.a)" ]
 report $? "the library is installed"
 # A program may be linked with it and with another copy of whatever it contains.

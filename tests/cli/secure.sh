@@ -19,7 +19,7 @@ if [ "$(id -u)" -ne 0 ] || ! command -v setpriv >/dev/null 2>&1; then
 fi
 chmod 755 "$scratch"
 cp "$built/libpollux-preload.so" "$scratch/libpollux-preload.so" || exit 1
-cp "$built/libpollux.so.0" "$scratch/libpollux.so.0" || exit 1
+cp "$built/libpollux.so.1" "$scratch/libpollux.so.1" || exit 1
 
 # Both libraries are needed by the program itself: LD_PRELOAD would not be heeded.
 cat >"$scratch/secure.c" <<'END'
@@ -51,7 +51,7 @@ if ! $CC -o "$scratch/dropin" "$scratch/secure.c" "$scratch/libpollux-preload.so
 	echo "skip: no C compiler"
 	exit 77
 fi
-$CC -DLIBRARY -o "$scratch/library" "$scratch/secure.c" "$scratch/libpollux.so.0" \
+$CC -DLIBRARY -o "$scratch/library" "$scratch/secure.c" "$scratch/libpollux.so.1" \
 	-Wl,-rpath,"$scratch" || exit 1
 
 says() # says NAME TEXT: the last call did, and nothing on standard error

@@ -3,10 +3,11 @@
  * Each allocation fails in turn: -ENOMEM comes out, nothing is half made, nothing is
  * left behind, and the same call works afterwards.
  */
+#include "epoll/engine.h"
+
 #include "native/native.h"
 
 #include "base/mem.h"
-#include "epoll/engine.h"
 
 static int live_before(void **state)
 {
@@ -63,7 +64,7 @@ static void making_an_epoll(void **state)
 
 static void making_a_counter(void **state)
 {
-	struct pollux_eventfd *e = NULL;
+	struct pollux_efd *e = NULL;
 
 	(void)state;
 	plx_mem_fail_after(0);
@@ -81,7 +82,7 @@ static void adding_an_item(void **state)
 	(void)state;
 	for (int m = 0; m < 4; m++) {
 		struct pollux_ep *ep = ep_new();
-		struct pollux_eventfd *e = efd_new(1, 0);
+		struct pollux_efd *e = efd_new(1, 0);
 		struct pollux_file *f = pollux_efd_file(e);
 
 		plx_mem_fail_after(0);
@@ -115,7 +116,7 @@ static void adding_an_item(void **state)
 static void adding_an_epoll(void **state)
 {
 	struct pollux_ep *up = ep_new(), *ep = ep_new();
-	struct pollux_eventfd *e = efd_new(1, 0);
+	struct pollux_efd *e = efd_new(1, 0);
 
 	(void)state;
 	ep_add(ep, pollux_efd_file(e), 0, EPOLLIN, 'a');
@@ -137,7 +138,7 @@ static void adding_an_epoll(void **state)
 static void the_rest_allocates_nothing(void **state)
 {
 	struct pollux_ep *up = ep_new(), *ep = ep_new();
-	struct pollux_eventfd *e = efd_new(0, 0);
+	struct pollux_efd *e = efd_new(0, 0);
 	long calls;
 	uint64_t v;
 
@@ -171,7 +172,7 @@ static void the_rest_allocates_nothing(void **state)
 static int life(void)
 {
 	struct pollux_ep *ep[3] = {NULL};
-	struct pollux_eventfd *e[4] = {NULL};
+	struct pollux_efd *e[4] = {NULL};
 	struct epoll_event ev[4];
 	int failed = 0;
 
@@ -233,7 +234,7 @@ static void each_allocation_in_turn(void **state)
 static void the_row_of_a_file(void **state)
 {
 	struct pollux_ep *ep = ep_new();
-	struct pollux_eventfd *rest = efd_new(0, 0), *e = efd_new(0, 0);
+	struct pollux_efd *rest = efd_new(0, 0), *e = efd_new(0, 0);
 	struct pollux_file *f = pollux_efd_file(e);
 	int n = 0;
 
@@ -268,7 +269,7 @@ static void the_row_of_a_file(void **state)
 static void the_table_of_a_file(void **state)
 {
 	struct pollux_ep *ep = ep_new();
-	struct pollux_eventfd *e = efd_new(1, 0);
+	struct pollux_efd *e = efd_new(1, 0);
 	struct pollux_file *f = pollux_efd_file(e);
 	int n = 0;
 

@@ -7,6 +7,9 @@
  * Every run is a process of its own, so that each of them also meets what is set up
  * once a process.
  */
+#include "posix/spill.h"
+#include "posix/table.h"
+
 #include "native/native.h"
 
 #include <dirent.h>
@@ -28,8 +31,6 @@
 #include <pollux/posix.h>
 
 #include "base/mem.h"
-#include "posix/spill.h"
-#include "posix/table.h"
 
 /* A run in which the failing allocation was reached, and one in which it was not. */
 #define RUN_INJECTED 0

@@ -3,9 +3,9 @@
  * A poller that comes to a file again while a wake stands on it, in the memory that the wake knows.
  * It does so in its own call, so it happens each time.
  */
-#include "native.h"
-
 #include "epoll/engine.h"
+
+#include "native.h"
 
 struct poller {
 	struct plx_watch w;

@@ -4,14 +4,14 @@
 
 #define TOP (UINT64_MAX - 1)
 
-static uint32_t efd_mask(struct pollux_eventfd *e)
+static uint32_t efd_mask(struct pollux_efd *e)
 {
 	return pollux_file_poll(pollux_efd_file(e));
 }
 
 static void EFD_01_flags(void **state)
 {
-	struct pollux_eventfd *e;
+	struct pollux_efd *e;
 
 	(void)state;
 	for (int bit = 1; bit < 31; bit++)
@@ -26,8 +26,8 @@ static void EFD_04_read_takes_all_or_one(void **state)
 
 	(void)state;
 	for (int i = 0; i < 7; i++) {
-		struct pollux_eventfd *e = efd_new(start[i], 0);
-		struct pollux_eventfd *s = efd_new(start[i], POLLUX_EFD_SEMAPHORE);
+		struct pollux_efd *e = efd_new(start[i], 0);
+		struct pollux_efd *s = efd_new(start[i], POLLUX_EFD_SEMAPHORE);
 		uint64_t v;
 
 		assert_int_equal(pollux_efd_count(e), start[i]);
@@ -43,7 +43,7 @@ static void EFD_04_read_takes_all_or_one(void **state)
 
 static void EFD_05_read_of_nothing(void **state)
 {
-	struct pollux_eventfd *e = efd_new(0, 0);
+	struct pollux_efd *e = efd_new(0, 0);
 	uint64_t v = 77;
 
 	(void)state;
@@ -72,7 +72,7 @@ static void EFD_10_a_write_fits_or_fails(void **state)
 	(void)state;
 	for (int i = 0; i < 13; i++) {
 		for (int k = 0; k < 12; k++) {
-			struct pollux_eventfd *e = efd_new(0, 0);
+			struct pollux_efd *e = efd_new(0, 0);
 			bool fits = at[k] <= TOP - at[i];
 			uint64_t sum = fits ? at[i] + at[k] : at[i], v = 0;
 
@@ -93,7 +93,7 @@ static void EFD_10_a_write_fits_or_fails(void **state)
 
 static void EFD_09_the_one_value_that_cannot_be_written(void **state)
 {
-	struct pollux_eventfd *e = efd_new(TOP, 0);
+	struct pollux_efd *e = efd_new(TOP, 0);
 
 	(void)state;
 	assert_int_equal(pollux_efd_write(e, UINT64_MAX, 0), -EINVAL);
@@ -104,7 +104,7 @@ static void EFD_09_the_one_value_that_cannot_be_written(void **state)
 
 static void EFD_11_zero_can_be_written_up_to_the_top(void **state)
 {
-	struct pollux_eventfd *e = efd_new(TOP, 0);
+	struct pollux_efd *e = efd_new(TOP, 0);
 
 	(void)state;
 	assert_int_equal(pollux_efd_write(e, 0, 0), 0);
@@ -129,7 +129,7 @@ static void EFD_12_masks(void **state)
 
 	(void)state;
 	for (int i = 0; i < 6; i++) {
-		struct pollux_eventfd *e = efd_new(0, 0);
+		struct pollux_efd *e = efd_new(0, 0);
 
 		efd_add(e, t[i].count);
 		assert_int_equal(efd_mask(e), t[i].mask);
@@ -151,7 +151,7 @@ static void EFD_13_who_hears_of_reads_and_writes(void **state)
 
 	(void)state;
 	for (int big = 0; big < 2; big++) {
-		struct pollux_eventfd *e = efd_new(base[big], POLLUX_EFD_SEMAPHORE);
+		struct pollux_efd *e = efd_new(base[big], POLLUX_EFD_SEMAPHORE);
 		struct pollux_ep *in = ep_new(), *out = ep_new();
 
 		ep_add(in, pollux_efd_file(e), 0, EPOLLIN | EPOLLET, 'i');
@@ -179,7 +179,7 @@ static void EFD_13_who_hears_of_reads_and_writes(void **state)
 
 static void EFD_13_a_failed_read_tells_nobody(void **state)
 {
-	struct pollux_eventfd *e = efd_new(0, 0);
+	struct pollux_efd *e = efd_new(0, 0);
 	struct pollux_ep *ep = ep_new();
 	uint64_t v;
 
@@ -194,7 +194,7 @@ static void EFD_13_a_failed_read_tells_nobody(void **state)
 
 static void EFD_14_signals_stop_at_the_top(void **state)
 {
-	struct pollux_eventfd *e = efd_new(TOP - 1, 0);
+	struct pollux_efd *e = efd_new(TOP - 1, 0);
 	struct pollux_ep *ep = ep_new(), *none = ep_new();
 
 	(void)state;
@@ -217,7 +217,7 @@ static void EFD_14_signals_stop_at_the_top(void **state)
 
 static void EFD_15_after_the_overflow(void **state)
 {
-	struct pollux_eventfd *e = efd_new(TOP, 0);
+	struct pollux_efd *e = efd_new(TOP, 0);
 
 	(void)state;
 	pollux_efd_signal(e);
@@ -232,7 +232,7 @@ static void EFD_15_after_the_overflow(void **state)
 
 struct blocked {
 	struct thread t;
-	struct pollux_eventfd *e;
+	struct pollux_efd *e;
 	uint64_t value;
 	int write;
 	int r;
@@ -245,7 +245,7 @@ static void blocked_main(struct thread *t)
 	b->r = b->write ? pollux_efd_write(b->e, b->value, 1) : pollux_efd_read(b->e, &b->value, 1);
 }
 
-static struct blocked *blocked_new(struct pollux_eventfd *e, int write, uint64_t value)
+static struct blocked *blocked_new(struct pollux_efd *e, int write, uint64_t value)
 {
 	struct blocked *b = calloc(1, sizeof(*b));
 
@@ -260,7 +260,7 @@ static struct blocked *blocked_new(struct pollux_eventfd *e, int write, uint64_t
 
 static void EFD_05_a_reader_sleeps_until_there_is_something(void **state)
 {
-	struct pollux_eventfd *e = efd_new(0, 0);
+	struct pollux_efd *e = efd_new(0, 0);
 	struct blocked *b = blocked_new(e, 0, 0);
 
 	(void)state;
@@ -277,7 +277,7 @@ static void EFD_05_a_reader_sleeps_until_there_is_something(void **state)
 
 static void EFD_10_a_writer_sleeps_until_it_fits(void **state)
 {
-	struct pollux_eventfd *e = efd_new(TOP - 2, POLLUX_EFD_SEMAPHORE);
+	struct pollux_efd *e = efd_new(TOP - 2, POLLUX_EFD_SEMAPHORE);
 	struct blocked *b = blocked_new(e, 1, 5);
 
 	(void)state;
@@ -297,7 +297,7 @@ static void EFD_16_one_write_satisfies_as_many_as_the_count_allows(void **state)
 {
 	(void)state;
 	for (int sem = 0; sem < 2; sem++) {
-		struct pollux_eventfd *e = efd_new(0, sem ? POLLUX_EFD_SEMAPHORE : 0);
+		struct pollux_efd *e = efd_new(0, sem ? POLLUX_EFD_SEMAPHORE : 0);
 		struct blocked *b[4];
 		int done = 0;
 		int64_t end = now_ns() + SOON_MS * 1000000ll;
@@ -336,7 +336,7 @@ static void EFD_16_one_write_satisfies_as_many_as_the_count_allows(void **state)
 
 static void EFD_16_a_blocked_reader_does_not_hide_the_watchers(void **state)
 {
-	struct pollux_eventfd *e = efd_new(0, 0);
+	struct pollux_efd *e = efd_new(0, 0);
 	struct pollux_ep *ep = ep_new();
 	struct blocked *b;
 

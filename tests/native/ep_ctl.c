@@ -395,7 +395,7 @@ static void EP_DEL_04_del_wakes_nobody(void **state)
 static void EP_DEL_01_the_next_registration_stands_alone(void **state)
 {
 	struct pollux_ep *one = ep_new(), *two = ep_new();
-	struct pollux_eventfd *e = efd_new(0, 0);
+	struct pollux_efd *e = efd_new(0, 0);
 
 	(void)state;
 	for (int i = 0; i < 3; i++) {

@@ -3,9 +3,9 @@
  * A file with many watches: under many keys in one epoll, in many epolls, and both. The table
  * that lookups go to then (src/epoll/index.c) says what the list says.
  */
-#include "native.h"
-
 #include "epoll/engine.h"
+
+#include "native.h"
 
 #define KEYS 5000
 #define EPS 40

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Order, fairness, and events that cannot be stored. */
-#include "native.h"
-
 #include "epoll/engine.h"
+
+#include "native.h"
 
 #define N 5
 

@@ -97,7 +97,7 @@ static void EP_POLL_04_watchers_hear_of_wake_add_and_mod(void **state)
 static void EP_POLL_05_each_wake_is_an_edge_for_the_outer(void **state)
 {
 	struct pollux_ep *ep = ep_new(), *up = ep_new();
-	struct pollux_eventfd *e = efd_new(0, 0);
+	struct pollux_efd *e = efd_new(0, 0);
 
 	(void)state;
 	ep_add(ep, pollux_efd_file(e), 0, EPOLLIN, 'a');
@@ -178,7 +178,7 @@ static void EP_POLL_07_what_an_outer_item_can_ask_for(void **state)
 static void EP_POLL_09_a_chain_of_five(void **state)
 {
 	struct pollux_ep *ep[5];
-	struct pollux_eventfd *e = efd_new(0, 0);
+	struct pollux_efd *e = efd_new(0, 0);
 	struct waiter *w;
 
 	(void)state;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Readiness: which wakes queue an item, and what is reported of it. */
-#include "native.h"
-
 #include "epoll/engine.h"
+
+#include "native.h"
 
 static void EP_RDY_02_the_key_is_compared_with_the_interest(void **state)
 {
@@ -133,7 +133,7 @@ static void EP_RDY_05_an_edge_of_a_queued_item_wakes_one_more_sleeper(void **sta
 static void EP_RDY_06_each_wake_is_an_edge(void **state)
 {
 	struct pollux_ep *ep = ep_new();
-	struct pollux_eventfd *e = efd_new(0, 0);
+	struct pollux_efd *e = efd_new(0, 0);
 
 	(void)state;
 	ep_add(ep, pollux_efd_file(e), 0, EPOLLIN | EPOLLET, 'a');
@@ -152,7 +152,7 @@ static void EP_RDY_06_each_wake_is_an_edge(void **state)
 static void EP_RDY_07_several_edges_are_one_event(void **state)
 {
 	struct pollux_ep *ep = ep_new();
-	struct pollux_eventfd *e = efd_new(0, 0);
+	struct pollux_efd *e = efd_new(0, 0);
 
 	(void)state;
 	ep_add(ep, pollux_efd_file(e), 0, EPOLLIN | EPOLLET, 'a');
@@ -171,7 +171,7 @@ static void EP_RDY_07_several_edges_are_one_event(void **state)
 static void EP_RDY_09_a_stale_edge_is_dropped(void **state)
 {
 	struct pollux_ep *ep = ep_new();
-	struct pollux_eventfd *e = efd_new(0, 0);
+	struct pollux_efd *e = efd_new(0, 0);
 
 	(void)state;
 	for (int lt = 0; lt < 2; lt++) {
@@ -208,7 +208,7 @@ static void EP_RDY_10_an_edge_reports_what_is_true_then(void **state)
 static void EP_RDY_11_taking_a_part_makes_no_edge(void **state)
 {
 	struct pollux_ep *ep = ep_new();
-	struct pollux_eventfd *e = efd_new(3, POLLUX_EFD_SEMAPHORE);
+	struct pollux_efd *e = efd_new(3, POLLUX_EFD_SEMAPHORE);
 
 	(void)state;
 	ep_add(ep, pollux_efd_file(e), 0, EPOLLIN | EPOLLET, 'a');
@@ -354,7 +354,7 @@ static void EP_RDY_17_wakes_during_a_collection_are_set_aside(void **state)
 }
 
 struct writer {
-	struct pollux_eventfd *e;
+	struct pollux_efd *e;
 	struct pollux_ep *ep;
 	int turns;
 	int missed;
@@ -376,7 +376,7 @@ static void writer_main(struct thread *t)
 
 static void EP_RDY_18_a_returned_write_is_visible(void **state)
 {
-	struct pollux_eventfd *e = efd_new(0, 0);
+	struct pollux_efd *e = efd_new(0, 0);
 	struct writer w[2];
 	struct thread t[2];
 

@@ -3,9 +3,9 @@
  * A file with a few watches in large epolls: its index is a row, which alone has the order of the
  * list (src/epoll/index.c). The list is what it would be without.
  */
-#include "native.h"
-
 #include "epoll/engine.h"
+
+#include "native.h"
 
 #define KEYS 5
 #define EPS 3

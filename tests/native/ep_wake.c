@@ -287,7 +287,7 @@ static void EP_SIG_02_a_handler_ends_the_wait(void **state)
 	}
 }
 
-static struct pollux_eventfd *handler_efd;
+static struct pollux_efd *handler_efd;
 
 static void writing_handler(int sig)
 {

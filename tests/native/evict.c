@@ -2,14 +2,14 @@
 /*
  * The program puts descriptors of its own at the numbers of ours.
  */
+#include "posix/front.h"
+
 #include "native.h"
 
 #include <fcntl.h>
 #include <sys/eventfd.h>
 
 #include <pollux/posix.h>
-
-#include "posix/front.h"
 
 #define ROUNDS 8
 

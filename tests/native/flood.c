@@ -13,7 +13,7 @@
 /* An eventfd tells a sum. */
 static void test_one_large_write_is_no_flood(void **state)
 {
-	struct pollux_eventfd *e = efd_new(0, 0);
+	struct pollux_efd *e = efd_new(0, 0);
 
 	(void)state;
 	for (int i = 0; i < 1000; i++) {
@@ -87,7 +87,7 @@ static void test_writes_without_end_are(void **state)
 
 static void test_a_semaphore_has_none(void **state)
 {
-	struct pollux_eventfd *e = efd_new(0, POLLUX_EFD_SEMAPHORE);
+	struct pollux_efd *e = efd_new(0, POLLUX_EFD_SEMAPHORE);
 
 	(void)state;
 	for (int i = 0; i < MANY; i++)

@@ -178,25 +178,25 @@ static inline void one_check(struct pollux_ep *ep, uint32_t bits, uint64_t lette
 
 #define assert_none(ep) assert_order(ep, 32, "")
 
-static inline struct pollux_eventfd *efd_new(uint64_t count, int flags)
+static inline struct pollux_efd *efd_new(uint64_t count, int flags)
 {
-	struct pollux_eventfd *e = NULL;
+	struct pollux_efd *e = NULL;
 
 	assert_int_equal(pollux_efd_new(&e, count, flags), 0);
 	return e;
 }
 
-static inline void efd_put(struct pollux_eventfd *e)
+static inline void efd_put(struct pollux_efd *e)
 {
 	pollux_file_put(pollux_efd_file(e));
 }
 
-static inline void efd_add(struct pollux_eventfd *e, uint64_t v)
+static inline void efd_add(struct pollux_efd *e, uint64_t v)
 {
 	assert_int_equal(pollux_efd_write(e, v, 0), 0);
 }
 
-static inline uint64_t efd_take(struct pollux_eventfd *e)
+static inline uint64_t efd_take(struct pollux_efd *e)
 {
 	uint64_t v = 0;
 

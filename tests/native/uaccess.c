@@ -4,13 +4,13 @@
  * and their places, and no other; what is not there is an error, and what lies beyond is not
  * touched.
  */
+#include "posix/uaccess.h"
+
 #include "native.h"
 
 #include <sys/mman.h>
 
 #include <pollux/posix.h>
-
-#include "posix/uaccess.h"
 
 #define PAGE 4096
 #define MOST 600

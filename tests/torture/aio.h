@@ -3,6 +3,8 @@
 #ifndef TESTS_TORTURE_AIO_H
 #define TESTS_TORTURE_AIO_H
 
+#include "aio/aio.h"
+
 #include "torture.h"
 
 #include <poll.h>
@@ -11,8 +13,6 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-
-#include "aio/aio.h"
 
 #define BLOCK 512
 

@@ -3,9 +3,9 @@
  * Waiters with needs of their own, without time-outs, and never one event more than they
  * all need: nobody sleeps while what he needs is there (AIO-GET-09, AIO-CQ-08).
  */
-#include "aio.h"
-
 #include "posix/posix.h"
+
+#include "aio.h"
 
 #define WAITERS 3
 #define NEED 5

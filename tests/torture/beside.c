@@ -5,14 +5,14 @@
  * for a moment: nobody may see that, and what is registered meanwhile is not lost. Nor is what is
  * written meanwhile: nobody reaches the kernel's object before it is what ours was, with its items.
  */
+#include "posix/posix.h"
+
 #include "torture.h"
 
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <pollux/posix.h>
-
-#include "posix/posix.h"
 
 #define SOCKET_DATA 7
 #define OBJECT_DATA 1

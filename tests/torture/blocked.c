@@ -14,7 +14,7 @@
 
 struct shared {
 	struct meet m;
-	struct pollux_eventfd *e;
+	struct pollux_efd *e;
 	uint64_t step;
 	int semaphore;
 	int quit;

@@ -10,7 +10,7 @@ enum what { ADD, MOD, REARM, ADD_SECOND, WHATS };
 struct shared {
 	struct meet m;
 	struct pollux_ep *ep, *other;
-	struct pollux_eventfd *e;
+	struct pollux_efd *e;
 	struct obj *o;
 	enum what what;
 	unsigned long queued_by_ctl, rounds;

@@ -38,7 +38,7 @@ int pthread_mutex_unlock(pthread_mutex_t *m)
 static void use(struct pollux_ep *ep)
 {
 	struct epoll_event ev = {.events = EPOLLIN}, out;
-	struct pollux_eventfd *e;
+	struct pollux_efd *e;
 
 	if (pollux_efd_new(&e, 0, 0) ||
 	    pollux_ep_ctl(ep, EPOLL_CTL_ADD, pollux_efd_file(e), 0, &ev) ||
@@ -117,7 +117,7 @@ static void beside_busy_threads(bool ours)
 
 static void register_main(struct thread *t)
 {
-	struct pollux_eventfd *e = t->arg;
+	struct pollux_efd *e = t->arg;
 
 	registers = true;
 	(void)pollux_efd_write(e, 1, 0);
@@ -126,7 +126,7 @@ static void register_main(struct thread *t)
 
 static void beside_a_registration(bool ours)
 {
-	struct pollux_eventfd *e;
+	struct pollux_efd *e;
 	struct thread t;
 
 	torture_begin();

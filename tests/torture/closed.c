@@ -3,6 +3,8 @@
  * A call that sleeps on an eventfd goes on with it when it becomes the kernel's, though its number
  * is another file's by then; and when the call has left, nobody keeps the eventfd.
  */
+#include "posix/posix.h"
+
 #include "torture.h"
 
 #include <dirent.h>
@@ -10,8 +12,6 @@
 #include <sys/syscall.h>
 
 #include <pollux/posix.h>
-
-#include "posix/posix.h"
 
 struct world {
 	struct gate gate;

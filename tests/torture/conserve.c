@@ -12,7 +12,7 @@
 enum shape { PLAIN, NESTED, EXCLUSIVE, SHAPES };
 
 struct shared {
-	struct pollux_eventfd *e, *end;
+	struct pollux_efd *e, *end;
 	struct pollux_ep *ep[EPS], *inner;
 	enum shape shape;
 	uint32_t mode;

@@ -3,13 +3,13 @@
  * A counter counts: what the writers have put in is what the readers take out and
  * what is left, also while the count outgrows the word it is kept in at first.
  */
-#include "torture.h"
-
 #include "epoll/engine.h"
+
+#include "torture.h"
 
 struct shared {
 	struct meet m;
-	struct pollux_eventfd *e;
+	struct pollux_efd *e;
 	int quit, big;
 	uint64_t in, out;
 	unsigned long writes, reads, refused;

@@ -30,7 +30,7 @@ static void waits_for_a_producer_under_way(void **state)
 	for (int p = 0; p < 4; p++) {
 		for (int secondary = 0; secondary < 2; secondary++) {
 			struct pollux_ep *ep = ep_new(), *other = ep_new();
-			struct pollux_eventfd *e = efd_new(0, 0);
+			struct pollux_efd *e = efd_new(0, 0);
 			struct deleter d = {.ep = ep, .f = pollux_efd_file(e)};
 			struct stopped s;
 
@@ -93,7 +93,7 @@ static void waits_for_a_producer_under_way(void **state)
 static void a_stale_producer_does_not_touch_the_next_item(void **state)
 {
 	struct pollux_ep *one = ep_new(), *two = ep_new();
-	struct pollux_eventfd *e = efd_new(0, 0);
+	struct pollux_efd *e = efd_new(0, 0);
 	struct stopped s;
 
 	(void)state;
@@ -117,7 +117,7 @@ static void a_stale_producer_does_not_touch_the_next_item(void **state)
 
 struct shared {
 	struct pollux_ep *ep;
-	struct pollux_eventfd *e;
+	struct pollux_efd *e;
 	uint64_t alive;
 	unsigned long events, writes, dels;
 };

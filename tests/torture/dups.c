@@ -4,6 +4,8 @@
  * the other closes it or puts something else there. What the number means then is what one order of
  * the two calls makes of it, to the table and to the kernel.
  */
+#include "posix/posix.h"
+
 #include "torture.h"
 
 #include <fcntl.h>
@@ -11,8 +13,6 @@
 #include <sys/stat.h>
 
 #include <pollux/posix.h>
-
-#include "posix/posix.h"
 
 /* The number that both change. */
 #define SHARED 300

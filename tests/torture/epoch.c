@@ -3,9 +3,9 @@
  * A producer that stands between its look at a file and its mark notices that the item it has found
  * was removed meanwhile, also after as many moves of EPOCH as a busy file makes in seconds.
  */
-#include "torture.h"
-
 #include "epoll/engine.h"
+
+#include "torture.h"
 
 /* As if the file had made so many moves since the word was `was`. */
 static void moved(struct pollux_file *f, uint64_t was, uint64_t moves)
@@ -21,7 +21,7 @@ static void removed_under_a_producer(bool counter, const char *point)
 	points_delay(false);
 	for (int bits = 16; bits < 31; bits++) {
 		struct pollux_ep *ep = ep_new();
-		struct pollux_eventfd *e = counter ? efd_new(0, 0) : NULL;
+		struct pollux_efd *e = counter ? efd_new(0, 0) : NULL;
 		struct obj *o = counter ? NULL : obj_new(0);
 		struct pollux_file *f = counter ? pollux_efd_file(e) : &o->file;
 		struct stopped s;

@@ -4,9 +4,9 @@
  * for it is nobody's event, whoever takes it out of the kernel. Nor does whoever takes it later
  * keep it from those that it was rung for.
  */
-#include "caller.h"
-
 #include "posix/front.h"
+
+#include "caller.h"
 
 /* One that only looks stands before the kernel; another is about to sleep, and is rung for. */
 static void a_look_that_finds_the_bell(void **state)

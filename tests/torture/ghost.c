@@ -3,6 +3,8 @@
  * An object leaves for the kernel while threads that wait for it are cancelled: the leaving
  * is not held up by a thread that took an event with it into its end.
  */
+#include "posix/front.h"
+
 #include "torture.h"
 
 #include <sys/epoll.h>
@@ -10,8 +12,6 @@
 #include <sys/resource.h>
 
 #include <pollux/posix.h>
-
-#include "posix/front.h"
 
 /*
  * Who waits in vain for somebody who is gone naps ten thousand times. So it is naps that are

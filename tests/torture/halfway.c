@@ -11,7 +11,7 @@
 
 struct world {
 	struct pollux_ep *ep;
-	struct pollux_eventfd *e[ITEMS];
+	struct pollux_efd *e[ITEMS];
 	struct stopped s[ITEMS];
 	int stopped;
 };

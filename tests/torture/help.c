@@ -9,7 +9,7 @@ static const char *const producer_points[] = {"push_before_link", "push_before_p
 
 struct one {
 	struct pollux_ep *ep;
-	struct pollux_eventfd *e;
+	struct pollux_efd *e;
 	struct obj *o;
 };
 
@@ -114,7 +114,7 @@ static void several_producers_stopped(void **state)
 	points_delay(false);
 	for (int room = 1; room <= 8; room += 7) {
 		struct pollux_ep *ep = ep_new();
-		struct pollux_eventfd *e[4];
+		struct pollux_efd *e[4];
 		struct stopped s[4];
 		int got[4] = {0};
 
@@ -159,7 +159,7 @@ static void several_producers_stopped(void **state)
 
 /* The file is watched by each thread's own epoll, so every wake marks the items of all. */
 struct own {
-	struct pollux_eventfd *e;
+	struct pollux_efd *e;
 	struct pollux_ep *ep;
 	unsigned long turns;
 };
@@ -179,7 +179,7 @@ static void own_main(struct thread *t)
 
 static void random_producers(void **state)
 {
-	struct pollux_eventfd *e = efd_new(0, 0);
+	struct pollux_efd *e = efd_new(0, 0);
 	unsigned long helps = points_passed("help_before_slot");
 	struct own o[4];
 	struct thread t[4];

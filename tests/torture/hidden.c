@@ -4,6 +4,8 @@
  * closes what it has not: each number means what its last dup2 put there, and no descriptor of
  * ours is lost.
  */
+#include "posix/front.h"
+
 #include "torture.h"
 
 #include <fcntl.h>
@@ -11,8 +13,6 @@
 #include <sys/stat.h>
 
 #include <pollux/posix.h>
-
-#include "posix/front.h"
 
 /* Where descriptors of our own are, and so many numbers from there on are wanted. */
 #define HIDDEN 4000

@@ -3,6 +3,8 @@
  * Calls that hold the soft limit of descriptors, as they start something or set it, never meet one
  * that has been raised for a descriptor of ours: not either when one follows another without a gap.
  */
+#include "posix/front.h"
+
 #include "torture.h"
 
 #include <poll.h>
@@ -12,8 +14,6 @@
 #include <sys/wait.h>
 
 #include <pollux/posix.h>
-
-#include "posix/front.h"
 
 #define SOFT 500
 #define HOLDERS 3

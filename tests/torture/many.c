@@ -3,9 +3,9 @@
  * One file in the epolls of many threads: what each of them adds, finds and deletes is its own,
  * while the index beside the file's list is made, grows and goes under all of them.
  */
-#include "torture.h"
-
 #include "epoll/engine.h"
+
+#include "torture.h"
 
 #define THREADS 6
 #define KEYS 24

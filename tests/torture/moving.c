@@ -3,6 +3,8 @@
  * While an object is on its way to the kernel, and its item is neither here nor there, nobody ends
  * its number, looks for the item, waits on the set or becomes another program: all that wait.
  */
+#include "posix/posix.h"
+
 #include "torture.h"
 
 #include <fcntl.h>
@@ -10,7 +12,6 @@
 
 #include <pollux/posix.h>
 
-#include "posix/posix.h"
 #include "preload/preload.h"
 
 #define SETS 3

@@ -9,7 +9,7 @@
 
 struct shared {
 	struct pollux_ep *ep;
-	struct pollux_eventfd *e[ITEMS];
+	struct pollux_efd *e[ITEMS];
 	unsigned long writes[ITEMS];
 	unsigned long events[ITEMS];
 	unsigned long armed[ITEMS];

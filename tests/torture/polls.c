@@ -4,6 +4,8 @@
  * step it is at, whatever its bell has rung for before, and where the program wants the number of
  * that.
  */
+#include "posix/table.h"
+
 #include "torture.h"
 
 #include <fcntl.h>
@@ -16,7 +18,6 @@
 #include <pollux/posix.h>
 
 #include "base/spin.h"
-#include "posix/table.h"
 
 #define SIDES 4
 

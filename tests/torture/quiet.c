@@ -3,11 +3,11 @@
  * A file turns quiet only while a wake of it has nobody to tell anything new, and
  * whatever changes that ends the quiet, also if the one who sets it is slow.
  */
-#include "torture.h"
-
 #include "epoll/engine.h"
 
-static bool quiet(struct pollux_eventfd *e)
+#include "torture.h"
+
+static bool quiet(struct pollux_efd *e)
 {
 	return __atomic_load_n(&pollux_efd_file(e)->word, __ATOMIC_SEQ_CST) & PLX_QUIET;
 }
@@ -15,7 +15,7 @@ static bool quiet(struct pollux_eventfd *e)
 enum change { COLLECT, ANOTHER_WATCH, EPOLL_WATCHED, DEL_AND_ADD, POLL, CHANGES };
 
 /* Makes the change and then asks whether a write is heard of. */
-static void change(enum change c, struct pollux_ep *ep, struct pollux_eventfd *e, bool late,
+static void change(enum change c, struct pollux_ep *ep, struct pollux_efd *e, bool late,
 		   struct stopped *s)
 {
 	struct pollux_file *f = pollux_efd_file(e);
@@ -66,7 +66,7 @@ static void a_change_ends_the_quiet(void **state)
 	for (int c = 0; c < CHANGES; c++) {
 		for (int late = 0; late < 2; late++) {
 			struct pollux_ep *ep = ep_new();
-			struct pollux_eventfd *e = efd_new(0, 0);
+			struct pollux_efd *e = efd_new(0, 0);
 			struct stopped s;
 
 			ep_add(ep, pollux_efd_file(e), 0, EPOLLIN | EPOLLET, 'a');
@@ -90,7 +90,7 @@ static void a_change_ends_the_quiet(void **state)
 static void the_same_word_a_second_time(void **state)
 {
 	struct pollux_ep *ep = ep_new();
-	struct pollux_eventfd *e = efd_new(0, 0);
+	struct pollux_efd *e = efd_new(0, 0);
 	struct stopped quieter, pusher;
 
 	(void)state;
@@ -145,7 +145,7 @@ enum comes { WATCH, BLOCKED_READER };
 
 static void come_while_leaving(enum before b, enum comes c)
 {
-	struct pollux_eventfd *e = efd_new(0, 0);
+	struct pollux_efd *e = efd_new(0, 0);
 	struct pollux_file *f = pollux_efd_file(e);
 	struct leaving l = {.ep = ep_new(), .f = f};
 	struct pollux_ep *other = ep_new();
@@ -211,7 +211,7 @@ static void who_comes_ends_the_quiet(void **state)
 
 static void never_quiet_with_two_to_tell(void **state)
 {
-	struct pollux_eventfd *e = efd_new(0, 0);
+	struct pollux_efd *e = efd_new(0, 0);
 	struct pollux_ep *a = ep_new(), *b = ep_new();
 
 	(void)state;
@@ -239,7 +239,7 @@ static void never_quiet_with_two_to_tell(void **state)
  */
 struct shared {
 	struct pollux_ep *ep, *up;
-	struct pollux_eventfd *e;
+	struct pollux_efd *e;
 	unsigned long written, taken, quiets, tops;
 	/* No writer is left. */
 	int over;

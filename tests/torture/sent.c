@@ -5,6 +5,8 @@
  * reported once, and nobody sleeps for ever. The receiver is a program of its own, which uses what
  * it gets, and gets no placeholder, also if the number becomes one of ours while it is sent.
  */
+#include "posix/posix.h"
+
 #include "torture.h"
 
 #include <sys/epoll.h>
@@ -13,8 +15,6 @@
 #include <sys/wait.h>
 
 #include <pollux/posix.h>
-
-#include "posix/posix.h"
 
 #define LONG_MS 60000
 

@@ -13,7 +13,7 @@ enum call { WRITE, READ, WAKE, WAIT, MOD, ADD_DEL, SLEEP };
 static const char *const call_name[CALLS] = {"write", "read",	 "wake",	 "wait",
 					     "MOD",   "ADD+DEL", "sleeping wait"};
 
-static struct pollux_eventfd *e[FILES];
+static struct pollux_efd *e[FILES];
 static struct pollux_ep *ep, *own;
 static struct obj *o;
 static unsigned long written, taken, events;
@@ -129,7 +129,7 @@ static void reader(struct thread *t)
 
 static void run(bool alone)
 {
-	struct pollux_eventfd *end = efd_new(0, 0);
+	struct pollux_efd *end = efd_new(0, 0);
 	struct sigaction sa = {.sa_handler = handler, .sa_flags = SA_RESTART};
 	struct thread t[2];
 	unsigned long helps = points_passed("help_before_slot");
@@ -193,7 +193,7 @@ static void handlers_on_files_of_one_epoll(void **state)
 }
 
 /* The handler finds the very item that its own thread is about to push. */
-static struct pollux_eventfd *mine;
+static struct pollux_efd *mine;
 
 static void own_handler(int sig)
 {

@@ -3,9 +3,9 @@
  * As many events as sleepers let all sleepers go, one each: what arrives while
  * somebody collects, what does not fit, and what the bell told somebody else.
  */
-#include "torture.h"
-
 #include "epoll/engine.h"
+
+#include "torture.h"
 
 #define N 4
 

@@ -4,6 +4,8 @@
  * its time, what is due is reported, expirations are counted, and no thread that waits depends on
  * another one that has the event in its hand.
  */
+#include "posix/posix.h"
+
 #include "torture.h"
 
 #include <sys/eventfd.h>
@@ -12,8 +14,6 @@
 #include <sys/wait.h>
 
 #include <pollux/posix.h>
-
-#include "posix/posix.h"
 
 /* Enough of them in a row for a setting to be put off. */
 #define ROW 6

@@ -157,7 +157,7 @@ struct stopped {
 	struct thread t;
 	struct gate g;
 	const char *point;
-	struct pollux_eventfd *e;
+	struct pollux_efd *e;
 	struct obj *o;
 };
 
@@ -173,7 +173,7 @@ static void stopped_main(struct thread *t)
 }
 
 /* Returns when the thread stands at the point. */
-static inline void stopped_start(struct stopped *s, const char *point, struct pollux_eventfd *e,
+static inline void stopped_start(struct stopped *s, const char *point, struct pollux_efd *e,
 				 struct obj *o)
 {
 	s->point = point;

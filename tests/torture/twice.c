@@ -3,6 +3,8 @@
  * A wait that has looked at our side finds the same items at the kernel's, where they have gone in
  * between: it reports each of them once.
  */
+#include "posix/posix.h"
+
 #include "torture.h"
 
 #include <fcntl.h>
@@ -10,8 +12,6 @@
 #include <sys/wait.h>
 
 #include <pollux/posix.h>
-
-#include "posix/posix.h"
 
 #define FILES 3
 #define PIPE 100

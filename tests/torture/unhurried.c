@@ -57,7 +57,7 @@ static void make_and_close(struct pollux_ep *ep, int n)
 	struct epoll_event ev = {.events = EPOLLIN};
 
 	for (int i = 0; i < n; i++) {
-		struct pollux_eventfd *e;
+		struct pollux_efd *e;
 
 		assert_int_equal(pollux_efd_new(&e, 0, 0), 0);
 		assert_int_equal(pollux_ep_ctl(ep, EPOLL_CTL_ADD, pollux_efd_file(e), 0, &ev), 0);
