@@ -415,7 +415,7 @@ int main(int argc, char **argv)
 	bench_options(argc, argv, about, options);
 	path = path_wanted();
 	bench_watchdog(BENCH_WATCHDOG_SECONDS);
-	if (pollux_ep_new(&ep, NULL, NULL))
+	if (pollux_ep_new(&ep, NULL))
 		bench_die("out of memory");
 	bench_shuffle(order, FILES);
 	for (unsigned int i = 0; i < FILES; i++) {

@@ -204,7 +204,7 @@ static void make_files(void)
 		ready_stop_hook = history_stop;
 		return;
 	}
-	if (pollux_ep_new(&ep, NULL, NULL))
+	if (pollux_ep_new(&ep, NULL))
 		bench_die("out of memory");
 	for (unsigned int i = 1; i < 3; i++) {
 		struct epoll_event ev = {.events = EPOLLIN, .data = {.u64 = i}};

@@ -124,7 +124,7 @@ static void add_pollux(unsigned int n)
 static void make_pollux(unsigned int n)
 {
 	efds = calloc(n, sizeof(*efds));
-	if (!efds || pollux_ep_new(&ep, NULL, NULL))
+	if (!efds || pollux_ep_new(&ep, NULL))
 		bench_die("out of memory");
 	for (unsigned int i = 0; i < n; i++)
 		if (pollux_efd_new(&efds[i], 0, 0))

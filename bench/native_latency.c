@@ -36,7 +36,7 @@ int main(int argc, char **argv)
 
 	latency_options(argc, argv);
 	bench_watchdog(BENCH_WATCHDOG_SECONDS);
-	if (pollux_ep_new(&ep, NULL, NULL) || pollux_efd_new(&efd, 0, 0) ||
+	if (pollux_ep_new(&ep, NULL) || pollux_efd_new(&efd, 0, 0) ||
 	    pollux_ep_ctl(ep, EPOLL_CTL_ADD, pollux_efd_file(efd), 0, &ev))
 		bench_die("out of memory");
 	latency_run();

@@ -17,7 +17,7 @@ static void *storm(void *arg)
 {
 	struct epoll_event got[4];
 	struct pollux_ep *ep;
-	int rc = pollux_ep_new(&ep, NULL, NULL);
+	int rc = pollux_ep_new(&ep, NULL);
 
 	(void)arg;
 	if (rc)

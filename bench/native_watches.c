@@ -78,7 +78,7 @@ int main(int argc, char **argv)
 	bench_options(argc, argv, about, options);
 	bench_watchdog(BENCH_WATCHDOG_SECONDS);
 	counters = malloc(opt.watches * sizeof(struct pollux_efd *));
-	if (!counters || pollux_ep_new(&ep, NULL, NULL))
+	if (!counters || pollux_ep_new(&ep, NULL))
 		bench_die("out of memory");
 	/* Touched beforehand, so that the array does not count as memory of the objects. */
 	memset(counters, 0xff, opt.watches * sizeof(struct pollux_efd *));

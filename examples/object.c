@@ -17,7 +17,7 @@
 #define ROOM 4
 #define NUMBERS 1000
 
-/* The file comes first, so that a pointer to it is a pointer to the queue. */
+/* The file may be anywhere in it. */
 struct queue {
 	struct pollux_file file;
 	pthread_mutex_t lock;
@@ -30,11 +30,14 @@ struct queue {
  * thread, so it must be short and must not call back into an epoll. It takes no lock
  * here: one atomic load of the count is enough.
  */
-static uint32_t queue_poll(struct pollux_file *f)
+static uint32_t queue_poll(struct pollux_file *f, uint32_t wanted)
 {
-	unsigned int count = __atomic_load_n(&((struct queue *)f)->count, __ATOMIC_ACQUIRE);
+	struct queue *q = pollux_container_of(f, struct queue, file);
+	unsigned int count = __atomic_load_n(&q->count, __ATOMIC_ACQUIRE);
 	uint32_t mask = 0;
 
+	/* Whether this is wanted costs more than to say it. */
+	(void)wanted;
 	if (count > 0)
 		mask |= EPOLLIN | EPOLLRDNORM;
 	if (count < ROOM)
@@ -45,13 +48,14 @@ static uint32_t queue_poll(struct pollux_file *f)
 /* Called when nobody can be looking at the queue any more. */
 static void queue_free(struct pollux_file *f)
 {
-	struct queue *q = (struct queue *)f;
+	struct queue *q = pollux_container_of(f, struct queue, file);
 
 	pthread_mutex_destroy(&q->lock);
 	free(q);
 }
 
 static const struct pollux_file_ops queue_ops = {
+	.size = sizeof(queue_ops),
 	.poll = queue_poll,
 	.free = queue_free,
 };
@@ -112,8 +116,8 @@ static struct pollux_ep *watch(struct queue *q, uint32_t events)
 	struct epoll_event ev = {.events = events | EPOLLET, .data.ptr = q};
 	struct pollux_ep *ep;
 
-	/* NULL: sleep on a futex. An event loop of your own can be put here instead. */
-	if (pollux_ep_new(&ep, NULL, NULL) != 0)
+	/* NULL: sleep on a futex. A scheduler of your own can be given here instead. */
+	if (pollux_ep_new(&ep, NULL) != 0)
 		return NULL;
 	/* The key tells several registrations of one file apart; there is only one. */
 	if (pollux_ep_ctl(ep, EPOLL_CTL_ADD, &q->file, 0, &ev) != 0) {

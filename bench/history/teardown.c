@@ -478,8 +478,9 @@ static struct pollux_ep *our_ep(struct teardown_ep *ep)
 	return (struct pollux_ep *)ep;
 }
 
-static uint32_t our_poll(struct pollux_file *f)
+static uint32_t our_poll(struct pollux_file *f, uint32_t wanted)
 {
+	(void)wanted;
 	return plx_load(&((struct our_file *)f)->count) ? EPOLLIN : 0;
 }
 
@@ -488,13 +489,14 @@ static void our_free(struct pollux_file *f)
 	plx_slab_free(f);
 }
 
-static const struct pollux_file_ops our_ops = {.poll = our_poll, .free = our_free};
+static const struct pollux_file_ops our_ops = {
+	.size = sizeof(our_ops), .poll = our_poll, .free = our_free};
 
 static struct teardown_ep *pollux_ep_make(void)
 {
 	struct pollux_ep *ep;
 
-	return pollux_ep_new(&ep, NULL, NULL) ? NULL : (struct teardown_ep *)ep;
+	return pollux_ep_new(&ep, NULL) ? NULL : (struct teardown_ep *)ep;
 }
 
 static struct teardown_file *pollux_file_make(uint64_t count)

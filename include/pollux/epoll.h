@@ -25,17 +25,29 @@ struct pollux_ep;
 #define POLLUX_FOREVER (-1)
 
 /*
- * How a host sleeps and wakes. Give NULL to pollux_ep_new for the default, a
- * futex and CLOCK_MONOTONIC.
+ * How the threads that wait in an epoll sleep. The default is a futex and CLOCK_MONOTONIC.
  *
- * park       sleeps until the bell is rung (pollux_bell_rung), or deadline
- *            (nanoseconds of now(); negative: none) has passed, or a signal
- *            handler ran. Returns 0, -ETIMEDOUT or -EINTR. Returning 0 early is
- *            allowed; sleeping on after the bell was rung is not.
- * unpark_one wakes one thread that is in park for this epoll. Called after the
- *            bell has been rung, from any thread and from signal handlers: it
- *            must not take a lock or allocate.
- * now        the clock in nanoseconds.
+ * size       sizeof(struct pollux_host). flags: none are defined, 0.
+ * look_ns    so long a wait looks for events before it calls park, in nanoseconds of
+ *            CLOCK_MONOTONIC; 0: not at all. Negative: the engine decides by what has paid, and may
+ *            yield the processor.
+ * park       sleeps until the bell is rung (pollux_bell_rung), or deadline (nanoseconds of now();
+ *            negative: none) has passed, or a signal handler ran. Returns 0, -ETIMEDOUT or -EINTR.
+ *            Returning 0 early is allowed; sleeping on after the bell was rung is not. A rung bell
+ *            may be unrung again by another waiter, who then has taken what it was rung for: a
+ *            thread that slept through that sleeps on. The bell is one word for each epoll, which
+ *            may be slept on as a whole (futex). Called with no lock of the engine held; it may
+ *            return on another thread than it was called in.
+ * unpark_one wakes one thread that is in park for this epoll, if there is one. Called after the
+ *            bell has been rung, from any thread and from signal handlers, with the locks held that
+ *            whoever wakes has: it must not take a lock, allocate, or sleep.
+ * now        the clock, in nanoseconds. Called like unpark_one as well.
+ * released   the last call with this arg: the epoll has gone, and nobody is in a call of its host
+ *            or will make one. Called where the free operation of a file would be (file.h).
+ *            Optional: without it, the last pollux_file_put of the epoll's file waits until nobody
+ *            is in a call of the host, and nobody makes one after it has returned; it must not be
+ *            called in a signal handler or an operation of a file then.
+ * arg        is given to all of them, and must stay valid until then.
  */
 #define POLLUX_BELL_MASK 0xffu
 
@@ -44,17 +56,33 @@ static inline int pollux_bell_rung(const uint32_t *bell)
 	return (__atomic_load_n(bell, __ATOMIC_ACQUIRE) & POLLUX_BELL_MASK) != 0;
 }
 
-struct pollux_host_ops {
-	int (*park)(void *host, uint32_t *bell, int64_t deadline);
-	void (*unpark_one)(void *host, uint32_t *bell);
-	int64_t (*now)(void *host);
+struct pollux_host {
+	uint32_t size;
+	uint32_t flags;
+	int64_t look_ns;
+	int (*park)(void *arg, uint32_t *bell, int64_t deadline);
+	void (*unpark_one)(void *arg, uint32_t *bell);
+	int64_t (*now)(void *arg);
+	void (*released)(void *arg);
+	void *arg;
+};
+
+/* What an epoll is made with. size: sizeof(struct pollux_ep_attr). flags: none are defined, 0. */
+struct pollux_ep_attr {
+	uint32_t size;
+	uint32_t flags;
+	/* Copied; NULL: the default. */
+	const struct pollux_host *host;
 };
 
 /*
- * Makes an epoll. Returns 0 and stores it in *out, or -ENOMEM. It is destroyed
- * by dropping the last reference of its file: pollux_file_put(pollux_ep_file(ep)).
+ * Makes an epoll, with one reference, which belongs to the caller. attr NULL: all defaults. Returns
+ * 0 and stores it in *out, or -ENOMEM, -EINVAL (a size that is too small, an unknown flag, a host
+ * without park, unpark_one or now), -E2BIG (attr or its host has fields that this version does not
+ * know, and that are not 0). It is destroyed by dropping the last reference of its file:
+ * pollux_file_put(pollux_ep_file(ep)). Any thread; not from signal handlers.
  */
-int pollux_ep_new(struct pollux_ep **out, const struct pollux_host_ops *ops, void *host);
+int pollux_ep_new(struct pollux_ep **out, const struct pollux_ep_attr *attr);
 
 /* The epoll as a file: readable when an item is ready (EP-POLL-01). */
 struct pollux_file *pollux_ep_file(struct pollux_ep *ep);

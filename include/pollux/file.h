@@ -11,13 +11,15 @@
  *		...
  *	};
  *
- *	static uint32_t my_poll(struct pollux_file *f)
+ *	static uint32_t my_poll(struct pollux_file *f, uint32_t wanted)
  *	{
  *		struct my_socket *s = pollux_container_of(f, struct my_socket, file);
  *		return queue_empty(s) ? 0 : EPOLLIN | EPOLLRDNORM;
  *	}
  *
- *	static const struct pollux_file_ops my_ops = { .poll = my_poll, .free = my_free };
+ *	static const struct pollux_file_ops my_ops = {
+ *		.size = sizeof(my_ops), .poll = my_poll, .free = my_free
+ *	};
  *
  *	pollux_file_init(&s->file, &my_ops);
  *	...
@@ -52,26 +54,41 @@ struct pollux_file {
 #define pollux_container_of(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 /*
- * Operations of a kind of file.
+ * Operations of a kind of file. What is not given is 0.
  *
- * poll    returns the mask of what is true now (EPOLLIN, EPOLLOUT, ...). Called
- *         with locks of the engine held: it must not sleep, must not call back
- *         into an epoll, and may be called from any thread at any time between
- *         pollux_file_init and release. Required.
- * release is called once, in the thread that dropped the last reference, after
- *         the file has left every epoll (rule EP-KEY-06). Optional.
- * free    is called once, later, when no other thread can still be looking at
- *         the object; the memory may be reused from here on. Optional: leave it
- *         out for objects that are never freed.
+ * size     sizeof(struct pollux_file_ops): a later version of the library tells by it which
+ *          operations there are. flags: none are defined, 0.
+ * poll     returns the mask of what is true now (EPOLLIN, EPOLLOUT, ...). Only what is in `wanted`,
+ *          EPOLLERR and EPOLLHUP is looked at, so it need not find out about the rest. Called with
+ *          locks of the engine held, from any thread, at any time between pollux_file_init and
+ *          release: it must not sleep, and must not call pollux_ep_ctl, a wait, or what may drop a
+ *          last reference. It may take a lock of yours and may call pollux_file_wake. Whoever holds
+ *          a lock that a poll takes must not call pollux_ep_ctl, a wait, or what may drop a last
+ *          reference either: these take the locks in the other order. Required.
+ * interest is called when the union of the events that all watchers of the file want has changed,
+ *          with that union: registrations whose one-shot event has been delivered want nothing, and
+ *          0 means that nobody watches. Calls for one file come one at a time and in order, from
+ *          whoever has changed it; not for the end of the file. The rules of poll hold, and it must
+ *          not wait for another call of it. Optional.
+ * release  is called once, in the thread that dropped the last reference, after the file has left
+ *          every epoll (rule EP-KEY-06). No poll runs then or later; a wake may still look at the
+ *          file's memory. Optional.
+ * free     is called once, later, when no other thread can still be looking at the file; the memory
+ *          may be reused from here on. It runs in any thread that calls pollux_ep_ctl, a wait or
+ *          pollux_file_put, within that call: so it must not take a lock that is held around one of
+ *          these. Optional: leave it out for objects that are never freed.
  */
 struct pollux_file_ops {
-	uint32_t (*poll)(struct pollux_file *f);
+	uint32_t size;
+	uint32_t flags;
+	uint32_t (*poll)(struct pollux_file *f, uint32_t wanted);
+	void (*interest)(struct pollux_file *f, uint32_t wanted);
 	void (*release)(struct pollux_file *f);
 	void (*free)(struct pollux_file *f);
 };
 
 /*
- * Prepares f with one reference, which belongs to the caller.
+ * Prepares f with one reference, which belongs to the caller. ops is not copied: it must stay.
  */
 void pollux_file_init(struct pollux_file *f, const struct pollux_file_ops *ops);
 
@@ -107,8 +124,11 @@ void pollux_file_wake(struct pollux_file *f, uint32_t key);
 /* The same without the limit for exclusive watchers, for a last close (EP-EXC-08). */
 void pollux_file_wake_all(struct pollux_file *f, uint32_t key);
 
-/* What the file says it is ready for now. */
-uint32_t pollux_file_poll(struct pollux_file *f);
+/*
+ * What of `wanted`, EPOLLERR and EPOLLHUP the file says is true now. Any thread that holds a
+ * reference; where its poll operation may be called.
+ */
+uint32_t pollux_file_poll(struct pollux_file *f, uint32_t wanted);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

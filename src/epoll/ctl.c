@@ -5,25 +5,75 @@
 #include "epoll/engine.h"
 
 static const struct pollux_file_ops ep_file_ops = {
+	.size = sizeof(ep_file_ops),
 	.poll = plx_ep_poll,
 	.release = plx_ep_release,
 };
 
-int pollux_ep_new(struct pollux_ep **out, const struct pollux_host_ops *ops, void *host)
+struct pollux_ep *plx_ep_new(const struct pollux_host *host)
 {
 	struct pollux_ep *ep;
 
 	plx_engine_begin();
 	ep = plx_zalloc(sizeof(*ep));
 	if (!ep)
-		return -ENOMEM;
+		return NULL;
 	pollux_file_init(&ep->file, &ep_file_ops);
 	ep->file.kind = PLX_KIND_EPOLL;
-	ep->host = ops ? ops : &plx_futex_host;
-	ep->host_arg = host;
+	ep->host = *host;
 	ep->refs = 1;
 	plx_list_init(&ep->ready);
 	plx_list_init(&ep->items);
+	return ep;
+}
+
+/*
+ * A structure that grows, as clone3 and openat2 take it: `size` is its caller's, `known` ours. What
+ * we do not know has to be 0.
+ */
+static int check_size(const void *p, uint32_t size, size_t known)
+{
+	const unsigned char *c = p;
+
+	if (size < known)
+		return -EINVAL;
+	for (size_t i = known; i < size; i++)
+		if (c[i])
+			return -E2BIG;
+	return 0;
+}
+
+static int check_attr(const struct pollux_ep_attr *attr)
+{
+	int r = check_size(attr, attr->size, sizeof(*attr));
+
+	return r ? r : attr->flags ? -EINVAL : 0;
+}
+
+static int check_host(const struct pollux_host *host)
+{
+	int r = check_size(host, host->size, sizeof(*host));
+
+	if (r)
+		return r;
+	return host->flags || !host->park || !host->unpark_one || !host->now ? -EINVAL : 0;
+}
+
+int pollux_ep_new(struct pollux_ep **out, const struct pollux_ep_attr *attr)
+{
+	const struct pollux_host *host = &plx_futex_host;
+	struct pollux_ep *ep;
+	int r = attr ? check_attr(attr) : 0;
+
+	if (!r && attr && attr->host) {
+		host = attr->host;
+		r = check_host(host);
+	}
+	if (r)
+		return r;
+	ep = plx_ep_new(host);
+	if (!ep)
+		return -ENOMEM;
 	*out = ep;
 	return 0;
 }
@@ -128,7 +178,7 @@ static int ep_insert(struct pollux_ep *ep, struct pollux_file *f, int key, uint3
 	/* Linked first, sampled second: a change that races with ADD is not lost. */
 	PLX_DELAY(add_before_sample);
 	plx_mb_after_rmw();
-	if (f->ops->poll(f) & events)
+	if (f->ops->poll(f, events) & events)
 		*tell = plx_item_queue_locked(item);
 	return 0;
 }
@@ -137,12 +187,12 @@ static int ep_modify(struct plx_epitem *item, uint32_t events, uint64_t data, bo
 {
 	if (item->w.place == PLX_WATCH_EXCLUSIVE)
 		return -EINVAL;
-	plx_store(&item->w.events, events);
+	plx_item_set_events(item, events);
 	item->data = data;
 	/* The new mask is public before the state is sampled (EP-MOD-07). */
 	plx_mb();
 	PLX_DELAY(mod_before_sample);
-	if (item->file->ops->poll(item->file) & events)
+	if (item->file->ops->poll(item->file, events) & events)
 		*tell = plx_item_queue_locked(item);
 	return 0;
 }

@@ -39,6 +39,7 @@
  *   pollux_ep.rings, owed, heard  atomic; they only grow; see ready.c, 8
  *   pollux_ep.has_ready    written under ep.mtx, read by anybody: `ready` may hold something
  *   pollux_ep.ready, items, closed, spliced, kept  ep.mtx
+ *   pollux_ep.host         constant
  *   pollux_ep.refs         atomic: one for the open file and all items together, one for
  *                          each item that was ever helped; 0 is final
  *
@@ -231,8 +232,8 @@ enum {
 
 struct pollux_ep {
 	struct pollux_file file;
-	const struct pollux_host_ops *host;
-	void *host_arg;
+	/* Its own line, which wakers read and nobody writes to. */
+	struct pollux_host host __attribute__((aligned(64)));
 	/* Written by producers. */
 	struct plx_epitem *incoming __attribute__((aligned(64)));
 	uint32_t help;
@@ -271,9 +272,8 @@ struct pollux_ep {
 	uint64_t rings;
 	uint64_t owed;
 	uint64_t heard;
-	/* The layer above: freed with the epoll, by owner_free. */
+	/* The layer above. */
 	void *owner;
-	void (*owner_free)(void *owner);
 };
 
 /* Whether somebody watches the epoll itself. */
@@ -331,6 +331,10 @@ void plx_ep_pass_on(struct pollux_ep *ep);
  * was before; if that had SLOW, nobody has been told.
  */
 uint64_t plx_file_add(struct pollux_file *f, uint64_t v);
+/*
+ * ep.mtx held: the item wants these events from now on. The file is told if it asks for that.
+ */
+void plx_item_set_events(struct plx_epitem *item, uint32_t events);
 /* True if the last reference has gone. */
 static inline bool plx_file_dying(struct pollux_file *f)
 {
@@ -436,6 +440,11 @@ void plx_bell_heard(struct pollux_ep *ep, uint64_t n);
 void plx_ep_stand_in(struct pollux_ep *ep);
 void plx_ep_stand_down(struct pollux_ep *ep, bool came);
 
+/* --- ctl.c ---------------------------------------------------------------------------- */
+
+/* pollux_ep_new for a host of our own, which is not looked at; NULL without memory. */
+struct pollux_ep *plx_ep_new(const struct pollux_host *host);
+
 /* --- harvest.c ----------------------------------------------------------------------- */
 
 /* Stores one event for the caller of a wait: 0, or -EFAULT. */
@@ -444,7 +453,7 @@ typedef int (*plx_sink_t)(void *arg, int index, uint32_t events, uint64_t data);
 /* Collects up to max events; the number stored, or -EFAULT if the first failed. */
 int plx_ep_harvest(struct pollux_ep *ep, plx_sink_t sink, void *arg, int max);
 /* IN|RDNORM if an item is ready now; consumes nothing (EP-POLL-01..03). */
-uint32_t plx_ep_poll(struct pollux_file *f);
+uint32_t plx_ep_poll(struct pollux_file *f, uint32_t wanted);
 
 /* --- wait.c -------------------------------------------------------------------------- */
 
@@ -452,9 +461,10 @@ uint32_t plx_ep_poll(struct pollux_file *f);
 bool plx_ep_announce(struct pollux_ep *ep);
 /* The sleep is over, for whatever reason; consumes a ring. */
 void plx_ep_retract(struct pollux_ep *ep);
-/* A short spin for something to harvest, if recent spins paid: true if there is. */
+/* A look for something to harvest before a sleep, as long as the host wants it: true if there is.
+ */
 bool plx_ep_spin(struct pollux_ep *ep);
-extern const struct pollux_host_ops plx_futex_host;
+extern const struct pollux_host plx_futex_host;
 
 /* --- remove.c ------------------------------------------------------------------------ */
 

@@ -9,9 +9,23 @@
  */
 #include "epoll/engine.h"
 
+/* Of a program that was compiled with another version of the headers. */
+static __attribute__((noinline, cold)) void check_size(const struct pollux_file_ops *ops)
+{
+	const unsigned char *c = (const unsigned char *)ops;
+
+	PLX_INVARIANT(ops->size >= sizeof(*ops), "the operations of a file say their size");
+	for (size_t i = sizeof(*ops); i < ops->size; i++)
+		PLX_INVARIANT(!c[i], "operations of a file that this version does not know are 0");
+}
+
 void pollux_file_init(struct pollux_file *f, const struct pollux_file_ops *ops)
 {
-	PLX_INVARIANT(ops && ops->poll, "a file has a poll operation");
+	PLX_INVARIANT(ops, "a file has operations");
+	if (plx_unlikely(ops->size != sizeof(*ops)))
+		check_size(ops);
+	PLX_INVARIANT(!ops->flags, "the operations of a file have no flags");
+	PLX_INVARIANT(ops->poll, "a file has a poll operation");
 	memset(f, 0, sizeof(*f));
 	f->ops = ops;
 	f->refs = 1;
@@ -60,9 +74,50 @@ PLX_CHILD_CODE void pollux_file_put(struct pollux_file *f)
 	plx_retire_flush_if_full();
 }
 
-uint32_t pollux_file_poll(struct pollux_file *f)
+uint32_t pollux_file_poll(struct pollux_file *f, uint32_t wanted)
 {
-	return f->ops->poll(f);
+	wanted |= EPOLLERR | EPOLLHUP;
+	return f->ops->poll(f, wanted) & wanted;
+}
+
+/*
+ * file.lock held: what w wants has changed, and it is told if nobody else wanted it or wants it
+ * still. Calls come in the order in which the lock was had, so the last one says how it is.
+ *
+ * An item of another epoll may be on the list of a file that is being closed, and leave it
+ * meanwhile without the lock: therefore RCU. The close takes the mutex of the caller's epoll before
+ * the file is released, so no call comes after that.
+ */
+static __attribute__((noinline)) void
+interest_tell(struct pollux_file *f, const struct plx_watch *w, uint32_t before, uint32_t after)
+{
+	uint32_t others = 0;
+
+	plx_rcu_read_lock();
+	for (struct plx_watch *x = plx_load_acq(&f->watches); x; x = plx_load_acq(&x->next))
+		if (x != w)
+			others |= plx_load(&x->events) & ~PLX_EP_FLAGS;
+	plx_rcu_read_unlock();
+	before = others | (before & ~PLX_EP_FLAGS);
+	after = others | (after & ~PLX_EP_FLAGS);
+	if (before != after)
+		f->ops->interest(f, after);
+}
+
+void plx_item_set_events(struct plx_epitem *item, uint32_t events)
+{
+	struct pollux_file *f = item->file;
+	uint32_t before = item->w.events;
+
+	if (plx_likely(!f->ops->interest)) {
+		plx_store(&item->w.events, events);
+		return;
+	}
+	plx_lock(&f->lock, PLX_RANK_FILE);
+	plx_store(&item->w.events, events);
+	PLX_DELAY(interest_before_tell);
+	interest_tell(f, &item->w, before, events);
+	plx_unlock(&f->lock, PLX_RANK_FILE);
 }
 
 /*
@@ -192,6 +247,8 @@ static void watch_link(struct pollux_file *f, struct plx_watch *w, struct plx_ep
 		plx_index_link(f, w);
 	else
 		plx_list_link(f, w);
+	if (plx_unlikely(f->ops->interest != NULL))
+		interest_tell(f, w, 0, w->events);
 	plx_unlock(&f->lock, PLX_RANK_FILE);
 	if (!alone)
 		plx_file_bump(f);
@@ -217,6 +274,8 @@ bool plx_watch_unlink(struct pollux_file *f, struct plx_watch *w)
 	plx_list_unlink(f, w);
 	/* As a byte of its own: a waker may write to the one beside it. */
 	first = w->place == PLX_WATCH_POLLER && !plx_load(&w->behind);
+	if (plx_unlikely(f->ops->interest != NULL))
+		interest_tell(f, w, w->events, 0);
 	plx_unlock(&f->lock, PLX_RANK_FILE);
 	plx_file_bump(f);
 	return first;
@@ -236,6 +295,8 @@ void plx_item_unlink(struct plx_epitem *item)
 		plx_index_unlink(f, item);
 	else
 		plx_list_unlink(f, &item->w);
+	if (plx_unlikely(f->ops->interest != NULL))
+		interest_tell(f, &item->w, item->w.events, 0);
 	plx_unlock(&f->lock, PLX_RANK_FILE);
 }
 

@@ -24,7 +24,8 @@ static uint32_t item_poll(struct plx_epitem *item, uint32_t events)
 {
 	if (plx_file_dying(item->file))
 		return 0;
-	return item->file->ops->poll(item->file) & events & ~PLX_EP_FLAGS;
+	events &= ~PLX_EP_FLAGS;
+	return item->file->ops->poll(item->file, events) & events;
 }
 
 static bool item_level(uint32_t events)
@@ -41,7 +42,7 @@ static bool harvest_deliver(struct harvest *h, struct plx_epitem *item, uint32_t
 		return false;
 	h->n++;
 	if (events & EPOLLONESHOT)
-		plx_store(&item->w.events, events & PLX_EP_FLAGS);
+		plx_item_set_events(item, events & PLX_EP_FLAGS);
 	return true;
 }
 
@@ -197,13 +198,13 @@ static uint32_t poll_help(struct pollux_ep *ep, uint32_t how, uint32_t ready)
 	return ready;
 }
 
-uint32_t plx_ep_poll(struct pollux_file *f)
+uint32_t plx_ep_poll(struct pollux_file *f, uint32_t wanted)
 {
 	struct pollux_ep *ep = plx_file_ep(f);
 	uint32_t ready = 0, help;
 	struct plx_epitem *item;
 
-	if (plx_ready_empty(ep))
+	if (!(wanted & (EPOLLIN | EPOLLRDNORM)) || plx_ready_empty(ep))
 		return 0;
 	plx_lock(&ep->mtx, PLX_RANK_EP);
 	plx_store(&ep->has_ready, 1);

@@ -484,7 +484,7 @@ bool plx_ready_empty(struct pollux_ep *ep)
  */
 static bool bell_busy(struct pollux_ep *ep)
 {
-	return ep->host->now(ep->host_arg) - plx_load(&ep->collected_at) < BELL_BUSY_NS;
+	return ep->host.now(ep->host.arg) - plx_load(&ep->collected_at) < BELL_BUSY_NS;
 }
 
 /* n rings have been begun that no collection will find any more; owed: some may not be taken. */
@@ -493,7 +493,7 @@ static void bell_over(struct pollux_ep *ep, uint32_t n, bool owed)
 	uint64_t rings, old;
 
 	/* Who sleeps on the word itself meets no ring that comes late. */
-	if (!n || ep->host->park)
+	if (!n || ep->host.park)
 		return;
 	rings = plx_xadd(&ep->rings, n) + n;
 	old = plx_load(&ep->owed);
@@ -536,7 +536,7 @@ bool plx_ep_wake_one(struct pollux_ep *ep)
 		bell_over(ep, 1, true);
 	PLX_DELAY(bell_before_unpark);
 	plx_spin_note_waker(&ep->spin);
-	ep->host->unpark_one(ep->host_arg, plx_bell_word(ep));
+	ep->host.unpark_one(ep->host.arg, plx_bell_word(ep));
 	PLX_DELAY(bell_after_unpark);
 	bell_complete(ep, rung);
 	return true;
@@ -560,7 +560,7 @@ static bool bell_clear(struct pollux_ep *ep, uint32_t taken)
 void plx_bell_collect(struct pollux_ep *ep, uint32_t taken)
 {
 	if (bell_clear(ep, taken))
-		plx_store(&ep->collected_at, ep->host->now(ep->host_arg));
+		plx_store(&ep->collected_at, ep->host.now(ep->host.arg));
 }
 
 void plx_bell_heard(struct pollux_ep *ep, uint64_t n)
@@ -581,5 +581,5 @@ void plx_ep_stand_down(struct pollux_ep *ep, bool came)
 	plx_xadd(&ep->sleepers, (uint32_t)-1);
 	PLX_DELAY(stand_before_clear);
 	if (bell_clear(ep, 0) && came)
-		plx_store(&ep->collected_at, ep->host->now(ep->host_arg));
+		plx_store(&ep->collected_at, ep->host.now(ep->host.arg));
 }

@@ -54,8 +54,8 @@ static void ep_free(void *p)
 {
 	struct pollux_ep *ep = p;
 
-	if (ep->owner_free)
-		ep->owner_free(ep->owner);
+	if (ep->host.released)
+		ep->host.released(ep->host.arg);
 	plx_free(ep);
 }
 
@@ -176,6 +176,8 @@ void plx_ep_release(struct pollux_file *f)
 {
 	struct pollux_ep *ep = plx_file_ep(f);
 	struct pollux_file *files[RELEASE_CHUNK];
+	/* Read here: the epoll may be gone at the end. */
+	bool told = ep->host.released || ep->host.unpark_one == plx_futex_host.unpark_one;
 	bool last;
 	int n;
 
@@ -204,4 +206,15 @@ void plx_ep_release(struct pollux_file *f)
 	} while (n);
 	if (last)
 		plx_ep_put(ep);
+	if (told)
+		return;
+	/*
+	 * A waker may have counted a sleeper, and call the host any moment. It is in an RCU
+	 * section, or has a reference on the epoll; nobody sleeps any more, so no other will call
+	 * it.
+	 */
+	PLX_INVARIANT(!plx_rcu_inside(), "an epoll whose host has no released operation is not "
+					 "put in a read section");
+	plx_lockdep_none();
+	plx_rcu_synchronize();
 }

@@ -17,6 +17,9 @@
 #include "base/spin.h"
 #include "base/sys.h"
 
+/* Between two looks at the clock. */
+#define LOOKS 32
+
 bool plx_ep_announce(struct pollux_ep *ep)
 {
 	PLX_DELAY(announce_before_count);
@@ -37,18 +40,39 @@ static bool ep_has_work(void *arg)
 	return !plx_ready_empty(arg);
 }
 
+/* As long as the host says, whatever it has paid. */
+static bool look_until(struct pollux_ep *ep, int64_t end)
+{
+	do {
+		for (int i = 0; i < LOOKS; i++) {
+			if (ep_has_work(ep))
+				return true;
+			plx_cpu_relax();
+		}
+	} while (plx_now_ns() < end);
+	return false;
+}
+
 bool plx_ep_spin(struct pollux_ep *ep)
 {
-	enum plx_spin_how how = plx_spin_how(&ep->yields, &ep->spin);
+	int64_t look = ep->host.look_ns, end = 0;
+	enum plx_spin_how how = PLX_SPIN_NOT;
 	bool stands_in, hit;
 
-	if (how == PLX_SPIN_NOT)
+	if (look > 0)
+		end = plx_now_ns() + look;
+	else if (look < 0)
+		how = plx_spin_how(&ep->yields, &ep->spin);
+	if (how == PLX_SPIN_NOT && !end)
 		return false;
 	/* With nobody asleep there is nobody whom a producer could ring in vain. */
 	stands_in = plx_load(&ep->sleepers) != 0;
 	if (stands_in)
 		plx_ep_stand_in(ep);
-	hit = plx_spin_until(how, &ep->yields, &ep->spin, ep_has_work, ep);
+	if (end)
+		hit = look_until(ep, end);
+	else
+		hit = plx_spin_until(how, &ep->yields, &ep->spin, ep_has_work, ep);
 	if (stands_in)
 		plx_ep_stand_down(ep, hit);
 	return hit;
@@ -93,7 +117,9 @@ static void futex_unpark_one(void *host, uint32_t *bell)
 	plx_sys3(SYS_futex, bell, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1);
 }
 
-const struct pollux_host_ops plx_futex_host = {
+const struct pollux_host plx_futex_host = {
+	.size = sizeof(plx_futex_host),
+	.look_ns = -1,
 	.park = futex_park,
 	.unpark_one = futex_unpark_one,
 	.now = futex_now,
@@ -116,21 +142,34 @@ static int harvest(struct pollux_ep *ep, struct epoll_event *ev, int max)
 	return n;
 }
 
+/*
+ * Sleeps once, unless there is work. A host may come back from park on another thread than it was
+ * called in, so neither this function nor those that call it within a wait may have anything of
+ * their thread in their frame: what is thread-local is used in functions of other files alone.
+ */
+static __attribute__((noinline)) int sleep_once(struct pollux_ep *ep, int64_t deadline)
+{
+	uint32_t since;
+	int r = 0;
+
+	if (plx_ep_announce(ep)) {
+		since = plx_spin_sleeps(&ep->spin);
+		r = ep->host.park(ep->host.arg, plx_bell_word(ep), deadline);
+		plx_spin_slept(&ep->spin, since);
+	}
+	plx_ep_retract(ep);
+	return r;
+}
+
 /* Nothing was there at first. */
-static int wait_for_some(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t deadline)
+static __attribute__((noinline)) int wait_for_some(struct pollux_ep *ep, struct epoll_event *ev,
+						   int max, int64_t deadline)
 {
 	for (;;) {
 		int r = 0, n;
 
-		if (!plx_ep_spin(ep)) {
-			if (plx_ep_announce(ep)) {
-				uint32_t since = plx_spin_sleeps(&ep->spin);
-
-				r = ep->host->park(ep->host_arg, plx_bell_word(ep), deadline);
-				plx_spin_slept(&ep->spin, since);
-			}
-			plx_ep_retract(ep);
-		}
+		if (!plx_ep_spin(ep))
+			r = sleep_once(ep, deadline);
 		if (r == -EINTR) {
 			/*
 			 * There was nothing when the signal came; what the handler
@@ -157,10 +196,11 @@ int pollux_ep_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_
 	if (max <= 0)
 		return -EINVAL;
 	if (timeout_ns > 0) {
-		deadline = ep->host->now(ep->host_arg);
+		deadline = ep->host.now(ep->host.arg);
 		deadline = timeout_ns > INT64_MAX - deadline ? INT64_MAX : deadline + timeout_ns;
 	}
-	if (timeout_ns)
+	/* A host that wants no looks wants its thread to do nothing else either. */
+	if (timeout_ns && ep->host.look_ns)
 		plx_flood_wait();
 	n = harvest(ep, ev, max);
 	if (n || !timeout_ns)

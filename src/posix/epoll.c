@@ -48,12 +48,6 @@ static int64_t front_now(void *host)
 	return plx_now_ns();
 }
 
-/* Waiting is plx_px_epoll_wait; the engine only ever wakes through these. */
-static const struct pollux_host_ops front_host = {
-	.unpark_one = front_unpark,
-	.now = front_now,
-};
-
 static void front_free(void *p)
 {
 	struct plx_front *fr = p;
@@ -62,6 +56,15 @@ static void front_free(void *p)
 	plx_mem_put(fr->ghosts);
 	plx_free(fr);
 }
+
+/* Waiting is plx_px_epoll_wait; the engine only ever wakes through these. */
+static const struct pollux_host front_host = {
+	.size = sizeof(front_host),
+	.look_ns = -1,
+	.unpark_one = front_unpark,
+	.now = front_now,
+	.released = front_free,
+};
 
 /*
  * The kernel epoll must die with its last descriptor, so this is not left for later (EP-KEY-11). A
@@ -83,6 +86,7 @@ static void front_release(struct pollux_file *f)
 }
 
 static const struct pollux_file_ops front_ops = {
+	.size = sizeof(front_ops),
 	.poll = plx_ep_poll,
 	.release = front_release,
 };
@@ -92,10 +96,13 @@ static struct plx_front *front_new(void)
 {
 	static uint64_t ids;
 	struct plx_front *fr = plx_zalloc(sizeof(*fr));
+	struct pollux_host host = front_host;
 
 	if (!fr)
 		return NULL;
-	if (pollux_ep_new(&fr->ep, &front_host, fr) < 0) {
+	host.arg = fr;
+	fr->ep = plx_ep_new(&host);
+	if (!fr->ep) {
 		plx_free(fr);
 		return NULL;
 	}
@@ -104,7 +111,6 @@ static struct plx_front *front_new(void)
 	fr->soon = INT64_MAX;
 	fr->ep->file.ops = &front_ops;
 	fr->ep->owner = fr;
-	fr->ep->owner_free = front_free;
 	return fr;
 }
 

@@ -286,7 +286,7 @@ static uint32_t poll_mask(const struct pollfd *p)
 /* What a file that has not gone is ready for. */
 static short poll_look(struct pollux_file *f, const struct pollfd *p)
 {
-	short ready = (short)(pollux_file_poll(f) & poll_mask(p));
+	short ready = (short)pollux_file_poll(f, poll_mask(p));
 
 	return PLX_INJECTED(wrong_poll) ? ready ^ POLLIN : ready;
 }
@@ -560,8 +560,7 @@ static bool poll_stirs(void *arg)
 	for (nfds_t i = 0; i < c->nours; i++) {
 		const struct poll_watch *w = &c->watch[i];
 
-		if (plx_file_gone(w->file) ||
-		    pollux_file_poll(w->file) & poll_mask(&c->user[w->at]))
+		if (plx_file_gone(w->file) || pollux_file_poll(w->file, poll_mask(&c->user[w->at])))
 			return true;
 	}
 	return false;

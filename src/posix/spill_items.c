@@ -460,7 +460,7 @@ static void seance_end(struct seance *c)
 	for (int i = 0; i < c->ndata; i++)
 		put_back(c, c->data[i]);
 	if (c->rung && !plx_load(&fr->spilled))
-		fr->ep->host->unpark_one(fr, plx_bell_word(fr->ep));
+		fr->ep->host.unpark_one(fr, plx_bell_word(fr->ep));
 	for (int i = 0; i < 10000 && !c->refused && ghost_awaited(fr); i++)
 		plx_sys2(SYS_nanosleep, &pause, NULL);
 	for (int i = 0; i < 10 && !c->refused && plx_load_acq(&fr->nghosts); i++)

@@ -387,9 +387,10 @@ PLX_CHILD_CODE int plx_table_next(int fd)
 	return -1;
 }
 
-static uint32_t hidden_poll(struct pollux_file *f)
+static uint32_t hidden_poll(struct pollux_file *f, uint32_t wanted)
 {
 	(void)f;
+	(void)wanted;
 	return 0;
 }
 
@@ -398,7 +399,8 @@ static void hidden_free(struct pollux_file *f)
 	plx_free(f);
 }
 
-static const struct pollux_file_ops hidden_ops = {.poll = hidden_poll, .free = hidden_free};
+static const struct pollux_file_ops hidden_ops = {
+	.size = sizeof(hidden_ops), .poll = hidden_poll, .free = hidden_free};
 
 /*
  * The program's soft limit, while we raise it.

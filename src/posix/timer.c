@@ -102,9 +102,10 @@ struct setting {
 
 static uint32_t lazy_timers;
 
-static uint32_t timer_poll(struct pollux_file *f)
+static uint32_t timer_poll(struct pollux_file *f, uint32_t wanted)
 {
 	(void)f;
+	(void)wanted;
 	return 0;
 }
 
@@ -113,7 +114,8 @@ static void timer_free(struct pollux_file *f)
 	plx_free(plx_container_of(f, struct plx_timer, file));
 }
 
-static const struct pollux_file_ops timer_ops = {.poll = timer_poll, .free = timer_free};
+static const struct pollux_file_ops timer_ops = {
+	.size = sizeof(timer_ops), .poll = timer_poll, .free = timer_free};
 
 static struct plx_timer *file_timer(struct pollux_file *f)
 {

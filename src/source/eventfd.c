@@ -27,13 +27,14 @@
 #define EFD_MAX (UINT64_MAX - 1)
 #define MEDIUM_ADD (1ull << 27)
 
-static uint32_t efd_poll(struct pollux_file *f)
+static uint32_t efd_poll(struct pollux_file *f, uint32_t wanted)
 {
 	struct pollux_efd *e = plx_file_efd(f);
 	uint64_t w = plx_load_acq(&f->word);
 	uint64_t count;
 	uint32_t mask = 0;
 
+	(void)wanted;
 	if (plx_likely(!(w & PLX_SLOW)))
 		return (w & PLX_PAYLOAD ? EPOLLIN : 0) | EPOLLOUT;
 	if (plx_load_acq(&e->file.gone))
@@ -55,6 +56,7 @@ static void efd_free(struct pollux_file *f)
 }
 
 static const struct pollux_file_ops efd_ops = {
+	.size = sizeof(efd_ops),
 	.poll = efd_poll,
 	.free = efd_free,
 };
@@ -263,7 +265,7 @@ static void sleeper_done(void *p)
 
 static bool efd_readable(void *arg)
 {
-	return efd_poll(arg) & EPOLLIN;
+	return efd_poll(arg, EPOLLIN) & EPOLLIN;
 }
 
 /*

@@ -56,9 +56,9 @@ static void making_an_epoll(void **state)
 
 	(void)state;
 	plx_mem_fail_after(0);
-	assert_int_equal(pollux_ep_new(&ep, NULL, NULL), -ENOMEM);
+	assert_int_equal(pollux_ep_new(&ep, NULL), -ENOMEM);
 	assert_null(ep);
-	assert_int_equal(pollux_ep_new(&ep, NULL, NULL), 0);
+	assert_int_equal(pollux_ep_new(&ep, NULL), 0);
 	ep_put(ep);
 }
 
@@ -177,7 +177,7 @@ static int life(void)
 	int failed = 0;
 
 	for (int i = 0; i < 3; i++)
-		failed += pollux_ep_new(&ep[i], NULL, NULL) != 0;
+		failed += pollux_ep_new(&ep[i], NULL) != 0;
 	for (int i = 0; i < 4; i++)
 		failed += pollux_efd_new(&e[i], i, 0) != 0;
 	for (int i = 0; i < 3; i++)

@@ -6,7 +6,7 @@
 
 static uint32_t efd_mask(struct pollux_efd *e)
 {
-	return pollux_file_poll(pollux_efd_file(e));
+	return pollux_file_poll(pollux_efd_file(e), UINT32_MAX);
 }
 
 static void EFD_01_flags(void **state)

@@ -152,8 +152,15 @@ static int64_t still_now(void *host)
 /* The one who has been woken has not run yet, and the epoll is too busy to wake another. */
 static void EP_EXC_04_a_sleeper_of_a_busy_epoll_is_a_success(void **state)
 {
-	static const struct pollux_host_ops ops = {still_park, still_unpark, still_now};
 	struct still h = {.parked = 0};
+	const struct pollux_host host = {
+		.size = sizeof(host),
+		.park = still_park,
+		.unpark_one = still_unpark,
+		.now = still_now,
+		.arg = &h,
+	};
+	const struct pollux_ep_attr attr = {.size = sizeof(attr), .host = &host};
 	struct pollux_ep *busy, *next = ep_new();
 	struct obj *o = obj_new(0);
 	struct waiter *w[2];
@@ -161,7 +168,7 @@ static void EP_EXC_04_a_sleeper_of_a_busy_epoll_is_a_success(void **state)
 
 	(void)state;
 	sem_init(&h.go, 0, 0);
-	assert_int_equal(pollux_ep_new(&busy, &ops, &h), 0);
+	assert_int_equal(pollux_ep_new(&busy, &attr), 0);
 	ep_add(busy, &o->file, 0, EPOLLIN | EPOLLET | EPOLLEXCLUSIVE, 'a');
 	ep_add(next, &o->file, 0, EPOLLIN | EPOLLET | EPOLLEXCLUSIVE, 'b');
 	for (int i = 0; i < 2; i++)

@@ -6,7 +6,7 @@
 
 static uint32_t ep_mask(struct pollux_ep *ep)
 {
-	return pollux_file_poll(pollux_ep_file(ep));
+	return pollux_file_poll(pollux_ep_file(ep), UINT32_MAX);
 }
 
 static void EP_POLL_01_readable_when_an_item_is_ready(void **state)
@@ -324,7 +324,7 @@ static void EP_FD_11_closing_an_epoll_removes_its_items(void **state)
 /* A file without a free operation belongs to its owner again when it has been quiesced. */
 static void EP_ADD_10_a_static_object_can_be_watched(void **state)
 {
-	static const struct pollux_file_ops ops = {.poll = obj_poll};
+	static const struct pollux_file_ops ops = {.size = sizeof(ops), .poll = obj_poll};
 	static struct obj o;
 	struct pollux_ep *ep = ep_new();
 

@@ -424,8 +424,15 @@ static int64_t own_now(void *host)
 
 static void EP_WAKE_01_a_host_of_our_own_sleeps_and_wakes(void **state)
 {
-	static const struct pollux_host_ops ops = {own_park, own_unpark, own_now};
 	struct own_host h = {.clock = 1000};
+	const struct pollux_host host = {
+		.size = sizeof(host),
+		.park = own_park,
+		.unpark_one = own_unpark,
+		.now = own_now,
+		.arg = &h,
+	};
+	const struct pollux_ep_attr attr = {.size = sizeof(attr), .host = &host};
 	struct obj *o = obj_new(0);
 	struct pollux_ep *ep;
 	struct epoll_event ev;
@@ -433,7 +440,7 @@ static void EP_WAKE_01_a_host_of_our_own_sleeps_and_wakes(void **state)
 
 	(void)state;
 	sem_init(&h.sem, 0, 0);
-	assert_int_equal(pollux_ep_new(&ep, &ops, &h), 0);
+	assert_int_equal(pollux_ep_new(&ep, &attr), 0);
 	ep_add(ep, &o->file, 0, EPOLLIN | EPOLLET, 'a');
 	obj_fire(o, EPOLLIN, EPOLLIN);
 	assert_int_equal(h.rung, 0);

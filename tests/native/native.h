@@ -37,14 +37,17 @@ struct obj {
 	struct pollux_file file;
 	uint32_t mask;
 	int polls;
+	/* Of the last poll. */
+	uint32_t wanted;
 	int *released;
 	int *freed;
 };
 
-static uint32_t obj_poll(struct pollux_file *f)
+static uint32_t obj_poll(struct pollux_file *f, uint32_t wanted)
 {
 	struct obj *o = (struct obj *)f;
 
+	__atomic_store_n(&o->wanted, wanted, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&o->polls, 1, __ATOMIC_RELAXED);
 	return __atomic_load_n(&o->mask, __ATOMIC_ACQUIRE);
 }
@@ -67,6 +70,7 @@ static void obj_free(struct pollux_file *f)
 }
 
 static const struct pollux_file_ops obj_ops = {
+	.size = sizeof(obj_ops),
 	.poll = obj_poll,
 	.release = obj_release,
 	.free = obj_free,
@@ -106,7 +110,7 @@ static inline struct pollux_ep *ep_new(void)
 {
 	struct pollux_ep *ep = NULL;
 
-	assert_int_equal(pollux_ep_new(&ep, NULL, NULL), 0);
+	assert_int_equal(pollux_ep_new(&ep, NULL), 0);
 	return ep;
 }
 

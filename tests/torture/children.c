@@ -52,7 +52,7 @@ static void *use_thread(void *arg)
 	(void)arg;
 	struct pollux_ep *ep;
 
-	if (pollux_ep_new(&ep, NULL, NULL))
+	if (pollux_ep_new(&ep, NULL))
 		abort();
 	for (int i = 0; i < 500; i++)
 		use(ep);
@@ -95,7 +95,7 @@ static void churn(struct thread *t)
 	struct pollux_ep *ep;
 
 	(void)t;
-	check(pollux_ep_new(&ep, NULL, NULL) == 0);
+	check(pollux_ep_new(&ep, NULL) == 0);
 	while (!stopping())
 		use(ep);
 	pollux_file_put(pollux_ep_file(ep));

@@ -19,10 +19,11 @@ static unsigned long released, freed, polled;
 static unsigned long released_by[ROLES + 1];
 static __thread enum role my_role = ROLES;
 
-static uint32_t target_poll(struct pollux_file *f)
+static uint32_t target_poll(struct pollux_file *f, uint32_t wanted)
 {
 	struct target *x = (struct target *)f;
 
+	(void)wanted;
 	if (atomic_get(&x->gone))
 		broken("a file is polled after its release");
 	atomic_add(&polled, 1);
@@ -50,7 +51,12 @@ static void target_free(struct pollux_file *f)
 	free(x);
 }
 
-static const struct pollux_file_ops target_ops = {target_poll, target_release, target_free};
+static const struct pollux_file_ops target_ops = {
+	.size = sizeof(target_ops),
+	.poll = target_poll,
+	.release = target_release,
+	.free = target_free,
+};
 
 /* Each thread holds references on what it uses, and does its own part of the round. */
 struct shared {
@@ -135,7 +141,7 @@ static void run(unsigned int roles, bool nested, int per_test)
 		thread_start(&t[i], part, &p[i]);
 	while (torture_part_until(start, per_test, run_met(roles, s.rounds))) {
 		s.ep = NULL;
-		if (pollux_ep_new(&s.ep, NULL, NULL) != 0)
+		if (pollux_ep_new(&s.ep, NULL) != 0)
 			broken("no memory");
 		s.x = calloc(1, sizeof(*s.x));
 		pollux_file_init(&s.x->file, &target_ops);

@@ -74,14 +74,14 @@ static void writes_to_items_half_way(int stopped, unsigned long walks)
 			for (int i = 0; i < stopped; i++)
 				efd_add(w.e[i], 1);
 			if (k % 2)
-				assert_true(pollux_file_poll(pollux_ep_file(w.ep)));
+				assert_true(pollux_file_poll(pollux_ep_file(w.ep), UINT32_MAX));
 			sum += wait_for(&w, 0, stopped);
 		}
 		assert_in_range(sum, 1, walks * ITEMS + 2ul * WAITS * (unsigned int)stopped);
 		/* A poll beside those that are wanted. */
 		efd_add(w.e[0], 1);
 		sum = looks();
-		assert_true(pollux_file_poll(pollux_ep_file(w.ep)));
+		assert_true(pollux_file_poll(pollux_ep_file(w.ep), UINT32_MAX));
 		assert_in_range(looks() - sum, 1, (unsigned int)stopped);
 		/* Once they have gone on, nothing is left to be looked at. */
 		for (int i = 0; i < stopped; i++)

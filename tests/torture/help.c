@@ -57,11 +57,11 @@ static void one_producer_stopped(void **state)
 				struct stopped s;
 
 				stopped_start(&s, producer_points[p], x.e, x.o);
-				assert_int_equal(pollux_file_poll(pollux_ep_file(x.ep)),
+				assert_int_equal(pollux_file_poll(pollux_ep_file(x.ep), UINT32_MAX),
 						 p ? EPOLLIN | EPOLLRDNORM : 0);
 				one_fire(&x);
 				assert_int_equal(points_passed("help_before_slot"), helps + 1);
-				assert_true(pollux_file_poll(pollux_ep_file(x.ep)));
+				assert_true(pollux_file_poll(pollux_ep_file(x.ep), UINT32_MAX));
 				assert_one(x.ep, EPOLLIN, 'a');
 				if (m == 0)
 					assert_one(x.ep, EPOLLIN, 'a');

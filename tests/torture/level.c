@@ -24,7 +24,7 @@ static void collector(struct thread *t)
 
 		if (pollux_ep_wait(ep, ev, 1 + rnd(&r) % ITEMS, 0) < 1)
 			broken("wait %lu found nothing although items are ready", n);
-		if (!pollux_file_poll(pollux_ep_file(ep)))
+		if (!pollux_file_poll(pollux_ep_file(ep), UINT32_MAX))
 			broken("poll %lu found nothing although items are ready", n);
 	}
 }

@@ -43,7 +43,7 @@ static void change(enum change c, struct pollux_ep *ep, struct pollux_efd *e, bo
 	default:
 		/* Polled and found not ready: off the list. */
 		assert_int_equal(pollux_efd_read(e, &v, 0), 0);
-		assert_int_equal(pollux_file_poll(pollux_ep_file(ep)), 0);
+		assert_int_equal(pollux_file_poll(pollux_ep_file(ep), UINT32_MAX), 0);
 	}
 	if (late) {
 		assert_false(quiet(e));

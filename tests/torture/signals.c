@@ -226,7 +226,7 @@ static void a_handler_between_mark_and_push(void **state)
 		pthread_kill(s.t.id, SIGUSR1);
 		assert_true(await(pollux_efd_count(mine) == (p == 2 ? 1 : 2)));
 		/* The handler may have yet to tell what it has written. */
-		assert_true(await(pollux_file_poll(pollux_ep_file(one))));
+		assert_true(await(pollux_file_poll(pollux_ep_file(one), UINT32_MAX)));
 		assert_one(one, EPOLLIN, 'a');
 		stopped_go(&s);
 		assert_int_equal(pollux_efd_count(mine), 2);

@@ -48,7 +48,7 @@ static struct pollux_ep *ep_make(void)
 {
 	struct pollux_ep *ep;
 
-	assert_int_equal(pollux_ep_new(&ep, NULL, NULL), 0);
+	assert_int_equal(pollux_ep_new(&ep, NULL), 0);
 	return ep;
 }
 
