@@ -121,7 +121,7 @@ static struct pollux_ep *watch(struct queue *q, uint32_t events)
 		return NULL;
 	/* The key tells several registrations of one file apart; there is only one. */
 	if (pollux_ep_ctl(ep, EPOLL_CTL_ADD, &q->file, 0, &ev) != 0) {
-		pollux_file_put(pollux_ep_file(ep));
+		pollux_ep_put(ep);
 		return NULL;
 	}
 	return ep;
@@ -138,8 +138,8 @@ static void *producer(void *arg)
 	for (int i = 1; i <= NUMBERS; i++)
 		while (!queue_put(q, i))
 			(void)pollux_ep_wait(ep, &ev, 1, POLLUX_FOREVER);
-	/* An epoll is a file, too: it ends with its last reference. */
-	pollux_file_put(pollux_ep_file(ep));
+	/* It ends with its last reference, and its registrations with it. */
+	pollux_ep_put(ep);
 	return NULL;
 }
 
@@ -172,7 +172,7 @@ int main(void)
 	printf("%d numbers, sum %ld\n", got, sum);
 	/* The last reference of the queue takes its registrations with it. */
 	pollux_file_put(&q->file);
-	pollux_file_put(pollux_ep_file(ep));
+	pollux_ep_put(ep);
 	/* Optional: gives back at once what waits for a grace period. */
 	pollux_quiesce();
 	return sum == (long)NUMBERS * (NUMBERS + 1) / 2 ? 0 : 1;

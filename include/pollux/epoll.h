@@ -79,22 +79,33 @@ struct pollux_ep_attr {
  * Makes an epoll, with one reference, which belongs to the caller. attr NULL: all defaults. Returns
  * 0 and stores it in *out, or -ENOMEM, -EINVAL (a size that is too small, an unknown flag, a host
  * without park, unpark_one or now), -E2BIG (attr or its host has fields that this version does not
- * know, and that are not 0). It is destroyed by dropping the last reference of its file:
- * pollux_file_put(pollux_ep_file(ep)). Any thread; not from signal handlers.
+ * know, and that are not 0). Any thread; not from signal handlers.
  */
 int pollux_ep_new(struct pollux_ep **out, const struct pollux_ep_attr *attr);
 
-/* The epoll as a file: readable when an item is ready (EP-POLL-01). */
+/*
+ * One more reference, for whoever holds one: any thread, signal handlers too. And one less: the
+ * last one destroys the epoll, which takes its registrations with it; the files stay. They are
+ * those of its file. A wait has one of its own while it sleeps. Not from a signal handler, if it
+ * may be the last.
+ */
+void pollux_ep_get(struct pollux_ep *ep);
+void pollux_ep_put(struct pollux_ep *ep);
+
+/* The epoll as a file: readable when an item is ready (EP-POLL-01). No reference is taken. */
 struct pollux_file *pollux_ep_file(struct pollux_ep *ep);
+
+/* The epoll that f is the file of, or NULL. No reference is taken. */
+struct pollux_ep *pollux_ep_of(struct pollux_file *f);
 
 /*
  * EPOLL_CTL_ADD, MOD or DEL of file f. The pair (f, key) names the registration,
  * as the pair (file, descriptor) does in the kernel (EP-KEY-01); key may be any
  * number, 0 if a file is added only once. ev is copied; ignored for DEL.
  *
- * Returns 0 or, in this order (EP-CTL-05..11): -EINVAL (f is ep itself; misuse of
- * EPOLLEXCLUSIVE), -ELOOP, -EEXIST, -ENOENT, -EINVAL (MOD of an exclusive item,
- * unknown op), -ENOSPC (watch limit), -ENOMEM, -EINVAL (reverse path limits).
+ * Returns 0 or, in this order (EP-CTL-05..11): -EFAULT (ev is NULL), -EINVAL (f is ep itself;
+ * misuse of EPOLLEXCLUSIVE), -ELOOP, -EEXIST, -ENOENT, -EINVAL (MOD of an exclusive item, unknown
+ * op), -ENOSPC (watch limit), -ENOMEM, -EINVAL (reverse path limits).
  *
  * Any thread; not from signal handlers. The caller holds references on both.
  */
@@ -102,17 +113,82 @@ int pollux_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
 		  const struct epoll_event *ev);
 
 /*
+ * EPOLL_CTL_DEL, and whether an event of the registration may be in somebody's hands. Returns 0 if
+ * no wait has reported one since it was added or last modified, and none will; 1 if one has;
+ * -ENOENT if there is no such registration. It is gone in the first two cases.
+ *
+ * So of an operation that waits with EPOLLONESHOT exactly one side has it in the end: whoever
+ * removes it with result 0, or whoever gets its event. Without EPOLLONESHOT 1 says no more than
+ * that threads which wait in this epoll may be handling an event, or will when their wait returns.
+ *
+ * Any thread; not from signal handlers. The caller holds references on both. What was done before
+ * the ADD happens before what follows a result of 0.
+ */
+int pollux_ep_del(struct pollux_ep *ep, struct pollux_file *f, int key);
+
+/*
  * Waits until at least one event can be delivered and stores up to max of them.
  * timeout_ns: 0 never sleeps, negative waits without limit. Returns the number
  * stored, 0 at the deadline, -EINTR after a signal handler ran with nothing to
- * deliver (EP-SIG-01/02), -EINVAL if max <= 0 (EP-ARG-01).
+ * deliver (EP-SIG-01/02), -EINVAL if max <= 0 (EP-ARG-01), -ESHUTDOWN after pollux_ep_shutdown.
  *
  * The caller holds a reference on the epoll when it calls. While it waits the call has one of its
  * own: if all others are dropped, it goes on, and the epoll is destroyed when it returns.
  *
- * Any number of threads may wait. An item is reported at most once a call.
+ * Any number of threads may wait. An item is reported at most once a call. It is no cancellation
+ * point. Not from signal handlers.
+ *
+ * Memory order: what a thread did before the pollux_file_wake, or the ADD or MOD, that made an
+ * event happens before what follows the wait that reports it. ThreadSanitizer is told so.
  */
 int pollux_ep_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t timeout_ns);
+
+/*
+ * The same up to a time of the host's clock, in nanoseconds (of CLOCK_MONOTONIC, by default). A
+ * deadline that has passed never sleeps; a negative one waits without limit.
+ */
+int pollux_ep_wait_until(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t deadline);
+
+/*
+ * Ends all waits of the epoll, those that sleep and those that come later: they return -ESHUTDOWN,
+ * also if there are events. Nothing else changes; registrations stay, and its file can be polled.
+ * It cannot be undone. Cannot fail. Any thread that keeps the epoll valid for the call, signal
+ * handlers too. What the caller did before happens before what follows these waits.
+ */
+void pollux_ep_shutdown(struct pollux_ep *ep);
+
+/*
+ * Calls fn for each registration, in the order of the ADDs, until one returns other than 0, which
+ * is the result; else 0. ev: what is wanted now (a one-shot event that was delivered leaves
+ * EPOLLONESHOT alone) and the data. Registrations of files that are being closed are left out. fn
+ * is called with the epoll's mutex held: the rules for a file's poll hold (file.h). f is valid for
+ * the call; fn may take a reference with pollux_file_tryget. Any thread; not from signal handlers.
+ */
+typedef int (*pollux_ep_item_fn)(void *arg, struct pollux_file *f, int key,
+				 const struct epoll_event *ev);
+int pollux_ep_for_each(struct pollux_ep *ep, pollux_ep_item_fn fn, void *arg);
+
+/*
+ * items        registrations that there are
+ * queued       those on the ready list: a wait would ask them whether they are ready
+ * sleepers     threads that wait and have found nothing
+ * events       that waits have reported so far
+ * collections  waits that had something to look at
+ */
+struct pollux_ep_stat {
+	uint64_t items;
+	uint64_t queued;
+	uint64_t sleepers;
+	uint64_t events;
+	uint64_t collections;
+};
+
+/*
+ * What the epoll is at, for people to look at: the numbers are of one moment but for sleepers.
+ * size: sizeof(struct pollux_ep_stat); what the library does not know is 0. Takes time in
+ * proportion to the ready list. Returns 0. Any thread; not from signal handlers.
+ */
+int pollux_ep_stat(struct pollux_ep *ep, struct pollux_ep_stat *st, size_t size);
 
 /*
  * Limit of registrations over all epolls of the process (EP-ADD-07); negative:

@@ -4,6 +4,8 @@
  */
 #include "epoll/engine.h"
 
+#include "base/sanitizer.h"
+
 static const struct pollux_file_ops ep_file_ops = {
 	.size = sizeof(ep_file_ops),
 	.poll = plx_ep_poll,
@@ -81,6 +83,21 @@ int pollux_ep_new(struct pollux_ep **out, const struct pollux_ep_attr *attr)
 struct pollux_file *pollux_ep_file(struct pollux_ep *ep)
 {
 	return &ep->file;
+}
+
+struct pollux_ep *pollux_ep_of(struct pollux_file *f)
+{
+	return f->kind == PLX_KIND_EPOLL ? plx_file_ep(f) : NULL;
+}
+
+void pollux_ep_get(struct pollux_ep *ep)
+{
+	pollux_file_get(&ep->file);
+}
+
+void pollux_ep_put(struct pollux_ep *ep)
+{
+	pollux_file_put(&ep->file);
 }
 
 void pollux_quiesce(void)
@@ -189,6 +206,7 @@ static int ep_modify(struct plx_epitem *item, uint32_t events, uint64_t data, bo
 		return -EINVAL;
 	plx_item_set_events(item, events);
 	item->data = data;
+	item->given = 0;
 	/* The new mask is public before the state is sampled (EP-MOD-07). */
 	plx_mb();
 	PLX_DELAY(mod_before_sample);
@@ -239,14 +257,41 @@ static int ctl_add(struct pollux_ep *ep, struct pollux_file *f, int key, uint32_
 	return r;
 }
 
+int pollux_ep_del(struct pollux_ep *ep, struct pollux_file *f, int key)
+{
+	struct plx_epitem *item;
+	int r = -ENOENT;
+
+	plx_lock(&ep->mtx, PLX_RANK_EP);
+	item = item_find(ep, f, key);
+	if (item) {
+		r = item->given;
+		plx_item_remove(item);
+	}
+	plx_unlock(&ep->mtx, PLX_RANK_EP);
+	/* What was done before the ADD, by whoever gets the operation back. */
+	if (!r)
+		plx_tsan_after(f);
+	plx_retire_flush_if_full();
+	return r;
+}
+
 int pollux_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
 		  const struct epoll_event *ev)
 {
-	uint32_t events = op == EPOLL_CTL_DEL ? 0 : ev->events;
-	uint64_t data = op == EPOLL_CTL_DEL ? 0 : ev->data.u64;
+	uint32_t events = 0;
+	uint64_t data = 0;
 	bool tell = false;
 	int r;
 
+	if (op != EPOLL_CTL_DEL) {
+		if (!ev)
+			return -EFAULT;
+		events = ev->events;
+		data = ev->data.u64;
+		/* Partner: harvest_deliver. */
+		plx_tsan_before(f);
+	}
 	if (f == &ep->file)
 		return -EINVAL;
 	if (events & EPOLLEXCLUSIVE) {

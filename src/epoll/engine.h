@@ -28,7 +28,7 @@
  *   plx_node.pushed        written by the producer that queued the item
  *   plx_node.next          belongs to the producer that set QUEUED, then, from the
  *                          moment the stack is taken, to the holder of ep.mtx
- *   plx_epitem.rd, all, age, data  ep.mtx
+ *   plx_epitem.rd, all, age, given, data  ep.mtx
  *   pollux_ep.incoming     atomic; any producer pushes, the holder of ep.mtx takes all
  *   pollux_ep.help, helps  atomic; any producer, the holder of ep.mtx takes all; see ready.c, 3
  *   pollux_ep.sleepers     atomic, waiters announce themselves
@@ -38,8 +38,9 @@
  *   pollux_ep.collected_at atomic; when a ring was collected last
  *   pollux_ep.rings, owed, heard  atomic; they only grow; see ready.c, 8
  *   pollux_ep.has_ready    written under ep.mtx, read by anybody: `ready` may hold something
- *   pollux_ep.ready, items, closed, spliced, kept  ep.mtx
+ *   pollux_ep.ready, items, closed, spliced, kept, harvests, events  ep.mtx
  *   pollux_ep.host         constant
+ *   pollux_ep.shut         set once; see wait.c
  *   pollux_ep.refs         atomic: one for the open file and all items together, one for
  *                          each item that was ever helped; 0 is final
  *
@@ -180,7 +181,9 @@ struct plx_epitem {
 	struct plx_node own;
 	int key;
 	/* Where a spill puts it among the items of its epoll. */
-	uint32_t age;
+	uint32_t age : 31;
+	/* A wait has reported an event of it since it was added or modified. */
+	uint32_t given : 1;
 };
 
 _Static_assert(sizeof(struct plx_epitem) == PLX_SLAB_OBJECT, "an item fills two cache lines");
@@ -234,6 +237,8 @@ struct pollux_ep {
 	struct pollux_file file;
 	/* Its own line, which wakers read and nobody writes to. */
 	struct pollux_host host __attribute__((aligned(64)));
+	/* pollux_ep_shutdown has been called. */
+	uint32_t shut;
 	/* Written by producers. */
 	struct plx_epitem *incoming __attribute__((aligned(64)));
 	uint32_t help;
@@ -258,6 +263,8 @@ struct pollux_ep {
 	uint32_t has_ready;
 	uint32_t ends;
 	uint64_t harvests;
+	/* The same as given, and it does not wrap. */
+	uint64_t events;
 	/* Items that were helped, until their push is known to have come. */
 	struct plx_epitem *kept;
 	/* pushes, as the last collection found it. */
@@ -340,6 +347,11 @@ static inline bool plx_file_dying(struct pollux_file *f)
 {
 	return plx_load(&f->refs) == 0;
 }
+
+/* --- read.c: read sections of the program ----------------------------------------------- */
+
+/* For ThreadSanitizer: what was done in them happens before what is freed after them. */
+extern char plx_read_sections;
 
 /* --- index.c: beside the list of a file with many watches ------------------------------- */
 

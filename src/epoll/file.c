@@ -9,6 +9,8 @@
  */
 #include "epoll/engine.h"
 
+#include "base/sanitizer.h"
+
 /* Of a program that was compiled with another version of the headers. */
 static __attribute__((noinline, cold)) void check_size(const struct pollux_file_ops *ops)
 {
@@ -44,21 +46,39 @@ int pollux_file_tryget(struct pollux_file *f)
 	return plx_file_tryget(f);
 }
 
+/*
+ * A program's ThreadSanitizer is told what happens before the end of an object of its own. Objects
+ * of the layers above end in forks as well, where it must not be called.
+ */
+static inline bool tsan_hears(const struct pollux_file *f)
+{
+	return plx_unlikely(plx_tsan_here()) && f->kind == PLX_KIND_OTHER;
+}
+
 static void file_free(void *p)
 {
 	struct pollux_file *f = p;
 
+	if (tsan_hears(f)) {
+		plx_tsan_after(f);
+		plx_tsan_after(&plx_read_sections);
+	}
 	f->ops->free(f);
 }
 
-PLX_CHILD_CODE void plx_file_put_locked(struct pollux_file *f)
+/* Whether it was the last. */
+static inline bool drop(struct pollux_file *f)
 {
-	const struct pollux_file_ops *ops = f->ops;
 	uint32_t old = plx_xadd(&f->refs, (uint32_t)-1);
 
 	PLX_INVARIANT(old != 0, "a reference is dropped by somebody who holds one");
-	if (old != 1)
-		return;
+	return old == 1;
+}
+
+static PLX_CHILD_CODE void last_put(struct pollux_file *f)
+{
+	const struct pollux_file_ops *ops = f->ops;
+
 	PLX_DELAY(file_last_put);
 	plx_file_remove_watches(f);
 	/* Without a free of its own, f may be gone when release returns. */
@@ -68,9 +88,23 @@ PLX_CHILD_CODE void plx_file_put_locked(struct pollux_file *f)
 		plx_retire(f, file_free);
 }
 
+PLX_CHILD_CODE void plx_file_put_locked(struct pollux_file *f)
+{
+	if (drop(f))
+		last_put(f);
+}
+
 PLX_CHILD_CODE void pollux_file_put(struct pollux_file *f)
 {
-	plx_file_put_locked(f);
+	bool hears = tsan_hears(f);
+
+	if (hears)
+		plx_tsan_before(f);
+	if (drop(f)) {
+		if (hears)
+			plx_tsan_after(f);
+		last_put(f);
+	}
 	plx_retire_flush_if_full();
 }
 
@@ -449,6 +483,8 @@ void plx_file_wake_rmw(struct pollux_file *f, uint32_t key)
 
 void pollux_file_wake(struct pollux_file *f, uint32_t key)
 {
+	/* Partner: harvest_deliver. */
+	plx_tsan_before(f);
 	plx_mb();
 	if (plx_load(&f->word) & PLX_QUIET)
 		return;
@@ -459,6 +495,7 @@ void pollux_file_wake(struct pollux_file *f, uint32_t key)
 
 void pollux_file_wake_all(struct pollux_file *f, uint32_t key)
 {
+	plx_tsan_before(f);
 	plx_mb();
 	plx_rcu_read_lock();
 	plx_file_wake_rcu(f, key, true);

@@ -11,6 +11,8 @@
  */
 #include "epoll/engine.h"
 
+#include "base/sanitizer.h"
+
 struct harvest {
 	plx_sink_t sink;
 	void *arg;
@@ -40,6 +42,8 @@ static bool harvest_deliver(struct harvest *h, struct plx_epitem *item, uint32_t
 	h->err = h->sink(h->arg, h->n, revents, item->data);
 	if (h->err)
 		return false;
+	plx_tsan_after(item->file);
+	item->given = 1;
 	h->n++;
 	if (events & EPOLLONESHOT)
 		plx_item_set_events(item, events & PLX_EP_FLAGS);
@@ -166,6 +170,7 @@ int plx_ep_harvest(struct pollux_ep *ep, plx_sink_t sink, void *arg, int max)
 	plx_list_splice_tail(&level, &ep->ready);
 	more = !plx_list_empty(&ep->ready);
 	plx_store(&ep->given, ep->given + h.n);
+	ep->events += h.n;
 	plx_store_rel(&ep->ends, ep->ends + 1);
 	plx_store_rel(&ep->has_ready, more);
 	more |= plx_load(&ep->help) != PLX_HELP_NONE;

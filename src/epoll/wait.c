@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/flood.h"
+#include "base/sanitizer.h"
 #include "base/spin.h"
 #include "base/sys.h"
 
@@ -26,7 +27,8 @@ bool plx_ep_announce(struct pollux_ep *ep)
 	plx_xadd(&ep->sleepers, 1);
 	plx_mb_after_rmw();
 	PLX_DELAY(announce_before_look);
-	return plx_ready_empty(ep);
+	/* Partner of both looks: who pushes, and pollux_ep_shutdown. */
+	return plx_ready_empty(ep) && !plx_unlikely(plx_load(&ep->shut));
 }
 
 void plx_ep_retract(struct pollux_ep *ep)
@@ -37,7 +39,39 @@ void plx_ep_retract(struct pollux_ep *ep)
 
 static bool ep_has_work(void *arg)
 {
-	return !plx_ready_empty(arg);
+	const struct pollux_ep *ep = arg;
+
+	return !plx_ready_empty(arg) || plx_load(&ep->shut);
+}
+
+/*
+ * Shutdown: whoever sleeps is woken by the one before, and leaves.
+ *
+ * Argument. Who is about to sleep counts itself, has a full barrier, and looks at shut; who shuts
+ * down sets it, has a full barrier, and looks for sleepers. So either sees the other.
+ * plx_ep_wake_one rings, or has found a ring that is complete and not collected yet: whoever
+ * collects that does so after shut was set, and looks at shut next. So there is always one on the
+ * way who will see it, takes back that it sleeps, and wakes the next in the same way; and the last
+ * one finds nobody.
+ */
+static bool shut_pass_on(struct pollux_ep *ep)
+{
+	if (plx_likely(!plx_load(&ep->shut)))
+		return false;
+	PLX_DELAY(shut_before_pass);
+	plx_mb();
+	plx_ep_wake_one(ep);
+	plx_tsan_after(&ep->shut);
+	return true;
+}
+
+void pollux_ep_shutdown(struct pollux_ep *ep)
+{
+	plx_tsan_before(&ep->shut);
+	plx_xchg(&ep->shut, 1);
+	plx_mb_after_rmw();
+	PLX_DELAY(shut_before_wake);
+	plx_ep_wake_one(ep);
 }
 
 /* As long as the host says, whatever it has paid. */
@@ -170,6 +204,8 @@ static __attribute__((noinline)) int wait_for_some(struct pollux_ep *ep, struct 
 
 		if (!plx_ep_spin(ep))
 			r = sleep_once(ep, deadline);
+		if (plx_unlikely(shut_pass_on(ep)))
+			return -ESHUTDOWN;
 		if (r == -EINTR) {
 			/*
 			 * There was nothing when the signal came; what the handler
@@ -188,27 +224,52 @@ static __attribute__((noinline)) int wait_for_some(struct pollux_ep *ep, struct 
 	}
 }
 
-int pollux_ep_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t timeout_ns)
+/* Nothing was there at first, and the call sleeps. */
+static int wait_holding(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t deadline)
 {
-	int64_t deadline = -1;
 	int n;
 
-	if (max <= 0)
-		return -EINVAL;
-	if (timeout_ns > 0) {
-		deadline = ep->host.now(ep->host.arg);
-		deadline = timeout_ns > INT64_MAX - deadline ? INT64_MAX : deadline + timeout_ns;
-	}
-	/* A host that wants no looks wants its thread to do nothing else either. */
-	if (timeout_ns && ep->host.look_ns)
-		plx_flood_wait();
-	n = harvest(ep, ev, max);
-	if (n || !timeout_ns)
-		return n;
 	/* The caller's may go while it waits, as a descriptor may be closed (EP-LOCK-10). */
 	if (plx_unlikely(!plx_file_tryget(&ep->file)))
 		return -EBADF;
 	n = wait_for_some(ep, ev, max, deadline);
 	pollux_file_put(&ep->file);
 	return n;
+}
+
+/* Looks whether a wait can end at once; 0: no. */
+static int wait_begin(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps)
+{
+	if (max <= 0)
+		return -EINVAL;
+	if (plx_unlikely(plx_load(&ep->shut))) {
+		plx_tsan_after(&ep->shut);
+		return -ESHUTDOWN;
+	}
+	/* A host that wants no looks wants its thread to do nothing else either. */
+	if (sleeps && ep->host.look_ns)
+		plx_flood_wait();
+	return harvest(ep, ev, max);
+}
+
+int pollux_ep_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t timeout_ns)
+{
+	int64_t deadline = -1;
+	int n;
+
+	if (timeout_ns > 0) {
+		deadline = ep->host.now(ep->host.arg);
+		deadline = timeout_ns > INT64_MAX - deadline ? INT64_MAX : deadline + timeout_ns;
+	}
+	n = wait_begin(ep, ev, max, timeout_ns != 0);
+	return n || !timeout_ns ? n : wait_holding(ep, ev, max, deadline);
+}
+
+int pollux_ep_wait_until(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t deadline)
+{
+	int n = wait_begin(ep, ev, max, true);
+
+	if (n || (deadline >= 0 && ep->host.now(ep->host.arg) >= deadline))
+		return n;
+	return wait_holding(ep, ev, max, deadline);
 }

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/* pollux_ep_shutdown ends every wait, whoever sleeps and whatever there is. */
+#include "native.h"
+
+static void those_who_sleep_leave(void **state)
+{
+	struct pollux_ep *ep = ep_new();
+	struct waiter *w[5];
+
+	(void)state;
+	for (int i = 0; i < 5; i++)
+		w[i] = waiter_new(ep, 1);
+	pollux_ep_shutdown(ep);
+	for (int i = 0; i < 5; i++) {
+		thread_join(&w[i]->t);
+		assert_int_equal(w[i]->n, -ESHUTDOWN);
+		free(w[i]);
+	}
+	ep_put(ep);
+}
+
+static void later_waits_find_it_shut(void **state)
+{
+	struct pollux_ep *ep = ep_new();
+	struct obj *o = obj_new(EPOLLIN);
+	struct epoll_event ev;
+
+	(void)state;
+	ep_add(ep, &o->file, 0, EPOLLIN, 'a');
+	assert_one(ep, EPOLLIN, 'a');
+	pollux_ep_shutdown(ep);
+	/* Also with events, and whether they may sleep or not. */
+	assert_int_equal(pollux_ep_wait(ep, &ev, 1, 0), -ESHUTDOWN);
+	assert_int_equal(pollux_ep_wait(ep, &ev, 1, POLLUX_FOREVER), -ESHUTDOWN);
+	assert_int_equal(pollux_ep_wait_until(ep, &ev, 1, POLLUX_FOREVER), -ESHUTDOWN);
+	assert_int_equal(pollux_ep_wait(ep, &ev, 0, 0), -EINVAL);
+	obj_set(o, 0);
+	assert_int_equal(pollux_ep_wait(ep, &ev, 1, POLLUX_FOREVER), -ESHUTDOWN);
+	pollux_ep_shutdown(ep);
+	assert_int_equal(pollux_ep_wait(ep, &ev, 1, POLLUX_FOREVER), -ESHUTDOWN);
+	obj_put(o);
+	ep_put(ep);
+}
+
+static void registrations_and_the_file_go_on(void **state)
+{
+	struct pollux_ep *ep = ep_new(), *up = ep_new();
+	struct obj *o = obj_new(0);
+
+	(void)state;
+	ep_add(up, pollux_ep_file(ep), 0, EPOLLIN, 'u');
+	pollux_ep_shutdown(ep);
+	ep_add(ep, &o->file, 0, EPOLLIN, 'a');
+	obj_fire(o, EPOLLIN, EPOLLIN);
+	assert_one(up, EPOLLIN, 'u');
+	assert_int_equal(ep_del(ep, &o->file, 0), 0);
+	assert_none(up);
+	obj_put(o);
+	ep_put(ep);
+	ep_put(up);
+}
+
+/* The waits have references of their own. */
+static void shutdown_then_the_last_put(void **state)
+{
+	struct pollux_ep *ep = ep_new();
+	struct waiter *w = waiter_new(ep, 1);
+
+	(void)state;
+	pollux_ep_shutdown(ep);
+	pollux_ep_put(ep);
+	thread_join(&w->t);
+	assert_int_equal(w->n, -ESHUTDOWN);
+	free(w);
+}
+
+static struct pollux_ep *handled;
+
+static void shuts_down(int sig)
+{
+	(void)sig;
+	pollux_ep_shutdown(handled);
+}
+
+static void a_handler_may_shut_down(void **state)
+{
+	struct sigaction sa = {.sa_handler = shuts_down}, old;
+	struct waiter *w;
+
+	(void)state;
+	handled = ep_new();
+	sigaction(SIGUSR1, &sa, &old);
+	w = waiter_new(handled, 1);
+	pthread_kill(w->t.id, SIGUSR1);
+	thread_join(&w->t);
+	assert_int_equal(w->n, -ESHUTDOWN);
+	free(w);
+	sigaction(SIGUSR1, &old, NULL);
+	ep_put(handled);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(those_who_sleep_leave),
+		TEST(later_waits_find_it_shut),
+		TEST(registrations_and_the_file_go_on),
+		TEST(shutdown_then_the_last_put),
+		TEST(a_handler_may_shut_down),
+	};
+
+	return RUN(tests);
+}
