@@ -69,6 +69,10 @@ fuzz-aio: deps
 		--binary $(BUILD)/tests/differential/differential-aio \
 		--seconds $(SECONDS) --seed $(SEED) --differences 20 $(addprefix --profile ,$(PROFILE))
 
+# After a change of the public interface (docs/abi.md).
+abi: all
+	@sh scripts/abi.sh --write $(BUILD)/libpollux.so
+
 install: all
 	@DESTDIR='$(DESTDIR)' meson install -C $(BUILD) --no-rebuild --quiet
 	@if [ -z '$(DESTDIR)' ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
@@ -90,9 +94,10 @@ help:
 	@echo 'make fuzz         random calls on both sides; SECONDS, SEED, PROFILE'
 	@echo 'make fuzz-aio     the same for Linux AIO'
 	@echo 'make bench        measure, report in build/bench-report; QUICK= at length, BENCH="..." adds'
+	@echo 'make abi          describe the binary interface anew, after a change of it'
 	@echo 'make install      DESTDIR and PREFIX are honoured'
 	@echo 'make format       lay out the C files with clang-format'
 	@echo 'make clean        remove the build folders'
 
 .PHONY: all meson-found deps build-deps program-deps demo bench check check-quick check-long check-aarch64
-.PHONY: fuzz fuzz-aio install format clean help
+.PHONY: fuzz fuzz-aio abi install format clean help

@@ -65,6 +65,7 @@ named=$*
 case $group in
 check)
 	need_command="$need_command
+abidiff abigail-tools
 clang clang
 clang-format clang-format
 g++ g++

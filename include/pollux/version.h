@@ -4,7 +4,8 @@
  *
  * A program is compiled with the headers of one version and runs with the library of another. It
  * may rely on what its headers declare if pollux_version() is at least POLLUX_VERSION. That the two
- * have the same binary interface is seen to by the dynamic linker, by the name of the library.
+ * have the same binary interface is seen to by the dynamic linker, by the name of the library and
+ * the versions of its symbols.
  */
 #ifndef POLLUX_VERSION_H
 #define POLLUX_VERSION_H

@@ -31,11 +31,14 @@ static uint32_t delay_random(void)
 
 void plx_delay(const char *point)
 {
-	static const char *only = (const char *)1;
+	static const char *shared = (const char *)1;
+	const char *only = plx_load(&shared);
 	uint32_t r;
 
-	if (only == (const char *)1)
+	if (only == (const char *)1) {
 		only = secure_getenv("POLLUX_DELAY");
+		plx_store(&shared, only);
+	}
 	if (only && strcmp(only, point) != 0)
 		return;
 	r = delay_random();
