@@ -69,6 +69,7 @@ abidiff abigail-tools
 clang clang
 clang-format clang-format
 g++ g++
+mandoc mandoc
 spin spin
 musl-gcc musl-tools"
 	need_module="$need_module

@@ -48,6 +48,13 @@ for page in pollux.1 pollux-run.1 pollux-bench.1 pollux-doctor.1; do
 	[ -s "$prefix/share/man/man1/$page" ]
 	report $? "man page $page is installed"
 done
+for page in "$here"/../../docs/man/*.[37]; do
+	name=$(basename "$page")
+	[ -s "$prefix/share/man/man${name##*.}/$name" ]
+	report $? "man page $name is installed"
+done
+[ "$prefix/share/man/man3/pollux_ep_put.3" -ef "$prefix/share/man/man3/pollux_ep_get.3" ]
+report $? "a page is found by its other names"
 [ -s "$(found pollux.pc)" ]
 report $? "pollux.pc is installed"
 
