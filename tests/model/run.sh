@@ -11,6 +11,12 @@
 
 # name, expectation (long: ok, in the long form only), file, flags
 table='
+shutdown ok shutdown
+shutdown_no_pass broken shutdown -DBROKEN_NO_PASS
+shutdown_no_look broken shutdown -DBROKEN_NO_LOOK
+shutdown_wake_first broken shutdown -DBROKEN_WAKE_FIRST
+shutdown_look_first broken shutdown -DBROKEN_LOOK_FIRST
+shutdown_no_spin_look broken shutdown -DBROKEN_NO_SPIN_LOOK
 event_et ok no_lost_event -DEDGES
 event_lt ok no_lost_event -DLT
 event_lt_own_mark ok no_lost_event -DLT -DNONPRIMARY
