@@ -71,7 +71,10 @@ UNUSED long plx_urcu_no_syscall(long nr, ...)
 #define syscall plx_urcu_no_syscall
 
 /* Memory comes from the kernel: a program, and the drop-in, may have functions of these names. */
-#define plx_urcu_memory(result) ((void *)((result) < 0 ? -1L : (result)))
+static inline void *plx_urcu_memory(long result)
+{
+	return (void *)(result < 0 ? -1L : result);
+}
 #define mmap(at, length, prot, flags, fd, offset)                                                  \
 	plx_urcu_memory(plx_sys6(SYS_mmap, (long)(at), (long)(length), prot, flags, fd, offset))
 #define mremap(at, length, now, flags) plx_urcu_memory(plx_sys4(SYS_mremap, at, length, now, flags))
