@@ -104,8 +104,8 @@ struct pollux_ep *pollux_ep_of(struct pollux_file *f);
  * number, 0 if a file is added only once. ev is copied; ignored for DEL.
  *
  * Returns 0 or, in this order (EP-CTL-05..11): -EFAULT (ev is NULL), -EINVAL (f is ep itself;
- * misuse of EPOLLEXCLUSIVE), -ELOOP, -EEXIST, -ENOENT, -EINVAL (MOD of an exclusive item, unknown
- * op), -ENOSPC (watch limit), -ENOMEM, -EINVAL (reverse path limits).
+ * misuse of EPOLLEXCLUSIVE), -ELOOP, -EOPNOTSUPP (pollux_ep_ctl_fd), -EEXIST, -ENOENT, -EINVAL (MOD
+ * of an exclusive item, unknown op), -ENOSPC (watch limit), -ENOMEM, -EINVAL (reverse path limits).
  *
  * Any thread; not from signal handlers. The caller holds references on both.
  */
@@ -130,7 +130,8 @@ int pollux_ep_del(struct pollux_ep *ep, struct pollux_file *f, int key);
  * Waits until at least one event can be delivered and stores up to max of them.
  * timeout_ns: 0 never sleeps, negative waits without limit. Returns the number
  * stored, 0 at the deadline, -EINTR after a signal handler ran with nothing to
- * deliver (EP-SIG-01/02), -EINVAL if max <= 0 (EP-ARG-01), -ESHUTDOWN after pollux_ep_shutdown.
+ * deliver (EP-SIG-01/02), -EINVAL if max <= 0 (EP-ARG-01), -ESHUTDOWN after pollux_ep_shutdown,
+ * -EOWNERDEAD in the child of a fork (pollux_ep_ctl_fd).
  *
  * The caller holds a reference on the epoll when it calls. While it waits the call has one of its
  * own: if all others are dropped, it goes on, and the epoll is destroyed when it returns.
@@ -189,6 +190,53 @@ struct pollux_ep_stat {
  * proportion to the ready list. Returns 0. Any thread; not from signal handlers.
  */
 int pollux_ep_stat(struct pollux_ep *ep, struct pollux_ep_stat *st, size_t size);
+
+/*
+ * EPOLL_CTL_ADD, MOD or DEL of a descriptor of the kernel, as epoll_ctl(2) with its masks and
+ * errors: from now on a wait is for it, too. The first one takes two descriptors, close-on-exec,
+ * which are the epoll's own; however many files there are, no more are needed. An epoll without any
+ * has none.
+ *
+ * A wait then looks at both sides. With room for two or more events each side that has some gets at
+ * least one in each wait, and with room for one they take turns. Fewer events than there is room
+ * for mean that there are no more of them, but for one place that a wake or a file that is not
+ * ready any more may have taken.
+ *
+ * As with epoll_ctl(2) a registration ends by itself with the last descriptor of its file, and not
+ * before.
+ *
+ * Returns 0 or, before what epoll_ctl(2) says:
+ *   -EOPNOTSUPP  the epoll has a host of its own, or its file is watched: a watch of that would
+ *                not hear of descriptors. (For the same reason pollux_ep_ctl does not add the
+ *                file of an epoll that has had a descriptor. Nest it by that of pollux_ep_fd.)
+ *   -EOWNERDEAD  in the child of a fork, of an epoll that had a descriptor before: the kernel's
+ *                registrations are the parent's. So do its waits there, and pollux_ep_fd; a wake of
+ *                its files wakes nobody. The child makes an epoll of its own.
+ *   -EMFILE, -ENFILE, -ENOMEM  for the first one
+ *   -EINVAL      ev->data is the one number of 2^64, random, by which the epoll knows its own event
+ *
+ * pollux_file_poll of its file, pollux_ep_for_each and pollux_ep_stat tell of files alone. A sleep
+ * that a shutdown ends takes with it what it has of descriptors. Any thread; not from signal
+ * handlers.
+ */
+int pollux_ep_ctl_fd(struct pollux_ep *ep, int op, int fd, const struct epoll_event *ev);
+
+/*
+ * A descriptor that is readable while an event waits, of a file or of a descriptor, for loops that
+ * wait for descriptors: poll(2), epoll(7), and what is built on them. When it is readable, wait
+ * with time-out 0. It is the epoll's own, the same each time, and ends with it: neither close it,
+ * nor use it for anything else.
+ *
+ * From the first call on a wake that finds the ready list empty makes a system call, whether
+ * anybody sleeps or not; pollux_ep_stat counts one sleeper more. After a wait that leaves nothing
+ * ready the descriptor is not readable; it may become so once in vain, for an event that a wait has
+ * taken while it was told, or for a file that is not ready any more. A wait ends that. After
+ * pollux_ep_shutdown it is readable for good.
+ *
+ * Returns the descriptor, or -EOPNOTSUPP, -EOWNERDEAD, -EMFILE, -ENFILE or -ENOMEM as
+ * pollux_ep_ctl_fd. Any thread; not from signal handlers.
+ */
+int pollux_ep_fd(struct pollux_ep *ep);
 
 /*
  * Limit of registrations over all epolls of the process (EP-ADD-07); negative:

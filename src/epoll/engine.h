@@ -33,6 +33,7 @@
  *   pollux_ep.help, helps  atomic; any producer, the holder of ep.mtx takes all; see ready.c, 3
  *   pollux_ep.sleepers     atomic, waiters announce themselves
  *   pollux_ep.recent, pushes  written by producers as they please, never followed
+ *   pollux_ep.side         set once, with the topology lock; see wait/side.c
  *   pollux_ep.watched      set before the first watch of the epoll itself is linked, for good
  *   pollux_ep.bell         atomic; see ready.c
  *   pollux_ep.collected_at atomic; when a ring was collected last
@@ -100,6 +101,8 @@ static inline void plx_engine_begin(void)
 }
 extern bool plx_engine_fork_known;
 extern __thread bool plx_engine_fork_done;
+/* How many forks lie between the start of the program and this process, as far as hooks tell. */
+extern uint32_t plx_engine_forks;
 /* In the child: who held the locks of the engine is not here. */
 void plx_engine_after_fork_child(void);
 
@@ -233,6 +236,22 @@ enum {
 /* How far ahead of the collection lines are asked for. */
 #define PLX_RECENT 8
 
+/*
+ * The kernel's side of an epoll that watches descriptors as well. A room above makes it (wait/);
+ * this one knows what it needs.
+ */
+struct plx_side {
+	/* pollux_ep_wait; sleeps: the time-out is not 0; deadline: negative for none. */
+	int (*wait)(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps,
+		    int64_t deadline);
+	/* Wakes one who sleeps there: as unpark_one of a host. */
+	void (*ring)(struct pollux_ep *ep);
+	/* The last reference of the epoll has gone: nobody waits. Some may still ring. */
+	void (*release)(struct pollux_ep *ep);
+	/* Nobody rings any more, and the epoll is freed next. */
+	void (*free)(struct pollux_ep *ep);
+};
+
 struct pollux_ep {
 	struct pollux_file file;
 	/* Its own line, which wakers read and nobody writes to. */
@@ -273,6 +292,7 @@ struct pollux_ep {
 	uint32_t closed;
 	struct plx_spin_state spin;
 	struct plx_yields yields;
+	struct plx_side *side;
 	int visit_depth;
 	uint64_t visit_gen;
 	/* Rings through a descriptor. */
@@ -442,6 +462,11 @@ static inline bool plx_bell_stray(struct pollux_ep *ep)
 		plx_unlikely(plx_load(&ep->owed) > plx_load(&ep->heard))) &&
 	       !plx_load(&ep->sleepers);
 }
+/*
+ * As the above if there has been no ring, too: who sleeps on the bell's word sees it change. Those
+ * who sleep have to be woken.
+ */
+void plx_bell_turn(struct pollux_ep *ep);
 /* So many rings have come out of what the host rings with, or will never be made. */
 void plx_bell_heard(struct pollux_ep *ep, uint64_t n);
 
@@ -477,6 +502,20 @@ void plx_ep_retract(struct pollux_ep *ep);
  */
 bool plx_ep_spin(struct pollux_ep *ep);
 extern const struct pollux_host plx_futex_host;
+/* Its waiters sleep on a futex, as by default. */
+static inline bool plx_ep_on_futex(const struct pollux_ep *ep)
+{
+	return ep->host.unpark_one == plx_futex_host.unpark_one;
+}
+/* Topology lock held: from now on waiters of ep, who sleep on a futex, sleep on this side. */
+void plx_ep_side_begin(struct pollux_ep *ep, struct plx_side *side);
+/* The sink of a program's array. */
+int plx_sink_array(void *arg, int index, uint32_t events, uint64_t data);
+/*
+ * For who leaves a wait and may have collected a ring: after a shutdown true, and the next of those
+ * who sleep is woken (wait.c).
+ */
+bool plx_ep_shut_pass_on(struct pollux_ep *ep);
 
 /* --- remove.c ------------------------------------------------------------------------ */
 

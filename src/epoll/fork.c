@@ -21,8 +21,11 @@ __thread bool plx_engine_fork_done;
 static struct plx_masked fork_masked;
 static __thread bool fork_held;
 
+uint32_t plx_engine_forks;
+
 PLX_CHILD_CODE void plx_engine_after_fork_child(void)
 {
+	plx_store(&plx_engine_forks, plx_engine_forks + 1);
 	plx_lock_reset(&plx_topology_lock);
 	plx_watches_after_fork_child();
 	plx_spin_after_fork_child();

@@ -563,6 +563,14 @@ void plx_bell_collect(struct pollux_ep *ep, uint32_t taken)
 		plx_store(&ep->collected_at, ep->host.now(ep->host.arg));
 }
 
+void plx_bell_turn(struct pollux_ep *ep)
+{
+	uint64_t bell = plx_load(&ep->bell);
+
+	while (!plx_cas(&ep->bell, &bell, (bell & ~BELL_COUNTS) + BELL_COLLECTION))
+		;
+}
+
 void plx_bell_heard(struct pollux_ep *ep, uint64_t n)
 {
 	plx_xadd(&ep->heard, n);

@@ -54,6 +54,8 @@ static void ep_free(void *p)
 {
 	struct pollux_ep *ep = p;
 
+	if (plx_unlikely(ep->side))
+		ep->side->free(ep);
 	if (ep->host.released)
 		ep->host.released(ep->host.arg);
 	plx_free(ep);
@@ -177,10 +179,12 @@ void plx_ep_release(struct pollux_file *f)
 	struct pollux_ep *ep = plx_file_ep(f);
 	struct pollux_file *files[RELEASE_CHUNK];
 	/* Read here: the epoll may be gone at the end. */
-	bool told = ep->host.released || ep->host.unpark_one == plx_futex_host.unpark_one;
+	bool told = ep->host.released || plx_ep_on_futex(ep);
 	bool last;
 	int n;
 
+	if (plx_unlikely(ep->side))
+		ep->side->release(ep);
 	do {
 		struct plx_list *l, *next;
 

@@ -54,7 +54,7 @@ static bool ep_has_work(void *arg)
  * way who will see it, takes back that it sleeps, and wakes the next in the same way; and the last
  * one finds nobody.
  */
-static bool shut_pass_on(struct pollux_ep *ep)
+bool plx_ep_shut_pass_on(struct pollux_ep *ep)
 {
 	if (plx_likely(!plx_load(&ep->shut)))
 		return false;
@@ -119,11 +119,33 @@ static int64_t futex_now(void *host)
 }
 
 /*
+ * The threads of an epoll without descriptors sleep on a futex, and those of one that has had a
+ * descriptor in the kernel's epoll (wait/side.c). They move over when it gets its first.
+ *
+ * Argument. Who begins a side stores it, changes the word that threads sleep on, and wakes them. A
+ * thread that is about to sleep has loaded the word, and then the side. So it sees the side; or the
+ * word has changed since, and it does not sleep; or it sleeps, and is woken. Who rings has pushed
+ * before, and looks at the side after a full barrier. A thread that sleeps on the side has seen it
+ * before it announced itself and looked at the list. So either it finds what was pushed, or the
+ * other finds the side.
+ *
+ * A ring at the futex may have been complete when nobody slept any more. There it keeps who comes
+ * from sleeping; on the side it would keep others from ringing, and nothing is in the kernel. So
+ * the bell is turned before anybody sleeps on the side: by whoever finds that this has not been
+ * done. What is begun after that finds the side. The model is tests/model/side.pml.
+ */
+static struct pollux_ep *bell_ep(uint32_t *bell)
+{
+	return plx_container_of(bell, struct pollux_ep, bell);
+}
+
+/*
  * A time-out is always given: a futex wait without one is restarted after a
  * handler with SA_RESTART, and an epoll wait never is (EP-SIG-02).
  */
 static int futex_park(void *host, uint32_t *bell, int64_t deadline)
 {
+	struct pollux_ep *ep = bell_ep(bell);
 	struct timespec ts = {.tv_sec = LONG_MAX / 2000000000l};
 	uint32_t seen = plx_load_acq(bell);
 	long r;
@@ -133,7 +155,8 @@ static int futex_park(void *host, uint32_t *bell, int64_t deadline)
 		ts.tv_sec = deadline / 1000000000;
 		ts.tv_nsec = deadline % 1000000000;
 	}
-	while (!(seen & POLLUX_BELL_MASK)) {
+	while (!(seen & POLLUX_BELL_MASK) && plx_likely(!plx_load(&ep->side))) {
+		PLX_DELAY(park_before_futex);
 		plx_stat(PLX_STAT_MADE);
 		r = plx_sys6(SYS_futex, (long)bell, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, seen,
 			     (long)&ts, 0, FUTEX_BITSET_MATCH_ANY);
@@ -146,9 +169,27 @@ static int futex_park(void *host, uint32_t *bell, int64_t deadline)
 
 static void futex_unpark_one(void *host, uint32_t *bell)
 {
+	struct pollux_ep *ep = bell_ep(bell);
+	struct plx_side *side;
+
 	(void)host;
+	/* The ring has been counted. Partner: the announcement of who sleeps on the side. */
+	plx_mb_after_rmw();
+	side = plx_load_acq(&ep->side);
 	plx_stat(PLX_STAT_MADE);
-	plx_sys3(SYS_futex, bell, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1);
+	if (plx_unlikely(side))
+		side->ring(ep);
+	else
+		plx_sys3(SYS_futex, bell, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1);
+}
+
+void plx_ep_side_begin(struct pollux_ep *ep, struct plx_side *side)
+{
+	plx_store_rel(&ep->side, side);
+	PLX_DELAY(side_before_turn);
+	/* A read-modify-write: a full barrier, too. */
+	plx_bell_turn(ep);
+	plx_sys3(SYS_futex, plx_bell_word(ep), FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT_MAX);
 }
 
 const struct pollux_host plx_futex_host = {
@@ -159,7 +200,7 @@ const struct pollux_host plx_futex_host = {
 	.now = futex_now,
 };
 
-static int sink_array(void *arg, int index, uint32_t events, uint64_t data)
+int plx_sink_array(void *arg, int index, uint32_t events, uint64_t data)
 {
 	struct epoll_event *ev = (struct epoll_event *)arg + index;
 
@@ -170,7 +211,7 @@ static int sink_array(void *arg, int index, uint32_t events, uint64_t data)
 
 static int harvest(struct pollux_ep *ep, struct epoll_event *ev, int max)
 {
-	int n = plx_ep_harvest(ep, sink_array, ev, max);
+	int n = plx_ep_harvest(ep, plx_sink_array, ev, max);
 
 	plx_spin_brought(&ep->yields, n);
 	return n;
@@ -200,11 +241,14 @@ static __attribute__((noinline)) int wait_for_some(struct pollux_ep *ep, struct 
 						   int max, int64_t deadline)
 {
 	for (;;) {
+		struct plx_side *side = plx_load_acq(&ep->side);
 		int r = 0, n;
 
+		if (plx_unlikely(side))
+			return side->wait(ep, ev, max, true, deadline);
 		if (!plx_ep_spin(ep))
 			r = sleep_once(ep, deadline);
-		if (plx_unlikely(shut_pass_on(ep)))
+		if (plx_unlikely(plx_ep_shut_pass_on(ep)))
 			return -ESHUTDOWN;
 		if (r == -EINTR) {
 			/*
@@ -237,9 +281,13 @@ static int wait_holding(struct pollux_ep *ep, struct epoll_event *ev, int max, i
 	return n;
 }
 
-/* Looks whether a wait can end at once; 0: no. */
-static int wait_begin(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps)
+/* sleeps: the time is not over yet; deadline: negative for none. */
+static int wait_for(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps,
+		    int64_t deadline)
 {
+	struct plx_side *side;
+	int n;
+
 	if (max <= 0)
 		return -EINVAL;
 	if (plx_unlikely(plx_load(&ep->shut))) {
@@ -249,27 +297,27 @@ static int wait_begin(struct pollux_ep *ep, struct epoll_event *ev, int max, boo
 	/* A host that wants no looks wants its thread to do nothing else either. */
 	if (sleeps && ep->host.look_ns)
 		plx_flood_wait();
-	return harvest(ep, ev, max);
+	side = plx_load_acq(&ep->side);
+	if (plx_unlikely(side))
+		return side->wait(ep, ev, max, sleeps, deadline);
+	n = harvest(ep, ev, max);
+	return n || !sleeps ? n : wait_holding(ep, ev, max, deadline);
 }
 
 int pollux_ep_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t timeout_ns)
 {
 	int64_t deadline = -1;
-	int n;
 
 	if (timeout_ns > 0) {
 		deadline = ep->host.now(ep->host.arg);
 		deadline = timeout_ns > INT64_MAX - deadline ? INT64_MAX : deadline + timeout_ns;
 	}
-	n = wait_begin(ep, ev, max, timeout_ns != 0);
-	return n || !timeout_ns ? n : wait_holding(ep, ev, max, deadline);
+	return wait_for(ep, ev, max, timeout_ns != 0, deadline);
 }
 
 int pollux_ep_wait_until(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t deadline)
 {
-	int n = wait_begin(ep, ev, max, true);
+	bool sleeps = deadline < 0 || ep->host.now(ep->host.arg) < deadline;
 
-	if (n || (deadline >= 0 && ep->host.now(ep->host.arg) >= deadline))
-		return n;
-	return wait_holding(ep, ev, max, deadline);
+	return wait_for(ep, ev, max, sleeps, deadline);
 }

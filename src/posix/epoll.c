@@ -14,6 +14,7 @@
 #include "base/sys.h"
 #include "posix/uaccess.h"
 #include "source/eventfd.h"
+#include "wait/side.h"
 
 static void front_unpark(void *host, uint32_t *bell)
 {
@@ -560,4 +561,22 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 	if (f)
 		pollux_file_put(f);
 	return beside ? ctl_beside(live, epfd, op, fd, ev) : r;
+}
+
+/* fd goes into an epoll of the native API, which is the kernel's for descriptors. */
+static int native_ctl(int op, int fd)
+{
+	PLX_INSIDE();
+	if (!plx_fd_ours(fd))
+		return 0;
+	if (plx_fd_hidden(fd))
+		return -EBADF;
+	if (op == EPOLL_CTL_ADD)
+		plx_px_escape(fd, PLX_OUT_FOREIGN_EPOLL);
+	return 0;
+}
+
+PLX_START_CODE void plx_epoll_init(void)
+{
+	plx_store(&plx_side_registers, native_ctl);
 }

@@ -259,6 +259,8 @@ void plx_px_fork_child(void);
 void plx_px_fork_child_locks(void);
 void plx_px_fork_child_clean(void);
 
+/* The native API's calls on descriptors come by here. */
+void plx_epoll_init(void);
 /* The keys by which wait.c and poll.c hear of the ends of threads. */
 void plx_wait_init(void);
 void plx_poll_init(void);

@@ -361,6 +361,19 @@ cache_poll_once_beside_read broken cache_poll -DONCE -DSLEEPERS=1 -DBROKEN_BESID
 cache_poll_once_take_late broken cache_poll -DONCE -DSTOP_READER -DSLEEPERS=1 -DBROKEN_TAKE_LATE
 cache_poll_once_no_ticket broken cache_poll -DONCE -DSTOP_WRITER -DSLEEPERS=1 -DREADS=2 -DSECOND=2 -DBROKEN_NO_TICKET
 cache_poll_once_cold_reader broken cache_poll -DONCE -DSTOP_COLD_READER -DSLEEPERS=1
+side_waits ok side -DWAITERS=1 -DWAITS=2
+side_fd ok side -DFD -DWAITERS=0
+side_fd_waiter ok side -DFD -DMADE -DWAITERS=1 -DLOOKS=1
+side_two ok side -DWAITERS=2 -DPRODUCERS=1
+side_first broken side -DWAITERS=1 -DBROKEN_SIDE_FIRST
+side_no_turn broken side -DWAITERS=1 -DBROKEN_NO_TURN
+side_no_wake broken side -DWAITERS=1 -DBROKEN_NO_WAKE
+side_no_help broken side -DWAITERS=1 -DWAITS=2 -DBROKEN_NO_HELP
+side_early broken side -DWAITERS=1 -DBROKEN_EARLY
+side_fd_no_look broken side -DFD -DWAITERS=0 -DBROKEN_NO_LOOK
+side_fd_look_first broken side -DFD -DWAITERS=0 -DBROKEN_LOOK_FIRST
+side_fd_no_hand_on broken side -DFD -DWAITERS=0 -DBROKEN_NO_HAND_ON
+side_fd_collect_late broken side -DFD -DWAITERS=0 -DBROKEN_COLLECT_LATE
 cache_ring_edges ok cache_ring -DEDGES -DLOOKS=0
 cache_ring_look ok cache_ring -DEDGES -DWAITERS=1 -DWAITS=2
 cache_ring_stop_ringer ok cache_ring -DLOOKS=0 -DWAITERS=1 -DSTOP_RINGER

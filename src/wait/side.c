@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Descriptors of the kernel in an epoll of the native API.
+ *
+ * Overview. An epoll gets a kernel's side with its first descriptor, or when it is asked for a
+ * descriptor itself: an epoll of the kernel's that is nobody else's, with the descriptors under the
+ * program's own masks and data, and a doorbell, an eventfd that is registered there edge-triggered
+ * and never read. From then on its waiters sleep in the kernel's wait (wait.c), and a producer
+ * rings by a write to the doorbell, where the bell's rule of ready.c says that one is due. An epoll
+ * without has no descriptor, and a wait of it pays for one load.
+ *
+ * Data. The kernel keeps the program's data, not an index of ours. A registration may end without
+ * a call, with the last descriptor of its file, and may live on when its number means another file,
+ * with a registration of its own. Only the kernel can tell, so a table of ours would keep dead
+ * entries, or mix two up. What remains is that the doorbell's event has to be known: its data are
+ * 64 random bits, and who comes with the same for a descriptor gets -EINVAL. So no registration has
+ * them. A marker that moved away, instead, would still be in the hands of waits that have begun.
+ *
+ * Lifetime. The side is made once, and goes with the epoll: its epoll of the kernel with the last
+ * reference, when nobody waits or makes a change; the doorbell and the memory after the grace
+ * period that the epoll itself waits for, as producers may ring until then. Sides that wait for
+ * that keep one descriptor each, so who makes one where many wait releases them first.
+ *
+ * Locking. It is published under the topology lock, as whether the epoll is watched is decided
+ * there. ctl_fd, wait and ring take no lock.
+ *
+ * Nesting. A watch of the epoll's file hears of the ready list alone, so an epoll with a kernel's
+ * side is not watched as a file: each of the two calls that would make it so fails, with
+ * -EOPNOTSUPP. What is watched is its descriptor, by a ctl_fd of the outer one. Sides are thus at
+ * the top of what is nested by files, so all ways between epolls that lead through a side are the
+ * kernel's, and it finds the loops.
+ *
+ * A descriptor for foreign loops is the kernel's epoll itself. It is readable if a descriptor is
+ * ready, or if the doorbell's event is there. Who waits on it is a sleeper that never leaves: it is
+ * counted as one from then on, so producers ring for it by the same rule, once until the ring has
+ * been collected.
+ *
+ *   Argument. Let an item be on the list, its push returned, and nobody in a wait. Its producer has
+ *   rung, or has found a complete ring that was not collected. The event of that is in the kernel
+ *   still: who takes it out collects it at once, then looks at the list, and has rung again if
+ *   something stayed there (wait.c). Who asks first announces the sleeper, has a full barrier, and
+ *   looks at the list. So the descriptor is readable. If nothing is ready, a wait takes the event
+ * out and leaves none. A ring that is being made while a wait takes its item makes the descriptor
+ *   readable once in vain, and so does an item that becomes unready on the list: the next wait ends
+ *   that.
+ *
+ * Fork. The child has the same epoll of the kernel as its parent, so whatever it did there would be
+ * done to the parent. So it does nothing: a wait, ctl_fd and fd give -EOWNERDEAD, wakes do not
+ * ring, and the child's two numbers stay until it ends or calls exec. Nothing of it needs a lock,
+ * or a list of sides: each knows in which process it was made, by the number of forks before.
+ *
+ * Signals. A handler may wake files of it, which rings. All else is not for handlers.
+ *
+ * The models are tests/model/no_lost_wake.pml (KERNEL: the bell's rule with a doorbell),
+ * cache_ring.pml (two items, threads that stop), and side.pml (the first descriptor comes while
+ * threads sleep on the futex; the descriptor for foreign loops).
+ */
+#include "wait/side.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include "base/sanitizer.h"
+#include "base/sys.h"
+
+int (*plx_side_registers)(int op, int fd);
+
+/* So many doorbells may wait for a grace period before who makes one waits for it. */
+#define DOORBELLS_WAIT 16
+static uint32_t doorbells_wait;
+
+static void side_ring(struct pollux_ep *ep)
+{
+	struct plx_kernel_side *s = plx_side_of(ep);
+	uint64_t one = 1;
+
+	PLX_DELAY(side_before_ring);
+	if (plx_side_ours(s))
+		plx_sys3(SYS_write, s->doorbell, &one, sizeof(one));
+}
+
+static void side_release(struct pollux_ep *ep)
+{
+	struct plx_kernel_side *s = plx_side_of(ep);
+
+	if (!plx_side_ours(s))
+		return;
+	plx_sys1(SYS_close, s->epfd);
+	plx_xadd(&doorbells_wait, 1);
+}
+
+static void side_close(struct plx_kernel_side *s)
+{
+	if (s->doorbell >= 0)
+		plx_sys1(SYS_close, s->doorbell);
+	plx_free(s);
+}
+
+static void side_free(struct pollux_ep *ep)
+{
+	struct plx_kernel_side *s = plx_side_of(ep);
+
+	if (!plx_side_ours(s)) {
+		plx_free(s);
+		return;
+	}
+	plx_xadd(&doorbells_wait, (uint32_t)-1);
+	side_close(s);
+}
+
+/* Two descriptors and the random bits: 0 or a negative errno. */
+static int side_open(struct plx_kernel_side *s)
+{
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
+	int r;
+
+	if (plx_sys3(SYS_getrandom, &s->marker, sizeof(s->marker), 0) != sizeof(s->marker))
+		return -ENOSYS;
+	r = plx_sys1(SYS_epoll_create1, EPOLL_CLOEXEC);
+	if (r < 0)
+		return r;
+	s->epfd = r;
+	r = plx_sys2(SYS_eventfd2, 0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (r >= 0) {
+		s->doorbell = r;
+		ev.data.u64 = s->marker;
+		r = plx_sys4(SYS_epoll_ctl, s->epfd, EPOLL_CTL_ADD, s->doorbell, &ev);
+	}
+	if (r < 0)
+		plx_sys1(SYS_close, s->epfd);
+	return r;
+}
+
+/* Whoever comes second finds the other's. */
+static int side_publish(struct plx_kernel_side *s)
+{
+	struct pollux_ep *ep = s->ep;
+	int r = -EEXIST;
+
+	plx_lock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
+	if (plx_load(&ep->file.watches)) {
+		r = -EOPNOTSUPP;
+	} else if (!plx_load(&ep->side)) {
+		plx_ep_side_begin(ep, &s->head);
+		plx_store_rel(&s->turned, 1);
+		r = 0;
+	}
+	plx_unlock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
+	return r;
+}
+
+static int side_make(struct pollux_ep *ep)
+{
+	struct plx_kernel_side *s;
+	int r;
+
+	/* Who brings his own sleep cannot sleep in the kernel's wait. */
+	if (!plx_ep_on_futex(ep) || plx_load(&ep->file.watches))
+		return -EOPNOTSUPP;
+	if (plx_load(&doorbells_wait) >= DOORBELLS_WAIT)
+		plx_retire_drain();
+	s = plx_zalloc(sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	s->head = (struct plx_side){.wait = plx_side_wait,
+				    .ring = side_ring,
+				    .release = side_release,
+				    .free = side_free};
+	s->ep = ep;
+	s->doorbell = -1;
+	s->forks = plx_load(&plx_engine_forks);
+	r = side_open(s);
+	if (!r) {
+		r = side_publish(s);
+		if (!r)
+			return 0;
+		plx_sys1(SYS_close, s->epfd);
+	}
+	side_close(s);
+	return r == -EEXIST ? 0 : r;
+}
+
+/* Makes it if need be: 0, or a negative errno. */
+static int side_get(struct pollux_ep *ep, struct plx_kernel_side **s)
+{
+	int r = 0;
+
+	if (plx_unlikely(!plx_load_acq(&ep->side)))
+		r = side_make(ep);
+	if (r < 0)
+		return r;
+	*s = plx_side_of(ep);
+	plx_side_turn(*s);
+	return plx_side_ours(*s) ? 0 : -EOWNERDEAD;
+}
+
+int pollux_ep_ctl_fd(struct pollux_ep *ep, int op, int fd, const struct epoll_event *ev)
+{
+	struct plx_kernel_side *s;
+	struct epoll_event copy = {0};
+	int r = side_get(ep, &s);
+
+	if (r < 0)
+		return r;
+	if (op != EPOLL_CTL_DEL) {
+		if (!ev)
+			return -EFAULT;
+		copy = *ev;
+		if (plx_unlikely(copy.data.u64 == s->marker))
+			return -EINVAL;
+	}
+	/* For the program these do not exist. */
+	if (fd == s->epfd || fd == s->doorbell)
+		return -EBADF;
+	if (plx_load(&plx_side_registers)) {
+		r = plx_load(&plx_side_registers)(op, fd);
+		if (r < 0)
+			return r;
+	}
+	/* Partner: who has an event of it. */
+	plx_xadd(&s->ctls, 1);
+	plx_tsan_before(s);
+	PLX_DELAY(side_before_ctl);
+	return (int)plx_sys4(SYS_epoll_ctl, s->epfd, op, fd, &copy);
+}
+
+int pollux_ep_fd(struct pollux_ep *ep)
+{
+	struct plx_kernel_side *s;
+	int r = side_get(ep, &s);
+
+	if (r < 0)
+		return r;
+	if (!plx_load_acq(&s->asked)) {
+		if (!plx_ep_announce(ep))
+			plx_ep_wake_one(ep);
+		/* Two who ask at once count one. */
+		if (plx_xchg(&s->asked, 1))
+			plx_xadd(&ep->sleepers, (uint32_t)-1);
+	}
+	return s->epfd;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The kernel's side of an epoll: what side.c makes and wait.c sleeps on.
+ *
+ *   side.epfd, doorbell, marker, forks  constant
+ *   side.turned  atomic; the bell has been turned since the epoll has this side (side.c)
+ *   side.ctls    atomic; changes of the kernel's set, begun
+ *   side.turn    approximate; who has the only place of the next wait that has one (wait.c)
+ *   side.asked   atomic; 1 from the first pollux_ep_fd on
+ */
+#ifndef PLX_WAIT_SIDE_H
+#define PLX_WAIT_SIDE_H
+
+#include "epoll/engine.h"
+
+/* side.turn */
+enum { PLX_TURN_KERNEL, PLX_TURN_OWN };
+
+struct plx_kernel_side {
+	struct plx_side head;
+	struct pollux_ep *ep;
+	int epfd;
+	int doorbell;
+	uint64_t marker;
+	uint32_t forks;
+	uint32_t turned;
+	uint32_t ctls;
+	uint32_t turn;
+	uint32_t asked;
+};
+
+static inline struct plx_kernel_side *plx_side_of(struct pollux_ep *ep)
+{
+	return plx_container_of(plx_load_acq(&ep->side), struct plx_kernel_side, head);
+}
+
+/* It was made by this process, and not by one that has forked it. */
+static inline bool plx_side_ours(const struct plx_kernel_side *s)
+{
+	return plx_likely(s->forks == plx_load(&plx_engine_forks));
+}
+
+/* Before a sleep on the side is announced. */
+static inline void plx_side_turn(struct plx_kernel_side *s)
+{
+	if (plx_likely(plx_load_acq(&s->turned)))
+		return;
+	plx_bell_turn(s->ep);
+	plx_store_rel(&s->turned, 1);
+}
+
+/* wait.c: see struct plx_side. */
+int plx_side_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps,
+		  int64_t deadline);
+
+/*
+ * For the room above, which serves descriptors of its own kind: fd is about to be registered with
+ * the kernel by this op. 0, or a negative errno.
+ */
+extern int (*plx_side_registers)(int op, int fd);
+
+#endif

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One wait over own objects and descriptors of the kernel.
+ *
+ * A wait that finds something on the ready list makes one look: at the kernel's side, by a wait of
+ * its own that does not sleep, and then at the list. Any other announces itself, looks at the list
+ * once more, and asks the kernel by the wait that it sleeps in, so that where descriptors alone
+ * have events each wait is one system call. Whatever wakes it, it takes back its announcement and
+ * then collects from the list as well. A wait whose time is over makes one whole look.
+ *
+ * Shares. In a look the kernel is asked first, and if the list has something the last place is not
+ * the kernel's. So with room for two or more each side that has events gets at least one in each
+ * wait, and what the kernel has not filled is the list's. With room for one they take turns: who
+ * got the place has the second choice in the next wait. Asked in the other order the list would
+ * have to leave a place for a side of which it does not know whether it needs it. So fewer events
+ * than there is room for mean that there are no more, but for two cases: the doorbell's event had
+ * the place, or what was on the list when the kernel was asked is not ready any more.
+ *
+ * The doorbell. Its event is known by its data (side.c), and taken out. Who takes it, a look too,
+ * collects the rings, and then looks at the list: by the collection that follows, or, where there
+ * is no room left, by pass_on, which rings for another. Nobody reads the doorbell. One ring may be
+ * there that nobody has slept for: it costs a turn of the wait that finds it.
+ *
+ *   Barrier pairs, all of ready.c and epoll/wait.c:
+ *   push; barrier; sleepers           || announcement; barrier; list
+ *   push; count of the ring; doorbell || its event; count = 0 (read-modify-write); list
+ *
+ * A wait that looks at the two sides one after the other may find nothing on either although
+ * something was ready all the time: it was on the list when the kernel had nothing, and has been
+ * collected by another thread, which had made a descriptor ready before. So it looks again if
+ * somebody has collected meanwhile (ep.given). What was on the list and has become unready instead,
+ * the kernel would have missed, too, as it goes through its own list.
+ *
+ * Shutdown. As in epoll/wait.c: pollux_ep_shutdown rings the doorbell for one, and who leaves rings
+ * for the next. So whoever may have collected a ring, a look too, looks at shut as it leaves. Who
+ * comes out of a sleep after a shutdown leaves its events. Who has collected from the list returns
+ * them: they count as given (pollux_ep_del). A foreign loop is a sleeper that never leaves, so the
+ * last ring stays for it.
+ *
+ * Signals. The kernel looks for events before it looks for signals, so -EINTR means that there was
+ * nothing on its side; a ring that was meant for this thread goes on to another. The wait has its
+ * own reference on the epoll while it may sleep.
+ */
+#include "wait/side.h"
+
+#include <limits.h>
+#include <linux/time_types.h>
+
+#include "base/clock.h"
+#include "base/sanitizer.h"
+#include "base/sys.h"
+
+#define EVENTS_MOST (INT_MAX / (int)sizeof(struct epoll_event))
+
+static long kernel_wait(int epfd, struct epoll_event *ev, int max, int ms)
+{
+#ifdef SYS_epoll_wait
+	return plx_sys4(SYS_epoll_wait, epfd, ev, max, ms);
+#else
+	return plx_sys6(SYS_epoll_pwait, epfd, (long)ev, max, ms, 0, 0);
+#endif
+}
+
+/* To the deadline, by the call that can express it. Sandboxes refuse epoll_pwait2 with EPERM. */
+static long kernel_sleep(int epfd, struct epoll_event *ev, int max, int64_t deadline)
+{
+	struct __kernel_timespec ts;
+	int64_t left;
+	long r;
+
+	if (deadline < 0)
+		return kernel_wait(epfd, ev, max, -1);
+	left = deadline - plx_now_ns();
+	if (left <= 0)
+		return kernel_wait(epfd, ev, max, 0);
+	ts.tv_sec = left / PLX_NSEC;
+	ts.tv_nsec = left % PLX_NSEC;
+	r = plx_sys6(SYS_epoll_pwait2, epfd, (long)ev, max, (long)&ts, 0, 0);
+	if (plx_likely(r != -ENOSYS && r != -EPERM))
+		return r;
+	if (left > INT_MAX * 1000000ll)
+		left = INT_MAX * 1000000ll;
+	return kernel_wait(epfd, ev, max, (left + 999999) / 1000000);
+}
+
+/* Takes the doorbell's event out of n, and collects its rings; the number left. */
+static int take_bell(struct plx_kernel_side *s, struct epoll_event *ev, int n)
+{
+	for (int i = 0; i < n; i++) {
+		if (plx_likely(ev[i].data.u64 != s->marker))
+			continue;
+		PLX_DELAY(side_before_collect);
+		plx_bell_collect(s->ep, 1);
+		memmove(ev + i, ev + i + 1, (n - i - 1) * sizeof(*ev));
+		return n - 1;
+	}
+	return n;
+}
+
+/* What the kernel has now, without its doorbell. */
+static int look_kernel(struct plx_kernel_side *s, struct epoll_event *ev, int room)
+{
+	for (;;) {
+		int n = (int)kernel_wait(s->epfd, ev, room, 0), kept;
+
+		if (n <= 0)
+			return n;
+		kept = take_bell(s, ev, n);
+		/* It had the only place. */
+		if (kept || n < room)
+			return kept;
+	}
+}
+
+/* For who may have taken a ring, and leaves behind what that was for. */
+static void pass_on(struct pollux_ep *ep)
+{
+	plx_mb();
+	if (!plx_ready_empty(ep))
+		plx_ep_pass_on(ep);
+}
+
+/* The list's share after n events of the kernel's: all events, or 0. */
+static int collect_list(struct plx_kernel_side *s, struct epoll_event *ev, int n, int max)
+{
+	struct pollux_ep *ep = s->ep;
+	int own = 0;
+
+	if (n > 0) {
+		(void)plx_load_acq(&s->ctls);
+		plx_tsan_after(s);
+	}
+	if (n < max) {
+		own = plx_ep_harvest(ep, plx_sink_array, ev + n, max - n);
+	} else {
+		pass_on(ep);
+	}
+	if (max == 1 && n + own)
+		plx_store(&s->turn, n ? PLX_TURN_OWN : PLX_TURN_KERNEL);
+	plx_spin_brought(&ep->yields, n + own);
+	return n + own;
+}
+
+static int look(struct plx_kernel_side *s, struct epoll_event *ev, int max)
+{
+	struct pollux_ep *ep = s->ep;
+	uint32_t given;
+	int n;
+
+	do {
+		bool own = !plx_ready_empty(ep);
+
+		given = plx_load_acq(&ep->given);
+		if (own && max == 1 && plx_load(&s->turn) == PLX_TURN_OWN) {
+			n = collect_list(s, ev, 0, 1);
+			if (n)
+				return n;
+		}
+		PLX_DELAY(side_before_look);
+		n = look_kernel(s, ev, own && max > 1 ? max - 1 : max);
+		if (n < 0)
+			return n;
+		PLX_DELAY(side_in_hand);
+		n = collect_list(s, ev, n, max);
+		/* Partner: plx_ep_harvest, which counts before it says that the list is empty. */
+	} while (!n && plx_unlikely(given != plx_load(&ep->given)));
+	return n;
+}
+
+/* Announced. The number of events without the doorbell's, or a negative errno. */
+static int sleep_on(struct plx_kernel_side *s, struct epoll_event *ev, int max, int64_t deadline)
+{
+	uint32_t since = plx_spin_sleeps(&s->ep->spin);
+	int n;
+
+	PLX_DELAY(side_before_sleep);
+	n = (int)kernel_sleep(s->epfd, ev, max, deadline);
+	plx_spin_slept(&s->ep->spin, since);
+	PLX_DELAY(side_in_hand);
+	return n > 0 ? take_bell(s, ev, n) : n;
+}
+
+static int wait_for_some(struct plx_kernel_side *s, struct epoll_event *ev, int max,
+			 int64_t deadline)
+{
+	struct pollux_ep *ep = s->ep;
+
+	for (;;) {
+		bool work = !plx_ready_empty(ep) || plx_ep_spin(ep);
+		int n = 0;
+
+		if (plx_unlikely(plx_load(&ep->shut)))
+			return -ESHUTDOWN;
+		if (work) {
+			n = look(s, ev, max);
+			if (n)
+				return n;
+		}
+		if (plx_ep_announce(ep)) {
+			n = sleep_on(s, ev, max, deadline);
+			plx_ep_retract(ep);
+			if (plx_unlikely(plx_load(&ep->shut)))
+				return -ESHUTDOWN;
+			if (plx_unlikely(n < 0)) {
+				pass_on(ep);
+				return n;
+			}
+			/* The doorbell's event may have had the only place. */
+			n = n || max > 1 ? collect_list(s, ev, n, max) : look(s, ev, max);
+		} else {
+			/* The kernel has not been asked. */
+			plx_ep_retract(ep);
+			n = look(s, ev, max);
+		}
+		if (n)
+			return n;
+		if (deadline >= 0 && plx_now_ns() >= deadline)
+			return look(s, ev, max);
+	}
+}
+
+/* The wait is over, with n events or an error: what it returns. */
+static int left(struct pollux_ep *ep, int n)
+{
+	return plx_unlikely(plx_ep_shut_pass_on(ep)) && n <= 0 ? -ESHUTDOWN : n;
+}
+
+int plx_side_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps,
+		  int64_t deadline)
+{
+	struct plx_kernel_side *s = plx_side_of(ep);
+	int n;
+
+	if (plx_unlikely(!plx_side_ours(s)))
+		return -EOWNERDEAD;
+	if (max > EVENTS_MOST)
+		max = EVENTS_MOST;
+	if (!sleeps)
+		return left(ep, look(s, ev, max));
+	plx_side_turn(s);
+	/* The caller's may go while it waits, as a descriptor may be closed (EP-LOCK-10). */
+	if (plx_unlikely(!plx_file_tryget(&ep->file)))
+		return -EBADF;
+	n = left(ep, wait_for_some(s, ev, max, deadline));
+	pollux_file_put(&ep->file);
+	return n;
+}
