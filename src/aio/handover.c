@@ -97,11 +97,11 @@ static long complete(aio_context_t theirs, long n)
 	for (long i = 0; i < n; i++)
 		list[i] = &cb;
 	/* If it has to be made, that is not done within the section. */
-	if (plx_eventfd_prototype() < 0)
+	if (plx_eventfd_ready() < 0)
 		return -EMFILE;
 	/* The number may move away (plx_fd_evict), but not within an RCU section. */
 	plx_rcu_read_lock();
-	cb.aio_fildes = (uint32_t)plx_eventfd_prototype();
+	cb.aio_fildes = (uint32_t)plx_eventfd_ready();
 	r = plx_sys3(SYS_io_submit, theirs, n, list);
 	plx_rcu_read_unlock();
 	return r;

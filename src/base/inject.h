@@ -16,7 +16,7 @@
  *   wrong_poll       poll and select say the contrary of what an eventfd is ready for
  *   wrong_flag       a duplicate is close-on-exec
  *   forgotten_del    what epoll_ctl removes stays
- *   forgotten_item   an item is lost when its file becomes a kernel object
+ *   forgotten_count  the count is lost when an eventfd becomes a kernel object
  *   forgotten_number what was closed past us stays when its number is given out again
  *   lost_unread      events that nobody has taken, of a context that becomes the kernel's
  *   lost_spill       an object stays behind when all become kernel objects

@@ -19,7 +19,6 @@
  *   PLX_RANK_AIO_TABLE root of AIO contexts      which contexts there are
  *   PLX_RANK_AIO_ARENA arena.lock                pages of rings that no context has
  *   PLX_RANK_AIO       kioctx.lock               the ring's tail, taking from it
- *   PLX_RANK_GHOST     plx_front.ghost_lock      events that a spill made itself
  *   PLX_RANK_GRACE     gp_lock                   the numbers of grace periods; held over one
  *   PLX_RANK_HIDDEN    hidden_lock               which numbers are of descriptors of our own
  *   PLX_RANK_NUMBER    number_locks              what a number means, while it is changed
@@ -44,7 +43,6 @@ enum plx_rank {
 	PLX_RANK_AIO_TABLE,
 	PLX_RANK_AIO_ARENA,
 	PLX_RANK_AIO,
-	PLX_RANK_GHOST,
 	PLX_RANK_GRACE,
 	PLX_RANK_HIDDEN,
 	PLX_RANK_NUMBER,

@@ -279,8 +279,8 @@ int pollux_ep_del(struct pollux_ep *ep, struct pollux_file *f, int key)
 	return r;
 }
 
-int pollux_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
-		  const struct epoll_event *ev)
+int plx_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
+	       const struct epoll_event *ev)
 {
 	uint32_t events = 0;
 	uint64_t data = 0;
@@ -326,8 +326,14 @@ int pollux_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
 	}
 	if (tell)
 		ctl_tell(ep);
-	plx_retire_flush_if_full();
-	if (op == EPOLL_CTL_ADD)
-		plx_retire_throttle();
+	return r;
+}
+
+int pollux_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
+		  const struct epoll_event *ev)
+{
+	int r = plx_ep_ctl(ep, op, f, key, ev);
+
+	plx_ep_ctl_done(op);
 	return r;
 }

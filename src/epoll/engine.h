@@ -28,7 +28,7 @@
  *   plx_node.pushed        written by the producer that queued the item
  *   plx_node.next          belongs to the producer that set QUEUED, then, from the
  *                          moment the stack is taken, to the holder of ep.mtx
- *   plx_epitem.rd, all, age, given, data  ep.mtx
+ *   plx_epitem.rd, all, given, data  ep.mtx
  *   pollux_ep.incoming     atomic; any producer pushes, the holder of ep.mtx takes all
  *   pollux_ep.help, helps  atomic; any producer, the holder of ep.mtx takes all; see ready.c, 3
  *   pollux_ep.sleepers     atomic, waiters announce themselves
@@ -183,10 +183,8 @@ struct plx_epitem {
 	struct plx_list all;
 	struct plx_node own;
 	int key;
-	/* Where a spill puts it among the items of its epoll. */
-	uint32_t age : 31;
 	/* A wait has reported an event of it since it was added or modified. */
-	uint32_t given : 1;
+	uint32_t given;
 };
 
 _Static_assert(sizeof(struct plx_epitem) == PLX_SLAB_OBJECT, "an item fills two cache lines");
@@ -516,6 +514,19 @@ int plx_sink_array(void *arg, int index, uint32_t events, uint64_t data);
  * who sleep is woken (wait.c).
  */
 bool plx_ep_shut_pass_on(struct pollux_ep *ep);
+
+/* --- ctl.c --------------------------------------------------------------------------- */
+
+/* pollux_ep_ctl, for who holds locks; plx_ep_ctl_done has to follow when none is held any more. */
+int plx_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
+	       const struct epoll_event *ev);
+
+static inline void plx_ep_ctl_done(int op)
+{
+	plx_retire_flush_if_full();
+	if (op == EPOLL_CTL_ADD)
+		plx_retire_throttle();
+}
 
 /* --- remove.c ------------------------------------------------------------------------ */
 

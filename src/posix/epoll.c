@@ -54,7 +54,6 @@ static void front_free(void *p)
 	struct plx_front *fr = p;
 
 	plx_fd_unhide(&fr->doorbell);
-	plx_mem_put(fr->ghosts);
 	plx_free(fr);
 }
 
@@ -67,22 +66,14 @@ static const struct pollux_host front_host = {
 	.released = front_free,
 };
 
-/*
- * The kernel epoll must die with its last descriptor, so this is not left for later (EP-KEY-11). A
- * spill that moves items of it uses the number, and holds the mutex for as long.
- */
+/* The kernel epoll must die with its last descriptor, so this is not left for later (EP-KEY-11). */
 static void front_release(struct pollux_file *f)
 {
 	struct plx_front *fr = plx_file_front(f);
 
 	if (plx_load(&fr->timer_mark))
 		plx_timers_leave(fr);
-	if (plx_load(&fr->kfd) >= 0) {
-		plx_lock(&fr->ep->mtx, PLX_RANK_EP);
-		plx_fd_unhide_locked(&fr->kfd);
-		plx_unlock(&fr->ep->mtx, PLX_RANK_EP);
-	}
-	PLX_DELAY(front_no_descriptor);
+	plx_fd_unhide_locked(&fr->kfd);
 	plx_ep_release(f);
 }
 
@@ -255,19 +246,16 @@ static int doorbell_make(struct plx_front *fr)
 	return 0;
 }
 
-/* front.lock held. A spill, which has the mutex, finds no more registrations than it has counted.
- */
+/* front.lock held. */
 static int doorbell_setup(struct plx_front *fr)
 {
 	int r;
 
 	if (fr->stands)
 		return 0;
-	plx_lock(&fr->ep->mtx, PLX_RANK_EP);
 	plx_hidden_lock();
 	r = doorbell_make(fr);
 	plx_hidden_unlock();
-	plx_unlock(&fr->ep->mtx, PLX_RANK_EP);
 	return r;
 }
 
@@ -387,6 +375,17 @@ static void marker_change(struct plx_front *fr)
 	plx_unlock(&fr->lock, PLX_RANK_FRONT);
 }
 
+/* What the program registers with fr is told from what is ours by its data. */
+static void ctl_data(struct plx_front *fr, const struct epoll_event *ev)
+{
+	if (plx_unlikely(plx_load(&fr->marker)) && ev->data.u64 == plx_load(&fr->marker))
+		marker_change(fr);
+	if (plx_unlikely(plx_load(&fr->timer_mark)) && plx_timer_marked(fr, ev->data.u64)) {
+		plx_timers_leave(fr);
+		plx_store(&fr->timer_mark, 0);
+	}
+}
+
 /* epfd is a front, fd belongs to the kernel. */
 static long ctl_kernel(struct plx_front *fr, int op, struct epoll_event *ev)
 {
@@ -394,87 +393,85 @@ static long ctl_kernel(struct plx_front *fr, int op, struct epoll_event *ev)
 
 	if (op == EPOLL_CTL_ADD && !plx_load(&fr->nkernel))
 		plx_xchg(&fr->nkernel, 1);
-	if (plx_unlikely(plx_load(&fr->marker)) && op != EPOLL_CTL_DEL &&
-	    plx_copy_in(&copy, ev, sizeof(copy)) == 0 && copy.data.u64 == plx_load(&fr->marker))
-		marker_change(fr);
-	if (plx_unlikely(plx_load(&fr->timer_mark)) && op != EPOLL_CTL_DEL &&
-	    plx_copy_in(&copy, ev, sizeof(copy)) == 0 && plx_timer_marked(fr, copy.data.u64)) {
-		plx_timers_leave(fr);
-		plx_store(&fr->timer_mark, 0);
-	}
+	if (plx_unlikely(plx_load(&fr->marker) || plx_load(&fr->timer_mark)) &&
+	    op != EPOLL_CTL_DEL && plx_copy_in(&copy, ev, sizeof(copy)) == 0)
+		ctl_data(fr, &copy);
 	return PLX_PASS;
 }
 
 /*
- * What is the kernel's, in a front. A spill of items of ours may empty the kernel's ready list, and
- * puts back what it has found by the registrations that it has read before (seance_begin in
- * spill_items.c): none of them changes meanwhile. So the call is made here, and also if there is no
- * such item: another thread may add one, and it may leave, before the kernel sees this call. (Then
- * ThreadSanitizer has to see the call, as it sees the wait, and that is left open.)
+ * The kernel has no event of a served eventfd with these: its count is 0 there. (EPOLLOUT it would
+ * have all the time.)
  */
-static long ctl_beside(bool live, int epfd, int op, int fd, struct epoll_event *ev)
-{
-	bool locked;
-	long r;
+#define SILENT_EVENTS                                                                              \
+	(EPOLLIN | EPOLLRDNORM | EPOLLPRI | EPOLLERR | EPOLLHUP | EPOLLRDHUP | EPOLLET)
 
-	if (__libc_single_threaded || (!live && plx_tsan_here()))
-		return PLX_PASS;
-	PLX_DELAY(ctl_passes);
-	locked = plx_table_enter();
-	PLX_DELAY(ctl_beside);
-	r = plx_sys4(SYS_epoll_ctl, epfd, op, fd, ev);
+/*
+ * The kernel's call, on the program's numbers and with its mask and data, and the engine's after
+ * it. What the numbers mean is what the table says for as long as their lock is held; two calls
+ * come to both in one order by that of the front. A spill waits for this, or this for it.
+ * PLX_SLEEP_ANEW: the object, the epoll or its front is not what it was.
+ */
+static long ctl_both(struct pollux_file *ef, int epfd, int op, struct pollux_file *f, int fd,
+		     struct epoll_event *ev)
+{
+	struct plx_front *fr = plx_file_front(ef);
+	bool locked = plx_table_enter();
+	long r = PLX_SLEEP_ANEW;
+	int ours = 0;
+
+	plx_stat(PLX_STAT_MADE);
+	plx_lock(&fr->lock, PLX_RANK_FRONT);
+	plx_numbers_lock(epfd, fd);
+	if (plx_table_peek(epfd) == ef && plx_table_peek(fd) == f && !plx_load_acq(&fr->spilled))
+		r = plx_sys4(SYS_epoll_ctl, epfd, op, fd, ev);
+	plx_numbers_unlock(epfd, fd);
+	PLX_DELAY(ctl_both);
+	if (r == 0)
+		ours = plx_ep_ctl(fr->ep, op, f, fd, ev);
+	if (op == EPOLL_CTL_ADD)
+		plx_table_hint(fd, plx_load(&f->index));
+	plx_unlock(&fr->lock, PLX_RANK_FRONT);
 	plx_table_leave(locked);
+	plx_ep_ctl_done(op);
+	/* No memory; or a call before was made past us. The kernel alone has the registration. */
+	if (plx_unlikely(ours < 0) && op != EPOLL_CTL_DEL) {
+		plx_xchg(&fr->nkernel, 1);
+		plx_px_escape(fd, PLX_OUT_NO_FD);
+	}
 	return r;
 }
 
-/* Such a front; or one that has been, and whose items are on their way to the kernel. */
-static bool front_mixed(struct plx_front *fr)
-{
-	return plx_load_acq(&fr->inproc) && (!plx_load_acq(&fr->spilled) || plx_table_moving());
-}
-
-/* epfd is a front that may hold in-process items, f an in-process file. */
-static long ctl_inproc(struct plx_front *fr, int epfd, int op, struct pollux_file *f, int fd,
+/* ef is a front, f an in-process file. */
+static long ctl_inproc(struct pollux_file *ef, int epfd, int op, struct pollux_file *f, int fd,
 		       struct epoll_event *ev)
 {
-	struct epoll_event copy;
+	struct plx_front *fr = plx_file_front(ef);
+	struct epoll_event copy = {0};
 	int setup = 0;
 	long r;
 
+	if (op != EPOLL_CTL_ADD && op != EPOLL_CTL_MOD && op != EPOLL_CTL_DEL)
+		return PLX_PASS;
 	if (op != EPOLL_CTL_DEL && plx_copy_in(&copy, ev, sizeof(copy)))
 		return -EFAULT;
-	if (op == EPOLL_CTL_ADD && plx_likely(!plx_load_acq(&fr->spilled)))
-		setup = front_setup(fr, epfd);
-	if (plx_unlikely(setup == -EAGAIN))
-		return plx_px_epoll_ctl(epfd, op, fd, ev);
-	if (plx_unlikely(plx_load_acq(&fr->spilled)) || setup < 0) {
-		if (!plx_spare_keep(f->mode))
-			return -ENOMEM;
-		plx_px_escape(fd, PLX_OUT_NO_FD);
-		return plx_px_epoll_ctl(epfd, op, fd, ev);
+	if (copy.events & ~(uint32_t)SILENT_EVENTS) {
+		plx_px_escape(fd, PLX_OUT_MASK);
+		return ctl_kernel(fr, op, &copy);
 	}
-	r = pollux_ep_ctl(fr->ep, op, f, fd, &copy);
+	if (op != EPOLL_CTL_DEL)
+		ctl_data(fr, &copy);
 	if (op == EPOLL_CTL_ADD)
-		plx_table_hint(fd, plx_load(&f->index));
-	/* The release of ep.mtx was a read-modify-write; without it nothing has changed. */
-	plx_mb_after_rmw();
-	if (plx_likely(!plx_file_gone(f) && !plx_load_acq(&fr->spilled)))
-		return r;
-	/*
-	 * The object has become a kernel object meanwhile. What ctl did before that
-	 * has moved along with it; an item added too late has not.
-	 */
-	if (op == EPOLL_CTL_ADD && r == 0) {
-		if (pollux_ep_ctl(fr->ep, EPOLL_CTL_DEL, f, fd, NULL) < 0)
-			return 0;
-	} else if (r == 0) {
-		return 0;
+		setup = plx_load_acq(&fr->spilled) ? -ESTALE : front_setup(fr, epfd);
+	if (plx_unlikely(setup < 0 && setup != -EAGAIN)) {
+		plx_px_escape(fd, PLX_OUT_NO_FD);
+		return ctl_kernel(fr, op, &copy);
 	}
-	if (plx_file_gone(f))
-		plx_spill_wait(f);
-	else
-		plx_px_escape(fd, PLX_OUT_FORK);
-	return plx_px_epoll_ctl(epfd, op, fd, ev);
+	/* What it watched is the kernel's: f is not among it. */
+	if (op != EPOLL_CTL_ADD && plx_load_acq(&fr->spilled))
+		return PLX_PASS;
+	r = setup ? PLX_SLEEP_ANEW : ctl_both(ef, epfd, op, f, fd, &copy);
+	return r == PLX_SLEEP_ANEW ? plx_px_epoll_ctl(epfd, op, fd, ev) : r;
 }
 
 /*
@@ -510,13 +507,12 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 	PLX_INSIDE();
 	struct pollux_file *ef, *f;
 	long r = PLX_PASS;
-	bool beside, live;
 
 	if (PLX_INJECTED(wrong_errno))
 		return -ENOSPC;
 	if (plx_likely(!ctl_files(epfd, op, fd, &ef, &f))) {
 		plx_stat(PLX_STAT_KERNEL_CTLS);
-		return ctl_beside(false, epfd, op, fd, ev);
+		return PLX_PASS;
 	}
 	if (plx_unlikely((ef && ef->kind == PLX_KIND_HIDDEN) ||
 			 (f && f->kind == PLX_KIND_HIDDEN))) {
@@ -536,7 +532,7 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 		if (!f) {
 			r = ctl_kernel(fr, op, ev);
 		} else if (f->kind == PLX_KIND_EVENTFD) {
-			r = ctl_inproc(fr, epfd, op, f, fd, ev);
+			r = ctl_inproc(ef, epfd, op, f, fd, ev);
 		} else if (op == EPOLL_CTL_ADD && f != ef) {
 			/* Nothing is given up for a call that fails at once. */
 			if (plx_copy_in(&(struct epoll_event){0}, ev, sizeof(*ev)))
@@ -552,15 +548,13 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 			plx_px_escape(fd, PLX_OUT_FOREIGN_EPOLL);
 	}
 	PLX_DELAY(ctl_decided);
-	beside = r == PLX_PASS && ef && ef->kind == PLX_KIND_EPOLL;
-	live = beside && front_mixed(plx_file_front(ef));
 	if (ef) {
 		plx_stat(r == PLX_PASS ? PLX_STAT_KERNEL_CTLS : PLX_STAT_CTLS);
 		pollux_file_put(ef);
 	}
 	if (f)
 		pollux_file_put(f);
-	return beside ? ctl_beside(live, epfd, op, fd, ev) : r;
+	return r;
 }
 
 /* fd goes into an epoll of the native API, which is the kernel's for descriptors. */

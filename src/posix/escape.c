@@ -36,7 +36,8 @@ const struct plx_way_out_row plx_ways_out[PLX_OUT_COUNT] = {
 	[PLX_OUT_NESTED] = {"nested", "both epolls and what they watch"},
 	[PLX_OUT_FOREIGN_EPOLL] = {"foreign_epoll", "an object added to an epoll that is not ours"},
 	[PLX_OUT_NO_FD] = {"no_fd", "an object for which no doorbell or bell is to be had"},
-	[PLX_OUT_LIMIT] = {"limit", "all objects, when the hard limit of descriptors gets low"},
+	[PLX_OUT_MASK] = {"mask",
+			  "an object that is watched for more than input, or once, or exclusively"},
 	[PLX_OUT_POLL] = {"poll", "an epoll in a poll or select set, and what it watches; "
 				  "what a select names beside a file that is hung up"},
 	[PLX_OUT_SYSCALL] = {"syscall", "objects named by a raw call that we do not serve"},
@@ -139,17 +140,6 @@ void plx_px_escape_all(enum plx_way_out why)
 	plx_spill_add_table(&s, NULL);
 	plx_spill_end(&s, why, false);
 	plx_store_rel(&all_out, adopted);
-}
-
-void plx_px_limit_lowered(rlim_t hard)
-{
-	PLX_INSIDE();
-
-	if (!plx_spare_beyond(hard))
-		return;
-	/* A spare beyond the limit would serve only once. */
-	plx_px_escape_all(PLX_OUT_LIMIT);
-	plx_spare_drop();
 }
 
 static PLX_CHILD_CODE bool survives_exec(int fd)

@@ -2,8 +2,8 @@
 /*
  * eventfd descriptors: adopted at creation, served in process.
  *
- * The number is a duplicate of one prototype eventfd, so that it is taken in the
- * kernel's table and looks right in /proc; its state lives here.
+ * The number is that of a kernel eventfd with the program's flags. The count is here, and the
+ * kernel's is 0, until a spill writes it there (spill.c).
  */
 #include "posix/front.h"
 
@@ -17,38 +17,39 @@
 #include "posix/quick.h"
 #include "posix/uaccess.h"
 
-static int prototype = -1;
-static plx_lock_t prototype_lock;
+/* Never written to, and so always ready for writing (aio/handover.c). */
+static int ready = -1;
+static plx_lock_t ready_lock;
 
-int plx_eventfd_prototype(void)
+int plx_eventfd_ready(void)
 {
-	int fd = plx_load_acq(&prototype);
+	int fd = plx_load_acq(&ready);
 
 	if (plx_likely(fd >= 0))
 		return fd;
-	plx_lock(&prototype_lock, PLX_RANK_TABLE);
-	fd = prototype;
+	plx_lock(&ready_lock, PLX_RANK_TABLE);
+	fd = ready;
 	if (fd < 0) {
 		plx_hidden_lock();
 		fd = plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC);
 		if (fd >= 0)
-			fd = plx_fd_hide(fd, &prototype);
+			fd = plx_fd_hide(fd, &ready);
 		if (fd >= 0)
-			plx_fd_share(&prototype);
+			plx_fd_share(&ready);
 		plx_hidden_unlock();
 	}
-	plx_unlock(&prototype_lock, PLX_RANK_TABLE);
+	plx_unlock(&ready_lock, PLX_RANK_TABLE);
 	return fd;
 }
 
-int plx_eventfd_stands_in(void)
+void plx_eventfd_drop_ready(void)
 {
-	return plx_load(&prototype);
+	plx_fd_unhide(&ready);
 }
 
-void plx_eventfd_drop_prototype(void)
+PLX_CHILD_CODE void plx_eventfd_after_fork_child(void)
 {
-	plx_fd_unhide(&prototype);
+	plx_lock_reset(&ready_lock);
 }
 
 long plx_px_eventfd(unsigned int init, int flags)
@@ -56,43 +57,34 @@ long plx_px_eventfd(unsigned int init, int flags)
 	PLX_INSIDE();
 	struct pollux_file *old = NULL;
 	struct pollux_efd *e;
-	bool locked;
+	bool locked, served;
+	uint64_t count = init;
 	long fd;
 
 	if (flags & ~(EFD_SEMAPHORE | EFD_NONBLOCK | EFD_CLOEXEC))
 		return -EINVAL;
 	if ((plx_px_no_adopt & PLX_ADOPT_EVENTFD) || !plx_px_begin())
 		return PLX_PASS;
-	if (plx_eventfd_prototype() < 0 || !plx_spare_keep(flags & EFD_SEMAPHORE) ||
-	    pollux_efd_new(&e, init, flags & EFD_SEMAPHORE ? POLLUX_EFD_SEMAPHORE : 0) < 0)
+	if (pollux_efd_new(&e, init, flags & EFD_SEMAPHORE ? POLLUX_EFD_SEMAPHORE : 0) < 0)
 		return PLX_PASS;
 	e->status = flags & EFD_NONBLOCK ? O_NONBLOCK : 0;
 	locked = plx_table_enter();
-	/* Its number stays until leave. dup is the shorter way, where it will do. */
-	fd = flags & EFD_CLOEXEC ? plx_sys3(SYS_fcntl, plx_load(&prototype), F_DUPFD_CLOEXEC, 0)
-				 : plx_sys1(SYS_dup, plx_load(&prototype));
+	fd = plx_sys2(SYS_eventfd2, 0, flags);
 	PLX_DELAY(eventfd_no_entry);
-	if (fd >= 0 && (plx_fd_of_stream(fd) || plx_table_reserve(fd) < 0)) {
-		plx_sys1(SYS_close, fd);
-		fd = PLX_PASS;
-	}
-	if (fd >= 0)
-		old = plx_table_set(fd, &e->file);
+	served = fd >= 0 && !plx_fd_of_stream((int)fd) && plx_table_reserve((int)fd) == 0;
+	if (served)
+		old = plx_table_set((int)fd, &e->file);
+	else if (fd >= 0 && count)
+		plx_sys3(SYS_write, fd, &count, sizeof(count));
 	plx_table_leave(locked);
-	if (fd < 0) {
-		pollux_file_put(&e->file);
-		return fd == -EMFILE ? fd : PLX_PASS;
-	}
 	/* Left by a close that went past us. */
 	if (old)
 		pollux_file_put(old);
-	plx_px_count(PLX_COUNT_EVENTFDS);
+	if (served)
+		plx_px_count(PLX_COUNT_EVENTFDS);
+	else
+		pollux_file_put(&e->file);
 	return fd;
-}
-
-PLX_CHILD_CODE void plx_eventfd_after_fork_child(void)
-{
-	plx_lock_reset(&prototype_lock);
 }
 
 /*

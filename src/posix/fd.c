@@ -231,15 +231,23 @@ static bool same_file(int fd, int other)
 	return other >= 0 && plx_sys3(SYS_fcntl, fd, F_DUPFD_QUERY, other) == 1;
 }
 
+/* fd is another number of f, and means the same as number to the kernel. */
+static bool has_number(struct pollux_file *f, int number, int fd)
+{
+	return fd != number && plx_table_peek(fd) == f && same_file(number, fd);
+}
+
 /* The lock of the number held: f, which stands in the table for it, is what the kernel has there.
  */
-static bool is_there(struct pollux_file *f, int fd)
+static bool is_there(struct pollux_file *f, int number)
 {
-	if (f->kind == PLX_KIND_EVENTFD)
-		return same_file(fd, plx_eventfd_stands_in());
-	if (f->kind == PLX_KIND_EPOLL)
-		return same_file(fd, plx_load(&plx_file_front(f)->kfd));
-	return false;
+	bool there = false;
+
+	if (f->kind == PLX_KIND_EPOLL && same_file(number, plx_load(&plx_file_front(f)->kfd)))
+		return true;
+	for (int fd = plx_table_next(0); fd >= 0 && !there; fd = plx_table_next(fd + 1))
+		there = has_number(f, number, fd);
+	return there;
 }
 
 /*
@@ -300,7 +308,7 @@ static long dup_any(int fd, int cmd, long from)
 	PLX_DELAY(dup_found);
 	n = plx_sys3(SYS_fcntl, fd, PLX_INJECTED(wrong_flag) ? F_DUPFD_CLOEXEC : cmd, from);
 	if (n >= 0 && plx_table_reserve(n) < 0) {
-		/* A number without an entry would show the doorbell, or the prototype. */
+		/* By a number without an entry the count would not be seen. */
 		plx_sys1(SYS_close, n);
 		n = -ENOMEM;
 	}
@@ -559,9 +567,10 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		}
 	}
 	/*
-	 * There is no moment at which newfd has no entry and is still a duplicate of the
-	 * prototype: a write of another thread would be lost in that. So what comes in is
-	 * in the table before the kernel replaces the number, what goes out is afterwards.
+	 * There is no moment at which newfd has no entry and still is the kernel's object of
+	 * something that is served: a write of another thread would not be seen by who reads here.
+	 * So what comes in is in the table before the kernel replaces the number, what goes out is
+	 * afterwards.
 	 */
 	PLX_DELAY(dup_before_entry);
 	if (f && slot) {
@@ -608,31 +617,28 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 }
 
 /*
- * Says whether an eventfd blocks. A spill gives the kernel's what it finds after it has frozen
- * ours: that may have been before this, and then the kernel is to be told.
+ * Whether an eventfd blocks is said to the kernel, by a call on fd, and noted. Two who say it do
+ * both in one order.
  */
-static long set_blocking(struct pollux_file *f, uint32_t status)
+static long set_blocking(struct pollux_file *f, int fd, long nr, long cmd, long arg, bool nonblock)
 {
+	long r;
+
+	plx_lock(&f->lock, PLX_RANK_FILE);
+	r = plx_sys3(nr, fd, cmd, arg);
 	PLX_DELAY(status_before);
-	plx_store(&plx_file_efd(f)->status, status);
-	/* Partner: plx_efd_freeze. */
-	plx_mb();
-	if (plx_likely(!plx_file_gone(f)))
-		return 0;
-	plx_spill_wait(f);
-	return PLX_PASS;
+	if (r == 0)
+		plx_store(&plx_file_efd(f)->status, nonblock ? O_NONBLOCK : 0u);
+	plx_unlock(&f->lock, PLX_RANK_FILE);
+	return r;
 }
 
 static long fcntl_eventfd(struct pollux_file *f, int fd, int cmd, long arg)
 {
 	switch (cmd) {
-	case F_GETFL:
-		return O_RDWR | plx_load(&plx_file_efd(f)->status);
 	case F_SETFL:
-		/* Access mode and creation flags are ignored by the kernel, too. */
-		if (!(arg & (O_APPEND | O_ASYNC | O_DIRECT | O_NOATIME)))
-			return set_blocking(f, (uint32_t)arg & O_NONBLOCK);
-		break;
+		return set_blocking(f, fd, SYS_fcntl, cmd, arg, arg & O_NONBLOCK);
+	case F_GETFL:
 	case F_GETFD:
 	case F_SETFD:
 		return PLX_PASS;
@@ -679,7 +685,7 @@ long plx_px_ioctl(int fd, unsigned long req, void *arg)
 	case FIONBIO:
 		r = plx_copy_in(&on, arg, sizeof(on));
 		if (!r)
-			r = set_blocking(f, on ? O_NONBLOCK : 0u);
+			r = set_blocking(f, fd, SYS_ioctl, FIONBIO, (long)&on, on);
 		break;
 	case FIOCLEX:
 	case FIONCLEX:

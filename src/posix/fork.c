@@ -117,17 +117,16 @@ static PLX_CHILD_CODE void fronts_strip(void)
 
 /*
  * False: there is something left that the child would have to close. The kernel copies its table of
- * descriptors up to the highest, so the prototype goes, too.
+ * descriptors up to the highest, so one that both may have goes, too.
  */
 static bool fork_tidy(void)
 {
 	/* The wait that the forking handler has interrupted sleeps on one. */
 	if (plx_wait_sleeps() || plx_poll_sleeps())
 		return false;
-	plx_spare_drop();
 	plx_poll_drop_bell();
 	fronts_strip();
-	plx_eventfd_drop_prototype();
+	plx_eventfd_drop_ready();
 	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
 		struct pollux_file *f = plx_table_peek(fd);
 		bool fine = !f || (f->kind == PLX_KIND_HIDDEN && plx_fd_shared(f)) ||
@@ -234,7 +233,6 @@ PLX_CHILD_CODE void plx_px_fork_child_locks(void)
 	plx_engine_after_fork_child();
 	plx_limit_after_fork_child();
 	plx_eventfd_after_fork_child();
-	plx_spare_after_fork_child();
 	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
 		struct pollux_file *f = plx_table_peek(fd);
 		struct plx_front *fr;
@@ -243,7 +241,6 @@ PLX_CHILD_CODE void plx_px_fork_child_locks(void)
 			continue;
 		fr = plx_file_front(f);
 		plx_lock_reset(&fr->lock);
-		plx_lock_reset(&fr->ghost_lock);
 		plx_lock_reset(&fr->ep->mtx);
 		if (fr->ep->sleepers)
 			fr->ep->sleepers = 0;
@@ -273,7 +270,6 @@ PLX_CHILD_CODE void plx_px_fork_child_clean(void)
 		if (f && f->kind == PLX_KIND_HIDDEN)
 			plx_fd_drop_private(fd);
 	}
-	plx_spare_after_fork_child_clean();
 }
 
 void plx_px_fork_child(void)

@@ -2,8 +2,9 @@
 /*
  * A front: the user-space side of an epoll descriptor.
  *
- * The descriptor is a real kernel epoll. Kernel files are registered there, with
- * the program's own data; in-process objects are items of the front's pollux_ep.
+ * The descriptor is a real kernel epoll. All that the program watches is registered there, with
+ * its own mask and data; in-process objects, which the kernel has no event of, are items of the
+ * front's pollux_ep as well.
  * Before somebody sleeps while there may be such items, `doorbell`, an eventfd, is
  * registered in the kernel epoll too, edge-triggered (epoll.c has the argument). Waiters
  * sleep in the kernel's epoll_wait, in the kernel's order and with the kernel's signals and
@@ -14,13 +15,11 @@
  *   astray    plx_hidden_lock; it is so by a number that it has left
  *   spilled   set under plx_table_lock: kernel only from now on
  *   renumbered  atomic; calls by which a number is about to mean it, or to mean it no more (fd.c)
- *   nkernel   atomic; 0: nothing but the doorbell was ever registered in the kernel
- *   had_kernel  under plx_table_lock; what nkernel was when the spill began
+ *   nkernel   atomic; 0: the kernel's side can have no event but the doorbell's
+ *   leaves, next_out  a spill's own, under plx_table_lock
  *   gen       atomic; moves when items have gone to the kernel
  *   turn      who goes first in the next wait, because the other has filled a whole one (wait.c)
  *   direct    approximate; so many waits may sleep without a look at the kernel's side before
- *   ghosts, nghosts  ghost_lock: data of items whose next event is a spill's own making
- *   gone      ghost_lock: waiters that have left their sleep without a look while there were some
  *   id        of no other epoll that ever was
  *   nlazy     atomic; timers of which the kernel does not know the setting (timer.c)
  *   twaiters  atomic; waits that know of them
@@ -53,11 +52,6 @@ struct plx_front {
 	uint32_t gen;
 	uint32_t turn;
 	uint32_t direct;
-	plx_lock_t ghost_lock;
-	uint32_t nghosts;
-	int room_ghosts;
-	uint32_t gone;
-	uint64_t *ghosts;
 	int kfd;
 	int doorbell;
 	uint64_t marker;
@@ -69,9 +63,10 @@ struct plx_front {
 	int64_t soon;
 	uint64_t timer_mark;
 	uint32_t timers;
-	uint32_t had_kernel;
+	uint32_t leaves;
 	uint64_t unseen;
 	uint64_t seen;
+	struct plx_front *next_out;
 };
 
 static inline struct plx_front *plx_file_front(struct pollux_file *f)
@@ -96,18 +91,10 @@ static inline bool plx_front_spilled(struct plx_front *fr)
 
 /* Whether the calling thread is in the sleep of a wait, which a handler has interrupted. */
 bool plx_wait_sleeps(void);
-/* True if the front waits to swallow one event with this data; it is swallowed then. */
-bool plx_ghost_take(struct plx_front *fr, uint64_t data);
-/* A waiter has left the kernel's wait for good, perhaps with an event in its hand. */
-void plx_ghost_gone(struct plx_front *fr);
-
-/* Where there is no descriptor: whether the spares are enough for everything that fr watches. */
-bool plx_front_may_leave(struct plx_front *fr);
-
 /* One more to a kernel eventfd that takes no more by writes. */
 void plx_count_beyond_writes(int k);
 
-/* Waits until the kernel's object stands in the place of a frozen one. */
+/* Waits until the kernel's object has the count of a frozen one. */
 void plx_spill_wait(struct pollux_file *f);
 
 /* libc's streams read and write these numbers, and do not come through us. */
@@ -175,8 +162,6 @@ bool plx_front_hush(struct plx_front *fr);
  */
 bool plx_front_keep(struct plx_front *fr, int epfd);
 
-/* eventfd.c: the number of the prototype, if there is one; it stays until plx_table_leave. */
-int plx_eventfd_stands_in(void);
 /*
  * escape.c: f, an epoll for which there is no doorbell, becomes the kernel's, whatever its numbers
  * mean by now.

@@ -512,11 +512,8 @@ static int poll_link(struct poll_call *c)
 /* No descriptor for the bell: the kernel's poll needs none. */
 static long poll_give_up(struct poll_call *c)
 {
-	for (nfds_t i = 0; i < c->nours; i++) {
-		if (!plx_spare_keep(c->watch[i].file->mode))
-			return -ENOMEM;
+	for (nfds_t i = 0; i < c->nours; i++)
 		plx_px_escape(c->user[c->watch[i].at].fd, PLX_OUT_NO_FD);
-	}
 	return PLX_PASS;
 }
 

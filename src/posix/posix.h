@@ -159,7 +159,7 @@ enum plx_way_out {
 	PLX_OUT_NESTED,
 	PLX_OUT_FOREIGN_EPOLL,
 	PLX_OUT_NO_FD,
-	PLX_OUT_LIMIT,
+	PLX_OUT_MASK,
 	PLX_OUT_POLL,
 	PLX_OUT_SYSCALL,
 	PLX_OUT_TIMER_DUP,
@@ -188,8 +188,6 @@ void plx_px_sent(void *sent);
  * see: the next one names a descriptor that does not exist for the program.
  */
 long plx_px_escape_iocbs(long n, void *const *iocbs);
-/* The hard limit of descriptors is about to be set. */
-void plx_px_limit_lowered(rlim_t hard);
 /*
  * Between the two the soft limit of descriptors is the program's: it is set meanwhile, or a process
  * or a program is started, which gets it as it is.
@@ -273,10 +271,10 @@ bool plx_poll_sleeps(void);
  * The number of a hidden kernel eventfd that is never written, so that it is always ready
  * for writing; negative if there is none. Valid inside an RCU section.
  */
-int plx_eventfd_prototype(void);
+int plx_eventfd_ready(void);
 /* Nobody else is here: there is none until it is asked for again. */
-void plx_eventfd_drop_prototype(void);
-/* The thread that was making the prototype, or changing flags, is not here. */
+void plx_eventfd_drop_ready(void);
+/* The thread that was making it is not here. */
 void plx_eventfd_after_fork_child(void);
 
 /* --- statistics ------------------------------------------------------------------------ */

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A spill: objects become the kernel objects of the same numbers, with the same state and
- * registrations, for good. What leads here is in escape.c and fork.c.
+ * A spill: objects go to the kernel for good. The kernel's eventfd is under all their numbers, and
+ * registered wherever they are watched, from the beginning; it lacks the count. What leads here is
+ * in escape.c and fork.c.
  *
  * One spill, under plx_table_lock and with signals kept away:
  *
- *   1. the mutexes of all epolls that watch the objects are taken: no harvest, no ctl
- *   2. each object is frozen: reads and writes find it gone, and wait for step 6. Those that have
- *      been quicker may not have told of it: what they have changed would be an edge that nobody
- *      has queued, and be taken for one that has been collected. So they are waited for, if some
- *      item is edge-triggered: for others what is there is enough
- *   3. its items leave the epolls
- *   4. a kernel eventfd with the count takes its place under every number (dup3)
- *   5. the items are added to the kernel epolls (spill_items.c)
- *   6. the numbers leave the table; spilled is set; the mutexes are released; sleepers are woken
- *      and go to the kernel
+ *   1. plx_spilling keeps all away who change numbers and registrations; who has begun is waited
+ * for
+ *   2. for each object a number is found
+ *   3. its items leave the epolls, each under the mutex of its epoll. Those on a ready list come
+ *      first, in its order; with the first item of an object its state is frozen, and the kernel's
+ *      eventfd is given the count. Reads and writes find the object gone, and wait for step 4
+ *   4. the numbers leave the table; `spilled` is set; who sleeps in a read goes on in the kernel
  *
- * Not before step 6 does the table let anybody go to the kernel by one of the numbers: what is
- * written between 4 and 5 would be an edge that a ghost is taken for.
+ * The kernel makes an event when it is given the count, by the registration that the program has
+ * made itself. So an event is never lost. One that is edge-triggered and has been collected comes
+ * once more, if the count has not been read.
  *
- * The model of step 2 is tests/model/told.pml, that of the numbers tests/model/moving.pml.
+ * It takes neither memory nor a descriptor. Only one that is pinned (plx_eventfd_pin) keeps a
+ * hidden descriptor of its kernel eventfd, if there is one to be had.
  *
- * One that is pinned (plx_eventfd_pin) keeps a hidden descriptor of its kernel eventfd.
+ * The model of the numbers is tests/model/moving.pml.
  */
 #include "posix/spill.h"
 
@@ -32,57 +32,17 @@
 #include <sys/resource.h>
 
 #include "base/inside.h"
-#include "base/sanitizer.h"
 #include "base/sys.h"
-
-void *plx_spill_scratch(size_t size)
-{
-	void *p = plx_mem_get_zero(size);
-
-	PLX_INVARIANT(p, "there is memory for turning objects into kernel objects");
-	return p;
-}
-
-/* Of the first array. */
-#define SCRATCH 384
-_Static_assert(sizeof(struct plx_move) <= SCRATCH, "the first array has room");
-
-void *plx_spill_grow(void *p, int n, int *room, size_t size)
-{
-	int more = *room ? *room : (int)(SCRATCH / size);
-	void *q;
-
-	if (n < *room)
-		return p;
-	while (more <= n)
-		more *= 2;
-	q = plx_spill_scratch(more * size);
-	if (p)
-		plx_copy(q, p, *room * size);
-	plx_mem_put(p);
-	*room = more;
-	return q;
-}
 
 static void spill_add_eventfd(struct plx_spill *s, struct pollux_efd *e)
 {
-	if (e->picked || plx_file_gone(&e->file) || !pollux_file_tryget(&e->file))
+	if (e->leaves || plx_file_gone(&e->file) || !pollux_file_tryget(&e->file))
 		return;
-	s->targets = plx_spill_grow(s->targets, s->ntargets, &s->room_targets, sizeof(*s->targets));
-	s->targets[s->ntargets++] = (struct plx_target){.e = e};
-	e->picked = s->ntargets;
-}
-
-static void spill_add_ep(struct plx_spill *s, struct pollux_ep *ep)
-{
-	for (int i = 0; i < s->neps; i++)
-		if (s->eps[i] == ep)
-			return;
-	/* Gone while this looks: its items have been removed. */
-	if (!plx_ep_tryget(ep))
-		return;
-	s->eps = plx_spill_grow(s->eps, s->neps, &s->room_eps, sizeof(*s->eps));
-	s->eps[s->neps++] = ep;
+	e->leaves = 1;
+	e->number = -1;
+	e->next_out = NULL;
+	*s->out_end = e;
+	s->out_end = &e->next_out;
 }
 
 /* Everything that the front watches. */
@@ -94,97 +54,53 @@ static void spill_add_front(struct plx_spill *s, struct plx_front *fr)
 	plx_unlock(&fr->ep->mtx, PLX_RANK_EP);
 }
 
-static void spill_find_eps(struct plx_spill *s)
+/* Those that watch e. One that has gone while this looks has no items any more. */
+static void find_fronts(struct plx_spill *s, struct pollux_efd *e)
 {
 	plx_rcu_read_lock();
-	for (int i = 0; i < s->ntargets; i++) {
-		struct plx_watch *w = plx_load_acq(&s->targets[i].e->file.watches);
+	for (struct plx_watch *w = plx_load_acq(&e->file.watches); w; w = plx_load_acq(&w->next)) {
+		struct plx_front *fr;
 
-		for (; w; w = plx_load_acq(&w->next))
-			if (plx_watch_is_item(w))
-				spill_add_ep(s, plx_watch_item(w)->ep);
+		if (!plx_watch_is_item(w))
+			continue;
+		fr = plx_watch_item(w)->ep->owner;
+		if (fr->leaves || !plx_ep_tryget(fr->ep))
+			continue;
+		fr->leaves = 1;
+		fr->next_out = s->fronts;
+		s->fronts = fr;
 	}
 	plx_rcu_read_unlock();
 }
 
-/* ep.mtx held, objects frozen. order: place in the ready list, 0 if not on it. */
-static void take_item(struct plx_spill *s, struct plx_epitem *item, uint32_t order,
-		      struct plx_target *t)
+/* The eventfd of the table at fd that leaves, or NULL. */
+static struct pollux_efd *leaving_at(int fd)
 {
-	uint32_t events = plx_load(&item->w.events);
-	uint32_t ready = t->ready;
-	struct plx_move *m;
+	struct pollux_file *f = plx_table_peek(fd);
 
-	s->moves = plx_spill_grow(s->moves, s->nmoves, &s->room_moves, sizeof(*s->moves));
-	m = &s->moves[s->nmoves++];
-	m->ep = item->ep;
-	m->t = t;
-	m->events = events;
-	m->order = order;
-	m->data = item->data;
-	m->key = item->key;
-	m->age = item->age;
-	m->added = m->done = false;
-	m->held = -1;
-	m->consumed = (events & EPOLLET) && !order && (ready & events);
-	/* Disarmed: the kernel does the same to it, with an event that there is. */
-	if (!(events & ~PLX_EP_FLAGS)) {
-		m->consumed = true;
-		m->events |= EPOLLIN | EPOLLOUT;
-	}
-	m->stale = order && !(ready & events);
-	plx_item_remove(item);
+	return f && f->kind == PLX_KIND_EVENTFD && plx_file_efd(f)->leaves ? plx_file_efd(f) : NULL;
 }
 
-/*
- * Numbers the items of a file by age: plain ones are listed newest first, exclusive ones
- * after them, oldest first. The numbers are kept in the items, which
- * are about to go.
- */
-static void number_items(struct pollux_file *f)
+/* The last number of each is enough. */
+static void find_numbers(void)
 {
-	struct plx_watch *w;
-	uint32_t plain = 0, next;
+	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
+		struct pollux_efd *e = leaving_at(fd);
 
-	plx_rcu_read_lock();
-	for (w = plx_load_acq(&f->watches); w; w = plx_load_acq(&w->next))
-		if (w->place == PLX_WATCH_PLAIN)
-			plain++;
-	next = plain;
-	for (w = plx_load_acq(&f->watches); w; w = plx_load_acq(&w->next))
-		if (plx_watch_is_item(w))
-			plx_watch_item(w)->age = w->place == PLX_WATCH_PLAIN ? --plain : next++;
-	plx_rcu_read_unlock();
+		if (e)
+			e->number = fd;
+	}
 }
 
-/*
- * The ready list first, in its order; then the rest, among it items that a producer has marked and
- * is about to push. An epoll that is just being closed may have no descriptor any more
- * (front_release in epoll.c): its items go nowhere, and nobody would collect a ghost of theirs.
- */
-static void take_items(struct plx_spill *s, struct pollux_ep *ep)
+/* One of its numbers was closed past us. False if there is no other. */
+static bool other_number(struct pollux_efd *e)
 {
-	const struct plx_front *fr = ep->owner;
-	bool closed = plx_load(&fr->kfd) < 0;
-	uint32_t order = 0;
+	int fd = e->number - 1;
 
-	plx_ready_splice(ep);
-	for (int pass = 0; pass < 2; pass++) {
-		struct plx_list *head = pass ? &ep->items : &ep->ready;
-		struct plx_list *l, *next;
-
-		for (l = head->next; l != head; l = next) {
-			struct plx_epitem *item = pass ? plx_all_item(l) : plx_rd_item(l);
-			uint32_t place = plx_file_efd(item->file)->picked;
-			bool queued = plx_load(&item->node->mark) & PLX_QUEUED;
-
-			next = l->next;
-			if (place && (closed || PLX_INJECTED(forgotten_item)))
-				plx_item_remove(item);
-			else if (place)
-				take_item(s, item, queued ? ++order : 0, &s->targets[place - 1]);
-		}
-	}
+	while (fd >= 0 && leaving_at(fd) != e)
+		fd--;
+	e->number = fd;
+	return fd >= 0;
 }
 
 int plx_kernel_eventfd(unsigned int flags)
@@ -198,18 +114,6 @@ int plx_kernel_eventfd(unsigned int flags)
 	k = plx_sys2(SYS_eventfd2, 0, flags);
 	plx_limit_restore(&lim);
 	return k;
-}
-
-bool plx_front_may_leave(struct plx_front *fr)
-{
-	const bool lasts[2] = {plx_spare_lasts(false), plx_spare_lasts(true)};
-	bool may = true;
-
-	plx_lock(&fr->ep->mtx, PLX_RANK_EP);
-	for (struct plx_list *l = fr->ep->items.next; l != &fr->ep->items && may; l = l->next)
-		may = lasts[!!plx_all_item(l)->file->mode];
-	plx_unlock(&fr->ep->mtx, PLX_RANK_EP);
-	return may;
 }
 
 /*
@@ -233,67 +137,59 @@ void plx_count_beyond_writes(int k)
 		plx_sys1(SYS_close, empty);
 }
 
-static void fill_kernel_eventfd(int k, struct pollux_efd *e, uint64_t count)
+/*
+ * With the mutex of an epoll that watches it, or with no such epoll. One that has no number any
+ * more is in the hands of a call that sleeps, and stays what it is.
+ */
+static void give_count(struct pollux_efd *e)
 {
-	bool beyond = count == UINT64_MAX;
+	uint64_t count;
+	bool beyond;
 
-	count -= beyond;
-	if (count)
-		plx_sys3(SYS_write, k, &count, sizeof(count));
-	if (beyond)
-		plx_count_beyond_writes(k);
-	if (!(plx_load(&e->status) & O_NONBLOCK))
-		plx_sys3(SYS_fcntl, k, F_SETFL, 0);
-}
-
-void plx_spill_replace_number(int k, int fd, int flags)
-{
-	struct rlimit lim;
-
-	if (plx_sys3(SYS_dup3, k, fd, flags) >= 0)
+	if (e->number < 0 || plx_file_gone(&e->file))
 		return;
-	plx_limit_raise(&lim);
-	plx_sys3(SYS_dup3, k, fd, flags);
-	plx_limit_restore(&lim);
+	count = plx_efd_freeze(e);
+	PLX_DELAY(spill_frozen);
+	beyond = count == UINT64_MAX;
+	count -= beyond;
+	if (PLX_INJECTED(forgotten_count))
+		count = 0;
+	while (count && plx_sys3(SYS_write, e->number, &count, sizeof(count)) == -EBADF)
+		if (!other_number(e))
+			return;
+	if (beyond)
+		plx_count_beyond_writes(e->number);
 }
 
-/* The eventfd of the table at fd that goes, or NULL. */
-static struct pollux_efd *picked_at(int fd)
+/* The ready list first; then the rest, with those that a producer has marked and not yet pushed. */
+static void take_items(struct plx_front *fr)
 {
-	struct pollux_file *f = plx_table_peek(fd);
+	struct pollux_ep *ep = fr->ep;
 
-	return f && f->kind == PLX_KIND_EVENTFD && plx_file_efd(f)->picked ? plx_file_efd(f) : NULL;
-}
+	plx_lock(&ep->mtx, PLX_RANK_EP);
+	plx_ready_splice(ep);
+	for (int pass = 0; pass < 2; pass++) {
+		struct plx_list *head = pass ? &ep->items : &ep->ready, *l, *next;
 
-/* Puts the kernel eventfds that there are under all the numbers of their objects. */
-static void replace_numbers(struct plx_spill *s)
-{
-	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
-		const struct pollux_efd *e = picked_at(fd);
-		const struct plx_target *t;
-		long cloexec;
+		for (l = head->next; l != head; l = next) {
+			struct plx_epitem *item = pass ? plx_all_item(l) : plx_rd_item(l);
+			struct pollux_efd *e = plx_file_efd(item->file);
 
-		if (!e || plx_spill_owns(s, fd, e->picked - 1))
-			continue;
-		t = &s->targets[e->picked - 1];
-		if (t->k < 0)
-			continue;
-		cloexec = plx_sys2(SYS_fcntl, fd, F_GETFD);
-		if (cloexec < 0)
-			continue;
-		plx_spill_replace_number(t->k, fd, cloexec & FD_CLOEXEC ? O_CLOEXEC : 0);
-		s->numbers = plx_spill_grow(s->numbers, fd, &s->room_numbers, sizeof(*s->numbers));
-		s->numbers[fd] = e->picked;
-		if (s->nnumbers <= fd)
-			s->nnumbers = fd + 1;
+			next = l->next;
+			if (!e->leaves)
+				continue;
+			plx_item_remove(item);
+			give_count(e);
+		}
 	}
+	plx_unlock(&ep->mtx, PLX_RANK_EP);
 }
 
-/* All is as it was, in the kernel: who finds one of the numbers may go there. */
+/* The kernel has the counts: who finds one of the numbers may go there. */
 static void numbers_leave(void)
 {
 	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
-		struct pollux_efd *e = picked_at(fd);
+		struct pollux_efd *e = leaving_at(fd);
 
 		if (!e)
 			continue;
@@ -302,129 +198,55 @@ static void numbers_leave(void)
 	}
 }
 
-/* A number of the program's for the object, or -1. */
-static int number_of(const struct plx_spill *s, uint32_t place)
+/* Threads that sleep in a read or write go on with the kernel's object. */
+static void object_done(struct pollux_efd *e)
 {
-	for (int fd = 0; fd < s->nnumbers; fd++)
-		if (s->numbers[fd] == place)
-			return fd;
-	return -1;
-}
-
-/*
- * Kernel eventfds for all objects, under all their numbers. Where there is no descriptor,
- * the spare one serves one object after the other, and k says a number of the object.
- */
-static void make_kernel_objects(struct plx_spill *s)
-{
-	struct plx_target *end = s->targets + s->ntargets, *t;
-	bool all = true;
-
-	for (t = s->targets; t < end; t++) {
-		struct pollux_efd *e = t->e;
-
-		t->k = all ? plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC |
-						(e->file.mode ? EFD_SEMAPHORE : 0))
-			   : -1;
-		all = t->k >= 0;
-		if (all)
-			fill_kernel_eventfd(t->k, e, t->count);
-	}
-	PLX_DELAY(spill_made);
-	replace_numbers(s);
-	PLX_DELAY(spill_numbers);
-	for (t = s->targets; t < end; t++) {
-		struct pollux_efd *e = t->e;
-		int n;
-
-		if (t->k >= 0)
-			continue;
-		t->k = plx_spare_take(e->file.mode);
-		PLX_INVARIANT(t->k >= 0,
-			      "there is a descriptor for turning an object into a kernel object");
-		fill_kernel_eventfd(t->k, e, t->count);
-		replace_numbers(s);
-		n = number_of(s, e->picked);
-		if (n < 0)
-			continue;
-		plx_sys1(SYS_close, t->k);
-		t->k = n;
-		plx_spare_renew(e->file.mode);
-	}
-}
-
-/* The state of an object is final from here on. */
-static void target_freeze(struct plx_target *t)
-{
-	t->count = plx_efd_freeze(t->e);
-	t->ready = (t->count ? EPOLLIN : 0) | (t->count < UINT64_MAX - 1 ? EPOLLOUT : 0);
-}
-
-static void target_done(struct plx_spill *s, struct plx_target *t)
-{
-	struct pollux_efd *e = t->e;
-
 	PLX_DELAY(spill_before_done);
-	if (plx_load(&e->pins)) {
-		plx_hidden_lock();
-		(void)plx_fd_hide_dup_private(t->k, &e->kfd);
-		plx_hidden_unlock();
+	e->leaves = 0;
+	if (plx_file_gone(&e->file)) {
+		if (plx_load(&e->pins)) {
+			plx_hidden_lock();
+			(void)plx_fd_hide_dup_private(e->number, &e->kfd);
+			plx_hidden_unlock();
+		}
+		plx_store_rel(&e->spilled, 1);
+		pollux_file_wake_all(&e->file, 0);
 	}
-	if (!plx_spill_owns(s, t->k, e->picked - 1))
-		plx_sys1(SYS_close, t->k);
-	e->picked = 0;
-	plx_store_rel(&e->spilled, 1);
+	plx_file_put_locked(&e->file);
 }
 
-/* The mutexes held: whether some item remembers that its event has been collected. */
-static bool any_edges(const struct plx_spill *s)
-{
-	bool any = false;
-
-	plx_rcu_read_lock();
-	for (int i = 0; i < s->ntargets && !any; i++) {
-		struct plx_watch *w = plx_load_acq(&s->targets[i].e->file.watches);
-
-		for (; w && !any; w = plx_load_acq(&w->next))
-			any = plx_watch_is_item(w) && (plx_load(&w->events) & EPOLLET);
-	}
-	plx_rcu_read_unlock();
-	return any;
-}
-
-/* plx_table_lock held, signals kept away; the files have been collected in s. */
+/* plx_table_lock held, signals kept away; the objects have been collected in s. */
 static void spill_run(struct plx_spill *s, enum plx_way_out why)
 {
-	struct plx_target *end = s->targets + s->ntargets, *t;
+	struct pollux_efd *e, *next;
+	struct plx_front *fr;
+	int n = 0;
 
-	spill_find_eps(s);
+	for (e = s->out; e; e = e->next_out)
+		find_fronts(s, e);
+	find_numbers();
 	PLX_DELAY(spill_begun);
-	for (int i = 0; i < s->neps; i++) {
-		struct plx_front *fr = s->eps[i]->owner;
-
-		plx_lock(&s->eps[i]->mtx, PLX_RANK_EP);
-		if (!plx_load(&fr->spilled))
-			fr->had_kernel = plx_load(&fr->nkernel);
-	}
-	for (t = s->targets; t < end; t++)
-		target_freeze(t);
-	PLX_DELAY(spill_frozen);
-	/* Partners: all who change the state of an object within an RCU section, and then tell. */
-	if (!plx_px_alone() && any_edges(s))
-		plx_rcu_synchronize();
-	for (t = s->targets; t < end; t++)
-		number_items(&t->e->file);
-	for (int i = 0; i < s->neps; i++)
-		take_items(s, s->eps[i]);
-	make_kernel_objects(s);
+	/* Before the kernel can have an event. */
+	for (fr = s->fronts; fr; fr = fr->next_out)
+		plx_xchg(&fr->nkernel, 1);
+	for (fr = s->fronts; fr; fr = fr->next_out)
+		take_items(fr);
+	for (e = s->out; e; e = e->next_out)
+		give_count(e);
 	PLX_DELAY(spill_moving);
-	plx_spill_register(s);
+	while ((fr = s->fronts)) {
+		s->fronts = fr->next_out;
+		fr->leaves = 0;
+		plx_xadd(&fr->gen, 1);
+		plx_ep_put(fr->ep);
+	}
 	numbers_leave();
-	for (t = s->targets; t < end; t++)
-		target_done(s, t);
-	for (int i = s->neps - 1; i >= 0; i--)
-		plx_unlock(&s->eps[i]->mtx, PLX_RANK_EP);
-	plx_px_spilled(why, s->ntargets);
+	for (e = s->out; e; e = next) {
+		next = e->next_out;
+		n += plx_file_gone(&e->file);
+		object_done(e);
+	}
+	plx_px_spilled(why, n);
 }
 
 void plx_spill_wait(struct pollux_file *f)
@@ -436,6 +258,7 @@ void plx_spill_wait(struct pollux_file *f)
 void plx_spill_begin(struct plx_spill *s)
 {
 	memset(s, 0, sizeof(*s));
+	s->out_end = &s->out;
 	plx_signals_block(&s->masked);
 	plx_lock(&plx_table_lock, PLX_RANK_TABLE);
 	/* Who changes a number now does it after us; who has begun is waited for. */
@@ -458,33 +281,21 @@ void plx_spill_unlock(void)
 
 void plx_spill_end(struct plx_spill *s, enum plx_way_out why, bool keep)
 {
-	if (s->ntargets)
+	if (s->out)
 		spill_run(s, why);
 	plx_px_spilled(why, s->timers);
 	plx_store_rel(&plx_moving, 0);
 	plx_mover = false;
-	if (!keep)
-		plx_spill_unlock();
-	for (int i = 0; i < s->ntargets; i++) {
-		/* Threads blocked in read or write go on with the kernel's object. */
-		pollux_file_wake_all(&s->targets[i].e->file, 0);
-		plx_file_put_locked(&s->targets[i].e->file);
-	}
-	for (int i = 0; i < s->neps; i++)
-		plx_ep_put(s->eps[i]);
-	plx_mem_put(s->targets);
-	plx_mem_put(s->eps);
-	plx_mem_put(s->moves);
-	plx_mem_put(s->numbers);
-	if (!keep)
-		plx_signals_unblock(&s->masked);
+	if (keep)
+		return;
+	plx_spill_unlock();
+	plx_signals_unblock(&s->masked);
 }
 
 /* The front is the kernel's alone from now on. */
 static void front_give_up(struct plx_spill *s, struct plx_front *fr)
 {
 	plx_lock(&fr->lock, PLX_RANK_FRONT);
-	fr->had_kernel = plx_load(&fr->nkernel);
 	plx_store_rel(&fr->spilled, 1);
 	plx_front_unbell(fr);
 	plx_unlock(&fr->lock, PLX_RANK_FRONT);

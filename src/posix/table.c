@@ -140,12 +140,12 @@ void plx_table_await(void)
 
 /*
  * Two that change the same number. Each makes a system call and a store into the table; if they
- * came in one order to the kernel and in the other to the table, the number would be a duplicate of
- * the prototype that no object knows, or that of one file by the table and of another by the
- * kernel. So they take the lock of the number: close of what is ours, dup2 and dup3 that take
- * something of ours away or put it there, and those and dup and F_DUPFD for the number that is
- * duplicated. close_range, which leaves an epoll to the kernel's, takes it for the entry alone:
- * what comes there before the kernel closes the number is looked for afterwards (forget_closed).
+ * came in one order to the kernel and in the other to the table, the number would be that of an
+ * eventfd whose count is not seen, or that of one file by the table and of another by the kernel.
+ * So they take the lock of the number: close of what is ours, dup2 and dup3 that take something of
+ * ours away or put it there, and those and dup and F_DUPFD for the number that is duplicated.
+ * close_range, which leaves an epoll to the kernel's, takes it for the entry alone: what comes
+ * there before the kernel closes the number is looked for afterwards (forget_closed).
  *
  *   number_locks   held over the system call and the store; within enter and leave, so that there
  *                  is none left to wait for when numbers change hands under plx_table_lock
@@ -188,10 +188,10 @@ void plx_numbers_unlock(int fd, int other)
 /*
  * Numbers that are being sent. Who sends a descriptor makes what it means a kernel object first, by
  * its number, and the kernel looks the number up after that. If the program has put one of ours at
- * the number in between, by dup2 in another thread or in a handler, a placeholder would be sent, or
- * an epoll without the items that are ours. So a number is noted before the look at the table, and
- * whoever is about to put something of ours at a number that is noted makes that the kernel's
- * first.
+ * the number in between, by dup2 in another thread or in a handler, an eventfd would be sent
+ * without its count, or an epoll without the items that are ours. So a number is noted before the
+ * look at the table, and whoever is about to put something of ours at a number that is noted makes
+ * that the kernel's first.
  *
  *   plx_sent   atomic; how many calls are sending numbers with this remainder
  *
@@ -229,33 +229,28 @@ void plx_sent_end(uint64_t set)
 }
 
 /*
- * Objects on their way. A spill gives up fronts (front.spilled), freezes objects, puts the kernel's
- * in their place under all numbers, registers the items with the kernel, under the numbers that
- * they were added by, and then empties the slots. In between an item is neither here nor there. A
- * write to the kernel's object would make an event that the spill takes for one of its own; to end
- * the number would lose an item that another number of the object keeps; a MOD or DEL of it would
- * find nothing; the kernel epoll, waited on for the front, would be silent; and if another program
- * took the place of this one, nobody would register the item any more.
+ * Objects on their way. A spill gives up fronts (front.spilled), takes items out, freezes objects,
+ * writes the counts to the kernel's, and then empties the slots. In between an item is gone here,
+ * and the kernel's epoll, waited on for the front, may be silent yet.
  *
  *   plx_moving   set before the first front is given up, cleared when the last slot is empty;
  *                both by the spill, under plx_table_lock
  *   plx_mover    of the thread that does it, which waits for nobody
  *
  * Argument. (1) Who finds a slot empty may go to the kernel by the number: it is emptied, and the
- * object is said to be the kernel's (its `spilled`) after that, when the items are there. (2) Who
+ * object is said to be the kernel's (its `spilled`) after that, when the count is there. (2) Who
  * finds it full goes to the object, which is frozen and makes him wait until it is the kernel's, or
  * to plx_table_enter, or to the lock of the table for a spill of his own; all of these wait for the
  * end of this one. (3) A front is given up before its items leave, so that none comes. Who is to
  * act on that looks at plx_moving and waits. Each store of the spill is a release, and each look an
  * acquire: who finds a front spilled that a spill has made so, and looks at plx_moving after that,
- * finds it set, or finds what a later store has made of it: cleared, and then the items are there.
+ * finds it set, or finds what a later store has made of it: cleared, and then the counts are there.
  * So the order of the two looks matters, and there is no need for a barrier in between. It may be
  * set again meanwhile, for others; a wait is longer for it, no more. (4) The spill waits for RCU
  * readers, for those in plx_table_enter, and for the locks of the engine: who waits is none of
  * these. A handler that has interrupted the spill does not exist, as signals are kept away; nor
  * does the child of a fork in the middle, which would wait for ever: a fork has the lock of the
- * table. What runs in the spill, an allocator for one, may look at epolls: it is the mover. The
- * model is tests/model/moving.pml.
+ * table. The model is tests/model/moving.pml.
  */
 void plx_table_settle(void)
 {
@@ -661,11 +656,6 @@ static int hide_here(int n, int *owner, uint32_t keeper)
 	return n;
 }
 
-int plx_fd_hide_here(int n, int *owner)
-{
-	return hide_here(n, owner, 0);
-}
-
 static int hide_dup(int fd, int *owner, uint32_t keeper)
 {
 	int n = dup_high(fd);
@@ -744,21 +734,6 @@ static PLX_CHILD_CODE int take_out(int *owner, struct pollux_file **f)
 	h->number = -1;
 	plx_store(h->owner, -1);
 	*f = plx_table_set(n, NULL);
-	return n;
-}
-
-int plx_fd_reveal(int *owner)
-{
-	struct pollux_file *f;
-	int n;
-
-	if (plx_load(owner) < 0)
-		return -1;
-	plx_hidden_lock();
-	n = take_out(owner, &f);
-	plx_hidden_unlock();
-	if (f)
-		plx_file_put_locked(f);
 	return n;
 }
 
@@ -923,18 +898,6 @@ void plx_fd_left_put(struct plx_left *left)
 	if (left->file)
 		plx_file_put_locked(left->file);
 	left->file = NULL;
-}
-
-void plx_fd_vacate(int fd)
-{
-	struct plx_left left = {0};
-
-	if (plx_fd_evict(fd, &left) == 0) {
-		plx_hidden_lock();
-		plx_fd_left_close(fd, &left);
-		plx_hidden_unlock();
-	}
-	plx_fd_left_put(&left);
 }
 
 /*

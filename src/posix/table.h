@@ -2,9 +2,8 @@
 /*
  * The descriptor table: number -> file, for the numbers that are ours.
  *
- * A number that is ours is also a real kernel descriptor (an epoll is a kernel
- * epoll, an eventfd a duplicate of one prototype), so numbers, limits and /proc
- * stay right and a number that is not in the table simply belongs to the kernel.
+ * A number that is ours is that of the kernel's object of the same kind, so numbers, limits and
+ * /proc stay right and a number that is not in the table simply belongs to the kernel.
  *
  * Lookup is two loads. What it finds is valid inside the RCU section it was done
  * in; plx_table_get takes a reference for use beyond that. An entry counts as a
@@ -205,22 +204,6 @@ void plx_limit_after_fork_child(void);
 /* A kernel eventfd, even when the program has used up its descriptors; or -errno. */
 int plx_kernel_eventfd(unsigned int flags);
 
-/* The kernel eventfd that is always there (spare.c). False: there is none of this kind. */
-bool plx_spare_keep(bool semaphore);
-/* plx_table_lock held: the spare, now the caller's, or -1. */
-int plx_spare_take(bool semaphore);
-/* plx_table_lock held, a number has become free: a new spare, if nobody was quicker. */
-void plx_spare_renew(bool semaphore);
-/* Whether there is one that a limit so low would not give a number to again. */
-bool plx_spare_beyond(rlim_t limit);
-/* It is there, and its number can be had again once it has been used. */
-bool plx_spare_lasts(bool semaphore);
-/* The next adoption makes new ones. */
-void plx_spare_drop(void);
-/* The two steps of the child of a fork. */
-void plx_spare_after_fork_child(void);
-void plx_spare_after_fork_child_clean(void);
-
 /*
  * Descriptors of our own, at high numbers (from plx_fd_high on) and close-on-exec. When the program
  * puts a descriptor of its own at such a number (dup2), the file moves: *owner says the new number,
@@ -245,8 +228,6 @@ int plx_fd_high(void);
  */
 int plx_fd_hide(int fd, int *owner);
 int plx_fd_hide_dup(int fd, int *owner);
-/* The same without moving it; -EMFILE leaves fd alone. */
-int plx_fd_hide_here(int fd, int *owner);
 /* The same for this process alone: in the child of a fork, drop closes it. */
 int plx_fd_hide_private(int fd, int *owner);
 int plx_fd_hide_dup_private(int fd, int *owner);
@@ -275,8 +256,6 @@ void plx_fd_unhide_locked(int *owner);
  */
 void plx_fd_unhide_unused(int *owner, const uint32_t *users);
 int plx_fd_used(const int *owner);
-/* plx_table_lock held: the number is no longer hidden and belongs to the caller; -1 if none. */
-int plx_fd_reveal(int *owner);
 /* fd is hidden, in the child of a fork. */
 void plx_fd_drop_private(int fd);
 /* f is a hidden file. */
@@ -309,8 +288,6 @@ enum plx_want plx_fd_want(int fd, const struct plx_left *left);
 /* plx_hidden_lock held: if the number is still what has been left, it is not wanted after all. */
 void plx_fd_left_close(int fd, const struct plx_left *left);
 void plx_fd_left_put(struct plx_left *left);
-/* plx_table_lock held, while objects become kernel objects: nothing of ours is at fd any more. */
-void plx_fd_vacate(int fd);
 
 /*
  * Calls on fd, of which the table says nothing, are to be asked about all the same: it may be about

@@ -35,8 +35,6 @@
 #define PROBED 1024
 /* Waits between two looks that may show that looks pay again. */
 #define DIRECT_SLEEPS 8
-/* So long are sleeps where there is no doorbell, or none that is registered: nobody can ring. */
-#define BRIEF_NS 1000000
 /* front.turn */
 enum { TURN_ANY, TURN_OURS, TURN_KERNEL };
 #define MAX_EVENTS (INT_MAX / (int)sizeof(struct epoll_event))
@@ -82,8 +80,6 @@ struct waiter {
 	bool counted;
 	/* An event of a lazy timer has been taken out. */
 	bool swallowed;
-	/* There is no doorbell. */
-	bool brief;
 	/* front.gen before this looked at either side. */
 	uint32_t gen;
 	/* For the first sleep of a wait that is the kernel's but for timers; else NULL. */
@@ -292,8 +288,8 @@ static int kernel_wait(struct waiter *w, bool seen, int epfd, struct epoll_event
  * again: no call reports an item twice. What the kernel has is left to the next wait then.
  *
  * Argument. Within an RCU section that lasts until the kernel has looked. A spill sets plx_moving,
- * waits for such sections, takes items out under the mutex of their epoll, registers them with the
- * kernel, moves gen, and clears plx_moving. So one that has taken items after this wait did is
+ * waits for such sections, takes items out under the mutex of their epoll, gives the kernel the
+ * counts, moves gen, and clears plx_moving. So one that has taken items after this wait did is
  * either under way, and plx_moving is seen; or over, and what that has been cleared to brings gen
  * with it; or it has not begun to look for items, and waits for this section. The order of the two
  * looks matters. The model is tests/model/twice.pml.
@@ -338,24 +334,21 @@ static int kernel_look(struct waiter *w, struct epoll_event *ev, int max, bool g
 /* The time to sleep in *ts, to the deadline; NULL if there is none. */
 static const struct timespec *time_left(const struct waiter *w, struct timespec *ts)
 {
-	int64_t left = BRIEF_NS;
+	int64_t left;
 
-	if (w->deadline < 0 && plx_likely(!w->brief))
+	if (w->deadline < 0)
 		return NULL;
-	if (w->deadline >= 0)
-		left = w->deadline - plx_now_ns();
+	left = w->deadline - plx_now_ns();
 	if (left < 0)
 		left = 0;
-	if (plx_unlikely(w->brief) && left > BRIEF_NS)
-		left = BRIEF_NS;
 	ts->tv_sec = left / PLX_NSEC;
 	ts->tv_nsec = left % PLX_NSEC;
 	return ts;
 }
 
 /*
- * Takes out of n events what is not the program's: the doorbell's, the edges that a
- * spill makes by registering items (spill_items.c), and those of lazy timers. The number left.
+ * Takes out of n events what is not the program's: the doorbell's, and those of lazy timers. The
+ * number left.
  * whole: there was nothing else on the kernel's list. Then timers that have expired are given out
  * after everything else; otherwise they are on the list behind what has not been collected.
  */
@@ -367,8 +360,7 @@ static int filter_events(struct waiter *w, struct epoll_event *ev, int n, bool w
 	bool bell = marker, timers = plx_load(&fr->timer_mark);
 	int kept = 0, expired = 0;
 
-	/* Who has an event that a spill has made finds that there are such. Partner: ghost_add. */
-	if (!bell && !timers && !plx_load_acq(&fr->nghosts))
+	if (!bell && !timers)
 		return n;
 	for (int i = 0; i < n; i++) {
 		if (bell && ev[i].data.u64 == marker && ev[i].events == EPOLLIN) {
@@ -378,8 +370,7 @@ static int filter_events(struct waiter *w, struct epoll_event *ev, int n, bool w
 			w->swallowed = true;
 			if (plx_timer_fired(fr, &ev[i]) && whole)
 				ev[kept + expired++] = ev[i];
-		} else if (plx_likely(!plx_load_acq(&fr->nghosts)) ||
-			   !plx_ghost_take(fr, ev[i].data.u64)) {
+		} else {
 			struct epoll_event event = ev[i];
 
 			/* Behind it. */
@@ -690,7 +681,6 @@ static void note_drop(void)
 		waiter_leave(&left);
 	if (note.counted)
 		plx_xadd(&left.fr->twaiters, (uint32_t)-1);
-	plx_ghost_gone(left.fr);
 	plx_mem_put(note.bounce.ev);
 	note = (struct wait_note){0};
 	pollux_file_put(left.file);
@@ -718,7 +708,6 @@ static void waiter_done(void *p)
 		/* By a handler, which has nothing in its hand. */
 		sleep_end(w);
 	} else if (w->asleep) {
-		plx_ghost_gone(w->fr);
 		sleep_end(w);
 		plx_timers_true(w->fr);
 	}
@@ -733,8 +722,8 @@ static void waiter_done(void *p)
 
 /*
  * The wait is going to sleep, and is to be rung for: 0, unless it has to begin anew, as its epoll
- * has no items of ours. If there is no descriptor for a doorbell, and that is enough, it becomes
- * the kernel's. The sleep is in the epoll that the wait began in, as it may have had one before.
+ * has no items of ours. If there is no doorbell to be had, it becomes the kernel's. The sleep is in
+ * the epoll that the wait began in, as it may have had one before.
  */
 static __attribute__((noinline)) long wait_ring(struct waiter *w)
 {
@@ -742,11 +731,8 @@ static __attribute__((noinline)) long wait_ring(struct waiter *w)
 
 	if (r == -EAGAIN)
 		return PLX_SLEEP_ANEW;
-	if (r == -EMFILE && plx_front_may_leave(w->fr)) {
+	if (r < 0)
 		plx_front_escape(w->file);
-		r = 0;
-	}
-	w->brief = r < 0;
 	return 0;
 }
 
@@ -776,10 +762,7 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 		if (slept)
 			plx_stat(PLX_STAT_IDLE);
 		slept = false;
-		/*
-		 * Items on their way to the kernel: they are there then, and so is what was on its
-		 * list before (seance_begin in spill_items.c).
-		 */
+		/* Items on their way to the kernel: it has their events then. */
 		if (plx_unlikely(items_left(w))) {
 			plx_table_settle();
 			continue;
@@ -789,8 +772,7 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 				continue;
 			return hit ? -EINTR : 0;
 		}
-		/* What could not be had before each sleep of a millisecond may be there by now. */
-		if (plx_unlikely(w->brief || !plx_load_acq(&w->fr->stands)) && wait_ring(w))
+		if (plx_unlikely(!plx_load_acq(&w->fr->stands)) && wait_ring(w))
 			return PLX_SLEEP_ANEW;
 		if (!at_once && plx_ep_spin(w->fr->ep))
 			continue;

@@ -2,7 +2,7 @@
 /*
  * Programs that call the kernel by instructions of their own, which we do not see.
  *
- * What such a call finds under a number of ours is the placeholder. Code that uses its own
+ * What such a call finds under a number of ours is a count of 0. Code that uses its own
  * descriptors so does no harm; an event loop does, as it is given those of others. In Rust the
  * loops of polling, async-io, smol and calloop call the kernel through rustix, whose calls are
  * instructions in the program, and what they watch comes from libc often: an eventfd, or the epoll

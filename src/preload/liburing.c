@@ -4,7 +4,7 @@
  * io_uring_queue_init_mem, io_uring_setup; io_uring_queue_mmap takes one that was made elsewhere.
  *
  * liburing makes its system calls by itself, so its rings are not followed (uring.c), and a request
- * for a descriptor of ours would wait for its placeholder for ever. Here the ring is seen while
+ * for a descriptor of ours would wait for the kernel's count for ever. Here the ring is seen while
  * nobody has it yet: adoption of descriptors ends before a request can be made. A program that
  * contains liburing has nothing of this.
  *

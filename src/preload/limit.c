@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * setrlimit, prlimit and their 64 forms: a hard limit of descriptors that comes down leaves
- * numbers of our own out of reach. These and getrlimit meet no limit that we have raised.
+ * setrlimit, prlimit and their 64 forms: poll has to know of a limit that comes down. These and
+ * getrlimit meet no limit that we have raised.
  *
  * chroot, and unshare of mounts (fork.c): the limit of watches is to be read in /proc, which may
  * not be there afterwards.
@@ -25,11 +25,8 @@ void plx_before_limit(int what, pid_t pid, const struct rlimit *user)
 	struct rlimit lim;
 
 	if (what == RLIMIT_NOFILE && user && (!pid || our_own(pid)) &&
-	    plx_copy_in(&lim, user, sizeof(lim)) == 0 && lim.rlim_cur <= lim.rlim_max) {
+	    plx_copy_in(&lim, user, sizeof(lim)) == 0 && lim.rlim_cur <= lim.rlim_max)
 		plx_poll_limit(lim.rlim_cur);
-		if (plx_any())
-			plx_px_limit_lowered(lim.rlim_max);
-	}
 	errno = saved;
 }
 

@@ -9,13 +9,10 @@
  * requests within io_uring_enter only. So before each enter we look at what it will take. What
  * liburing makes, whose calls we do not see, is in liburing.c.
  *
- *   EPOLL_CTL  one of ours is done here, and a NOP takes its place, whose result is as good. So
- *              is one of the kernel's files in an epoll of ours, if there are several threads:
- *              the kernel would do it after our look, or in a thread of its own, when an object
- *              that leaves the epoll has its list in hand (ctl_beside in epoll.c). One that fails
- *              stays, for the kernel to find the error, too; if it takes the objects to find it,
- *              they escape first. It changes nothing there, unless another thread has just changed
- *              what it failed by.
+ *   EPOLL_CTL  one of ours is done here, and what takes its place has the same result: a NOP, or
+ *              a request that fails so. Where there is none that does, it stays, for the kernel to
+ *              find the error, too; then what comes after it in the ring is not done before it
+ *              either, and escapes.
  *   NOP        stays.
  *   others     everything escapes and adoption ends, as for a ring that is not followed.
  *
@@ -160,20 +157,16 @@ PLX_EXPORT NOT_INSTRUMENTED void *mmap(void *at, size_t size, int prot, int flag
 }
 PLX_ALIAS(mmap64, mmap);
 
-/* The request becomes one that does nothing, with the same mark on its completion. */
-static int make_nop(char *user, const struct io_uring_sqe *was)
+/* The request becomes another one, with the same mark on its completion. */
+static bool replace(char *user, const struct io_uring_sqe *was, struct io_uring_sqe by)
 {
-	struct io_uring_sqe nop = {
-		.opcode = IORING_OP_NOP,
-		.flags = was->flags,
-		.user_data = was->user_data,
-	};
-
-	return plx_copy_out(user, &nop, sizeof(nop));
+	by.flags = was->flags;
+	by.user_data = was->user_data;
+	return plx_copy_out(user, &by, sizeof(by)) == 0;
 }
 
-/* False: not to be followed. */
-static bool serve(char *user)
+/* False: not to be followed. held: a request of ours that fails has been left to the kernel. */
+static bool serve(char *user, bool *held)
 {
 	struct io_uring_sqe s;
 	long r;
@@ -190,18 +183,29 @@ static bool serve(char *user)
 		return true;
 	if (!plx_fd_ours(s.fd) && !plx_fd_ours((int)s.off))
 		return true;
+	if (*held) {
+		plx_px_escape_pair(s.fd, (int)s.off, PLX_OUT_IO_URING);
+		return true;
+	}
 	r = plx_px_epoll_ctl(s.fd, (int)s.len, (int)s.off, (void *)(uintptr_t)s.addr);
-	if (r == 0)
-		return make_nop(user, &s) == 0;
-	if (r == -EBADF) {
+	switch (r) {
+	case PLX_PASS:
+		return true;
+	case 0:
+		return replace(user, &s, (struct io_uring_sqe){.opcode = IORING_OP_NOP});
+	case -ENOENT:
+		/* There is no poll that could be removed: such a ring would not be followed. */
+		return replace(user, &s, (struct io_uring_sqe){.opcode = IORING_OP_POLL_REMOVE});
+	case -EBADF:
 		/* For the kernel a descriptor that we hide is one. */
 		s.fd = -1;
 		return plx_copy_out(user, &s, sizeof(s)) == 0;
+	case -EFAULT:
+		return true;
 	}
-	/* Its own file's it finds again; these without our objects, as it has none of their items.
-	 */
-	if (r != PLX_PASS && r != -EFAULT && r != -ENOENT && plx_fd_ours((int)s.off))
-		plx_px_escape_pair(s.fd, (int)s.off, PLX_OUT_IO_URING);
+	/* Should the kernel do it after all, it is not noted here. */
+	plx_px_escape((int)s.off, PLX_OUT_IO_URING);
+	*held = true;
 	return true;
 }
 
@@ -209,6 +213,7 @@ static bool look_at_all(struct ring *r, uint32_t submitted)
 {
 	char *sq = plx_load(&r->sq), *requests = plx_load(&r->requests);
 	uint32_t head, tail;
+	bool held = false;
 
 	if (!sq || !requests || plx_load_user32(&head, sq + r->off.head) ||
 	    plx_load_user32(&tail, sq + r->off.tail))
@@ -222,7 +227,7 @@ static bool look_at_all(struct ring *r, uint32_t submitted)
 
 		if (!r->direct && plx_load_user32(&at, sq + r->off.array + at * sizeof(at)))
 			return false;
-		if (at >= r->entries || !serve(requests + at * sizeof(struct io_uring_sqe)))
+		if (at >= r->entries || !serve(requests + at * sizeof(struct io_uring_sqe), &held))
 			return false;
 	}
 	return true;

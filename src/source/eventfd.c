@@ -268,21 +268,6 @@ static bool efd_readable(void *arg)
 	return efd_poll(arg, EPOLLIN) & EPOLLIN;
 }
 
-/*
- * A spill takes items for told of the count once it has waited for readers of RCU: so a change of
- * it and what tells of that are in one section.
- */
-static int try_told(struct pollux_efd *e, int (*try)(struct pollux_efd *, uint64_t *),
-		    uint64_t *value)
-{
-	int r;
-
-	plx_rcu_read_lock();
-	r = try(e, value);
-	plx_rcu_read_unlock();
-	return r;
-}
-
 /* After a read, with a reference on e: what there is to be done for others. */
 static inline void efd_has_read(struct pollux_efd *e, int r, uint32_t events, uint64_t value)
 {
@@ -302,7 +287,7 @@ static int efd_sleep(struct pollux_efd *e, uint32_t events,
 	/* The caller's may go while it waits. */
 	pollux_file_get(&e->file);
 	if (events & EPOLLIN && plx_spin(&plx_read_yields, &e->spin, efd_readable, &e->file)) {
-		r = try_told(e, try, value);
+		r = try(e, value);
 		plx_spin_brought(&plx_read_yields, r == 0);
 		if (r != -EAGAIN) {
 			efd_has_read(e, r, events, *value);
@@ -324,7 +309,7 @@ static int efd_sleep(struct pollux_efd *e, uint32_t events,
 	PLX_HOLD_PUSH(sleeper_done, s);
 	plx_mb();
 	for (;;) {
-		r = try_told(e, try, value);
+		r = try(e, value);
 		plx_spin_brought(&plx_read_yields, r == 0);
 		if (r != -EAGAIN)
 			break;
@@ -350,7 +335,7 @@ static __attribute__((noinline)) int efd_blocking(struct pollux_efd *e, uint32_t
 						  int (*try)(struct pollux_efd *, uint64_t *),
 						  uint64_t *value)
 {
-	int r = try_told(e, try, value);
+	int r = try(e, value);
 
 	if (r == -EAGAIN)
 		return efd_sleep(e, events, try, value);
@@ -384,7 +369,7 @@ int pollux_efd_write(struct pollux_efd *e, uint64_t value, int block)
 	return efd_try_write(e, value);
 }
 
-static int efd_signal(struct pollux_efd *e)
+int plx_efd_signal(struct pollux_efd *e)
 {
 	uint64_t count;
 
@@ -400,17 +385,6 @@ static int efd_signal(struct pollux_efd *e)
 	} while (count != UINT64_MAX && !plx_cas(&e->big, &count, count + 1));
 	pollux_file_wake(&e->file, EPOLLIN);
 	return 0;
-}
-
-int plx_efd_signal(struct pollux_efd *e)
-{
-	int r;
-
-	/* As in try_told. */
-	plx_rcu_read_lock();
-	r = efd_signal(e);
-	plx_rcu_read_unlock();
-	return r;
 }
 
 void pollux_efd_signal(struct pollux_efd *e)

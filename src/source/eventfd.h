@@ -11,8 +11,8 @@
 
 struct pollux_efd {
 	/*
-	 * mode: 1, a semaphore. gone: 1 from the freeze on; the POSIX layer then makes it a kernel
-	 * eventfd. So ADD and DEL look at nothing else.
+	 * mode: 1, a semaphore. gone: 1 from the freeze on; the POSIX layer then gives the count to
+	 * the kernel's eventfd. So ADD and DEL look at nothing else.
 	 */
 	struct pollux_file file;
 	/* 1: the whole count is in `big`; `word` has SLOW. */
@@ -21,13 +21,15 @@ struct pollux_efd {
 	struct plx_spin_state spin;
 	/* POSIX layer: O_NONBLOCK or 0. */
 	uint32_t status;
-	/* 1 once the kernel's object stands in its place. */
+	/* 1 once the kernel's object has the count. */
 	uint32_t spilled;
-	/* A spill's own, under its lock: its place there plus one. */
-	uint32_t picked;
 	/* Who has to tell it later, and the kernel eventfd for them, or -1. */
 	uint32_t pins;
 	int kfd;
+	/* A spill's own, under its lock: it leaves, by this number (-1: none is known). */
+	uint32_t leaves;
+	int number;
+	struct pollux_efd *next_out;
 };
 
 _Static_assert(sizeof(struct pollux_efd) <= PLX_SLAB_OBJECT, "an eventfd has its own lines");
@@ -74,8 +76,7 @@ int plx_efd_signal(struct pollux_efd *e);
 
 /*
  * Freezes the counter: from the return on, reads and writes find it gone (-ESTALE).
- * Returns the final count. Who has changed it before tells of that within an RCU section that has
- * begun by then. Threads that sleep in one are to be woken by the caller,
+ * Returns the final count. Threads that sleep in one are to be woken by the caller,
  * with pollux_file_wake_all, when there is something to go on with.
  */
 uint64_t plx_efd_freeze(struct pollux_efd *e);

@@ -1442,6 +1442,7 @@ static void EFD_13_every_read_is_an_OUT_edge(void)
 	int in = watch(fd, EPOLLIN), out = watch(fd, EPOLLOUT),
 	    both = watch(fd, EPOLLIN | EPOLLOUT);
 
+	ep_take_repeat(in, fd, 1);
 	for (enum via via = VIA_CALL; via < VIAS; via++) {
 		uint64_t v;
 

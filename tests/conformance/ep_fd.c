@@ -662,6 +662,8 @@ static int forked_child(void *arg)
 	struct epoll_event ev[4];
 
 	/* The edge of b was taken by the parent; a stays; c is news. */
+	if (f->b.kind == KIND_EVENTFD)
+		child_check(ep_one_and_repeat(f->ep, 1, f->b.fd, 2));
 	child_check(epoll_wait(f->ep, ev, 4, 0) == 1);
 	child_check(ev[0].data.u64 == 1 && ev[0].events == EPOLLIN);
 	child_check(ep_ctl(f->ep, EPOLL_CTL_ADD, f->a.fd, EPOLLIN, 9) == -1 && errno == EEXIST);

@@ -345,6 +345,27 @@ static void EP_ORD_08_level_and_edge_items_share_one_order(enum set set)
 	set_new(set, s, 6, ep, EPOLLIN);
 	assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s[0].fd, EPOLLIN | EPOLLET, 'a'));
 	assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s[3].fd, EPOLLIN | EPOLLET, 'd'));
+	set_fire(s, "fedcba");
+	assert_order(ep, 4, "fedc");
+	assert_order(ep, 4, "bafe");
+	assert_order(ep, 4, "cbfe");
+	set_fire(s, "da");
+	assert_order(ep, 8, "cbfeda");
+	set_close(s, 6);
+	close(ep);
+}
+EACH_SET(EP_ORD_08_level_and_edge_items_share_one_order)
+
+static void EP_ORD_08_level_edge_and_oneshot_items_share_one_order(enum set set)
+{
+	struct subject s[6];
+	int ep = ep_new();
+
+	/* A file of a one-shot item is the kernel's. */
+	NEEDS_ONE_ORDER(set == SET_MIXED || set == SET_EVENTFD);
+	set_new(set, s, 6, ep, EPOLLIN);
+	assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s[0].fd, EPOLLIN | EPOLLET, 'a'));
+	assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s[3].fd, EPOLLIN | EPOLLET, 'd'));
 	assert_ok(ep_ctl(ep, EPOLL_CTL_MOD, s[4].fd, EPOLLIN | EPOLLONESHOT, 'e'));
 	set_fire(s, "fedcba");
 	assert_order(ep, 4, "fedc");
@@ -355,7 +376,7 @@ static void EP_ORD_08_level_and_edge_items_share_one_order(enum set set)
 	set_close(s, 6);
 	close(ep);
 }
-EACH_SET(EP_ORD_08_level_and_edge_items_share_one_order)
+EACH_SET(EP_ORD_08_level_edge_and_oneshot_items_share_one_order)
 
 int main(void)
 {
@@ -375,6 +396,7 @@ int main(void)
 		TEST_EACH_SET(EP_ORD_07_newcomers_queue_behind_requeued_level_items),
 		TEST_EACH_SET(EP_ORD_08_edge_items_left_over_need_no_new_edge),
 		TEST_EACH_SET(EP_ORD_08_level_and_edge_items_share_one_order),
+		TEST_EACH_SET(EP_ORD_08_level_edge_and_oneshot_items_share_one_order),
 	};
 
 	return run_group(ep_ord);

@@ -205,12 +205,26 @@ bool under_pollux(void)
 	return found;
 }
 
-bool fd_served(int fd)
+static int (*served_function(void))(int)
 {
 	int (*served)(int);
 
 	*(void **)&served = dlsym(RTLD_DEFAULT, "pollux_fd_served");
+	return served;
+}
+
+bool fd_served(int fd)
+{
+	int (*served)(int) = served_function();
+
 	return served != NULL && served(fd) == 1;
+}
+
+bool edge_may_repeat(int fd)
+{
+	int (*served)(int) = served_function();
+
+	return served != NULL && served(fd) != 1;
 }
 
 /*

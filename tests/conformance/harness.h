@@ -127,6 +127,11 @@ bool thread_join(struct test_thread *t, int ms);
 bool under_pollux(void);
 /* True when fd is served in process at this moment (false on the plain kernel). */
 bool fd_served(int fd);
+/*
+ * True when an edge of this eventfd that was collected may be reported once more: it was served in
+ * process, and its count has been written to the kernel's object. Never on the plain kernel.
+ */
+bool edge_may_repeat(int fd);
 
 #define SKIP(...)                                                                                  \
 	do {                                                                                       \

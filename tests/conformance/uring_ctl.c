@@ -289,6 +289,31 @@ static void RING_requests_for_what_is_closed(void **state)
 	uring_closed(&u);
 }
 
+/* One that fails has no effect on what comes after it, and that has none on it. */
+static void RING_requests_behind_one_that_fails(void **state)
+{
+	URING(u, 0);
+	int ep = ep_new(), fd = efd_new(1, 0), result[4] = {1, 1, 1, 1};
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 3};
+	struct epoll_event again = {.events = EPOLLIN, .data.u64 = 9};
+
+	(void)state;
+	assert_int_equal(one(&u, ep, EPOLL_CTL_ADD, fd, &ev), 0);
+	want_ctl(&u, ep, EPOLL_CTL_ADD, fd, &again, 0);
+	want_ctl(&u, ep, EPOLL_CTL_DEL, fd, NULL, 1);
+	want_ctl(&u, ep, EPOLL_CTL_DEL, fd, NULL, 2);
+	want_ctl(&u, ep, EPOLL_CTL_ADD, fd, &again, 3);
+	submit(&u, result);
+	assert_int_equal(result[0], -EEXIST);
+	assert_int_equal(result[1], 0);
+	assert_int_equal(result[2], -ENOENT);
+	assert_int_equal(result[3], 0);
+	is_ready(ep, EPOLLIN, 9);
+	close(fd);
+	close(ep);
+	uring_closed(&u);
+}
+
 /* Other requests name the same descriptors: a read, a poll, a close. */
 static void RING_of_requests_of_all_kinds(void **state)
 {
@@ -359,6 +384,7 @@ int main(void)
 		kind_unit_tests(EP_CTL_11_by_a_ring),
 		cmocka_unit_test(RING_tries_again_in_several_threads),
 		cmocka_unit_test(RING_requests_for_what_is_closed),
+		cmocka_unit_test(RING_requests_behind_one_that_fails),
 		cmocka_unit_test(EP_KEY_09_by_a_ring_before_a_fork),
 		/* Last: after it nothing is served any more. */
 		cmocka_unit_test(RING_of_requests_of_all_kinds),

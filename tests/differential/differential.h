@@ -16,9 +16,17 @@
  * number, perhaps in use again for something else, is a good operand, too.
  *
  * The model decides nothing about what is right, that is the kernel's part. If it is wrong
- * about what is open, steps are merely less interesting. It must be right about two
- * things only: a call that would block for ever is left out (step.skip), and results whose
- * order Pollux does not promise are compared as sets (step.any_order).
+ * about what is open, steps are merely less interesting. It must be right about three
+ * things only: a call that would block for ever is left out (step.skip), results whose
+ * order Pollux does not promise are compared as sets (step.any_order), and so it must know which
+ * edges Pollux may report once more.
+ *
+ * An object that leaves Pollux writes its count to the kernel's object, and an edge-triggered
+ * registration of it may report once more what was collected before. So everything in such an
+ * epoll is collected before the next step (model_settle, settle_first in run.c): what Pollux may
+ * repeat goes into the log as a number of its own (log_may), of which lockstep.py wants at least as
+ * many as the kernel has, and at most one more for each such registration. After that both sides
+ * are in the same state again.
  */
 #ifndef TESTS_DIFFERENTIAL_DIFFERENTIAL_H
 #define TESTS_DIFFERENTIAL_DIFFERENTIAL_H
@@ -114,7 +122,20 @@ struct item {
 	int16_t obj;
 	int16_t number;
 	uint32_t events;
+	uint64_t data;
+	/* Its object may have left since the epoll was last settled. */
+	bool may_repeat;
 };
+
+/* What is to be settled: of the epoll at this number, events with this data. */
+struct settled {
+	int number;
+	/* First a poll of the epoll, by which it leaves; it has no data. */
+	bool leaves;
+	uint64_t data;
+};
+
+#define SETTLED 4096
 
 struct obj {
 	uint8_t kind;
@@ -153,6 +174,8 @@ struct model {
 	struct proc *me;
 	int nobjs;
 	struct obj objs[OBJECTS];
+	int nsettled;
+	struct settled settled[SETTLED];
 };
 
 /* What a pointer argument is. */
@@ -189,6 +212,8 @@ struct step {
 	 * block. */
 	bool direct;
 	uint8_t room;
+	/* Its part of model.settled, which comes before it. */
+	int16_t settled, nsettled;
 	uint32_t flags;
 	int32_t n;
 	uint64_t u, v;
@@ -298,8 +323,12 @@ void model_escape(struct model *m, struct obj *o);
 void model_escape_pair(struct model *m, struct obj *a, struct obj *b);
 void model_escape_maybe(struct model *m, struct obj *o);
 void model_escape_all(struct model *m);
+/* Epolls of which events may be repeated, and that this process can reach, are settled first. */
+void model_settle(struct model *m, struct step *s);
+/* An epoll that leaves by the step itself, whose result would tell what is in it. */
+void model_leaves_first(struct model *m, struct step *s, int slot);
 struct item *model_item(struct model *m, struct obj *ep, struct obj *o, int number);
-void model_add_item(struct model *m, struct obj *ep, struct obj *o, int number, uint32_t events);
+struct item *model_add_item(struct model *m, struct obj *ep, struct obj *o, int number);
 void model_del_item(struct obj *ep, struct item *it);
 bool kind_adopted(enum kind kind);
 
@@ -317,6 +346,9 @@ struct run {
 	uint32_t turn;
 	uint32_t at;
 	uint32_t child_gone;
+	/* What log_may has said. */
+	size_t may_len;
+	char may[65536];
 };
 
 extern struct run *run;
@@ -342,6 +374,12 @@ void log_events(const struct step *s, struct epoll_event *ev, int n);
 /* A result that is no call of the C program; hashed, and shown as a comment. */
 void log_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/*
+ * Events with some data and their bits, as many as there are; Pollux may have up to more of them
+ * beyond what the kernel has.
+ */
+void log_may(uint64_t data, int found, int more, uint32_t bits);
+
 /* The call was not made. */
 void log_left_out(const char *why);
 
@@ -357,6 +395,9 @@ void *pointer(const struct step *s, void *good);
 bool blocking(int fd);
 /* Whether a call on fd that waits for these poll events would wait. */
 bool would_block(const struct step *s, int fd, short events);
+/* Before the step. */
+void settle_first(const struct step *s);
+extern const struct model *settled_model;
 /* A signal every millisecond, until stopped: what sleeps for ever ends with EINTR. */
 void ticks_start(void);
 void ticks_stop(void);

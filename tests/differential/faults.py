@@ -24,7 +24,7 @@ FAULTS = [
     ("wrong_data", "inproc"),
     ("wrong_poll", "inproc"),
     ("wrong_flag", "inproc"),
-    ("forgotten_item", "nested"),
+    ("forgotten_count", "nested"),
     ("lost_spill:3", "fork"),
 ]
 

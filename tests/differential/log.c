@@ -219,6 +219,18 @@ void log_note(const char *fmt, ...)
 	say("\t/* %s */\n", text);
 }
 
+void log_may(uint64_t data, int found, int more, uint32_t bits)
+{
+	char text[64];
+	int n = snprintf(text, sizeof(text), " %d+%d/%x", found, more, bits);
+
+	if (run->may_len + n >= sizeof(run->may))
+		_exit(2);
+	memcpy(run->may + run->may_len, text, n + 1);
+	run->may_len += n;
+	say("\t/* Data %s: %s */\n", number_text(data), text);
+}
+
 void log_left_out(const char *why)
 {
 	log_hash(1);

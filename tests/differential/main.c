@@ -2,7 +2,7 @@
 /*
  * differential run PROFILE FIRST COUNT
  *     runs COUNT sequences; a line for each: its number, the digest of all results, the
- *     number of steps
+ *     number of steps, and what log_may has said
  * differential show PROFILE NUMBER [KEEP] [BEFORE]
  *     runs one sequence, of it only the steps KEEP (as 0-4,7,9; - for all), after the BEFORE
  *     sequences before it, and prints the calls with their results
@@ -10,7 +10,8 @@
  * DIFFERENTIAL_STORM in the environment is how many microseconds signals are to be apart, at any
  * instruction.
  *
- * Both print the same on the kernel and on Pollux, or one of them is wrong.
+ * Both print the same on the kernel and on Pollux, except for what log_may allows, or one of them
+ * is wrong.
  */
 #include "differential.h"
 
@@ -110,6 +111,7 @@ int main(int argc, char **argv)
 			return 77;
 		}
 	}
+	settled_model = &gen.m;
 	run = mmap(NULL, sizeof(*run), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (run == MAP_FAILED) {
 		perror("mmap");
@@ -120,16 +122,18 @@ int main(int argc, char **argv)
 	tidy(0, &lim);
 	for (uint64_t i = first; i < first + count; i++) {
 		bool last = show && i == first + count - 1;
-		char line[64];
+		static char line[64 + sizeof(run->may)];
 		int n;
 
-		run->hash = run->steps = 0;
+		run->hash = run->steps = run->may_len = 0;
+		run->may[0] = 0;
 		run->verbose = last;
 		n = prepare(profile, i, last ? (argc > 4 ? argv[4] : "-") : NULL);
 		run_steps(steps, n);
 		tidy(i, &lim);
-		n = snprintf(line, sizeof(line), "%llu %016llx %llu\n", (unsigned long long)i,
-			     (unsigned long long)run->hash, (unsigned long long)run->steps);
+		n = snprintf(line, sizeof(line), "%llu %016llx %llu%s\n", (unsigned long long)i,
+			     (unsigned long long)run->hash, (unsigned long long)run->steps,
+			     run->may);
 		if (!show && write(1, line, n) != n)
 			return 1;
 	}

@@ -11,6 +11,8 @@ import os
 import subprocess
 import sys
 
+from lockstep import agrees
+
 SHOWN = 20
 
 
@@ -49,7 +51,7 @@ def main():
         name = theirs.split(":")[0].split(",")[0]
         cells.setdefault(name, [0, []])
         cells[name][0] += 1
-        if ours != theirs:
+        if not agrees(theirs, ours):
             cells[name][1].append((theirs, ours))
     failed = False
     for i, (name, (count, differ)) in enumerate(cells.items()):

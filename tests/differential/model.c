@@ -19,7 +19,7 @@ bool kind_adopted(enum kind kind)
 void model_init(struct model *m, enum profile profile)
 {
 	m->profile = profile;
-	m->nobjs = 0;
+	m->nobjs = m->nsettled = 0;
 	for (int p = 0; p < PROCS; p++) {
 		m->procs[p].alive = p == 0;
 		m->procs[p].limit = LOW_NUMBERS;
@@ -44,12 +44,14 @@ void model_apply(struct model *m, struct step *s)
 
 	m->me = &m->procs[s->proc];
 	s->skip = s->any_order = false;
+	s->nsettled = 0;
 	if (!BAD_POINTERS)
 		s->ptr = PTR_GOOD;
 	if (!m->me->alive) {
 		s->skip = true;
 		return;
 	}
+	model_settle(m, s);
 	if (!ops[s->op]->replaced && (is_hidden(m, s->a) || is_hidden(m, s->b))) {
 		s->skip = true;
 		return;
@@ -69,6 +71,14 @@ static int number_index(int number)
 	if (number >= RECEIVED && number < RECEIVED + RECEIVED_NUMBERS)
 		return number - RECEIVED + LOW_NUMBERS + HIGH_NUMBERS;
 	return -1;
+}
+
+static int number_at(int index)
+{
+	if (index < LOW_NUMBERS)
+		return index;
+	index -= LOW_NUMBERS;
+	return index < HIGH_NUMBERS ? HIGH_NUMBER + index : RECEIVED + index - HIGH_NUMBERS;
 }
 
 int model_number(struct model *m, int slot)
@@ -246,11 +256,99 @@ static void check_watchers(struct model *m, struct obj *o)
 			}
 }
 
+/* Nor is the order kept of what watches it. */
+static void order_is_lost(struct model *m, struct obj *ep)
+{
+	if (ep->any_order)
+		return;
+	ep->any_order = true;
+	for (int i = 0; i < m->nobjs; i++)
+		for (int k = 0; m->objs[i].kind == KIND_EPOLL && k < m->objs[i].nitems; k++)
+			if (m->objs[i].items[k].obj == obj_index(m, ep)) {
+				order_is_lost(m, &m->objs[i]);
+				break;
+			}
+}
+
+/* Its count is written to the kernel's object, unless it is there already. */
+static void may_repeat(struct model *m, struct obj *o)
+{
+	if (o->kind != KIND_EVENTFD || o->where == AT_KERNEL)
+		return;
+	for (int i = 0; i < m->nobjs; i++) {
+		struct obj *ep = &m->objs[i];
+
+		for (int k = 0; ep->kind == KIND_EPOLL && k < ep->nitems; k++) {
+			if (ep->items[k].obj != obj_index(m, o))
+				continue;
+			order_is_lost(m, ep);
+			ep->items[k].may_repeat = true;
+		}
+	}
+}
+
 /* What is no epoll. */
 static void move_file(struct model *m, struct obj *o, enum where where)
 {
+	may_repeat(m, o);
 	o->where = where;
 	check_watchers(m, o);
+}
+
+/* By a number that means this epoll for certain. */
+static int number_of_epoll(struct model *m, struct obj *ep)
+{
+	for (int i = 0; i < LOW_NUMBERS + HIGH_NUMBERS; i++)
+		if (m->me->obj[i] == obj_index(m, ep))
+			return number_at(i);
+	return -1;
+}
+
+static void settle_add(struct model *m, struct step *s, struct settled what)
+{
+	if (m->nsettled == SETTLED) {
+		fprintf(stderr, "more than %d events to be settled\n", SETTLED);
+		exit(2);
+	}
+	if (!s->nsettled)
+		s->settled = m->nsettled;
+	m->settled[m->nsettled++] = what;
+	s->nsettled++;
+}
+
+/* What it watches comes first: it tells what is in there. (Linux nests no deeper.) */
+static void settle_epoll(struct model *m, struct step *s, struct obj *ep, int depth)
+{
+	int number = ep->kind == KIND_EPOLL ? number_of_epoll(m, ep) : -1;
+
+	if (number < 0 || depth > 5)
+		return;
+	for (int i = 0; i < ep->nitems; i++)
+		settle_epoll(m, s, &m->objs[ep->items[i].obj], depth + 1);
+	for (int i = 0; i < ep->nitems; i++) {
+		struct item *it = &ep->items[i];
+
+		if (it->may_repeat && (it->events & EPOLLET))
+			settle_add(m, s, (struct settled){.number = number, .data = it->data});
+		it->may_repeat = false;
+	}
+}
+
+void model_settle(struct model *m, struct step *s)
+{
+	for (int i = 0; i < m->nobjs; i++)
+		settle_epoll(m, s, &m->objs[i], 0);
+}
+
+void model_leaves_first(struct model *m, struct step *s, int slot)
+{
+	struct obj *ep = model_obj_kind(m, slot, KIND_EPOLL);
+
+	if (!ep || ep->where == AT_KERNEL)
+		return;
+	model_escape_maybe(m, ep);
+	settle_add(m, s, (struct settled){.number = model_number(m, slot), .leaves = true});
+	model_settle(m, s);
 }
 
 void model_escape(struct model *m, struct obj *o)
@@ -280,12 +378,16 @@ void model_escape_pair(struct model *m, struct obj *a, struct obj *b)
 
 void model_escape_maybe(struct model *m, struct obj *o)
 {
-	if (o->where != AT_POLLUX)
+	if (o->where == AT_KERNEL)
 		return;
 	if (o->kind == KIND_EPOLL) {
+		bool before = o->where == AT_EITHER;
+
 		o->where = AT_EITHER;
+		/* The model may believe in a circle of epolls. */
 		for (int i = 0; i < o->nitems; i++)
-			model_escape_maybe(m, &m->objs[o->items[i].obj]);
+			if (!before || m->objs[o->items[i].obj].kind != KIND_EPOLL)
+				model_escape_maybe(m, &m->objs[o->items[i].obj]);
 		return;
 	}
 	move_file(m, o, AT_EITHER);
@@ -294,6 +396,8 @@ void model_escape_maybe(struct model *m, struct obj *o)
 /* Nothing is left on the other side, so no order is mixed by it. */
 void model_escape_all(struct model *m)
 {
+	for (int i = 0; i < m->nobjs; i++)
+		may_repeat(m, &m->objs[i]);
 	for (int i = 0; i < m->nobjs; i++)
 		m->objs[i].where = AT_KERNEL;
 }
@@ -306,11 +410,14 @@ struct item *model_item(struct model *m, struct obj *ep, struct obj *o, int numb
 	return NULL;
 }
 
-void model_add_item(struct model *m, struct obj *ep, struct obj *o, int number, uint32_t events)
+struct item *model_add_item(struct model *m, struct obj *ep, struct obj *o, int number)
 {
+	struct item *it;
+
 	if (ep->nitems == ITEMS)
-		return;
-	ep->items[ep->nitems++] =
-		(struct item){.obj = obj_index(m, o), .number = number, .events = events};
+		return NULL;
+	it = &ep->items[ep->nitems++];
+	*it = (struct item){.obj = obj_index(m, o), .number = number};
 	check_order(m, ep);
+	return it;
 }

@@ -58,9 +58,22 @@ static void create_text(const struct step *s)
 
 /* --- epoll_ctl ----------------------------------------------------------------------- */
 
+/* An object whose registration has more than this is the kernel's. */
+#define CACHED_EVENTS                                                                              \
+	(EPOLLIN | EPOLLRDNORM | EPOLLPRI | EPOLLERR | EPOLLHUP | EPOLLRDHUP | EPOLLET)
+
 static uint32_t make_events(struct gen *g)
 {
 	static const uint32_t usual[] = {EPOLLIN, EPOLLIN, EPOLLIN, EPOLLIN | EPOLLOUT, EPOLLOUT};
+	static const uint32_t in[] = {EPOLLIN,
+				      EPOLLIN,
+				      EPOLLIN,
+				      EPOLLIN | EPOLLRDHUP,
+				      EPOLLIN | EPOLLPRI,
+				      EPOLLRDNORM,
+				      EPOLLHUP | EPOLLIN,
+				      EPOLLERR,
+				      0};
 	static const uint32_t odd[] = {
 		0,
 		EPOLLIN | EPOLLRDHUP,
@@ -74,10 +87,13 @@ static uint32_t make_events(struct gen *g)
 		EPOLLIN | 0x04000000,
 		0x7fffffff & ~(uint32_t)EPOLLEXCLUSIVE,
 	};
-	uint32_t e = chance(g, 88) ? pick(g, usual) : pick(g, odd);
+	bool cached = g->m.profile == PROFILE_INPROC ? !rare(g, 200) : chance(g, 60);
+	uint32_t e = cached ? pick(g, in) : chance(g, 88) ? pick(g, usual) : pick(g, odd);
 
 	if (chance(g, 40))
 		e |= EPOLLET;
+	if (cached)
+		return e;
 	if (chance(g, 12))
 		e |= EPOLLONESHOT;
 	if (chance(g, 3))
@@ -150,6 +166,7 @@ static bool ctl_make(struct gen *g, struct step *s)
 	 * of turn when it leaves: a known deviation.
 	 */
 	if ((s->n == EPOLL_CTL_ADD ? chance(g, 4) : rare(g, 100)) &&
+	    (g->m.profile != PROFILE_INPROC || rare(g, 40)) &&
 	    !(o && (s->flags & EPOLLET) && has_exclusive(&g->m, o)))
 		s->flags = (chance(g, 85) ? s->flags & (EPOLLIN | EPOLLOUT | EPOLLET) : s->flags) |
 			   EPOLLEXCLUSIVE;
@@ -189,8 +206,12 @@ static void ctl_apply(struct model *m, struct step *s)
 		}
 	} else if (kind_adopted(o->kind) && ep->where <= AT_EITHER) {
 		model_escape_maybe(m, o);
-		if (ep->kind == KIND_EPOLL && ep->where == AT_KERNEL && !unsure)
+		if (ep->kind == KIND_EPOLL && ep->where == AT_KERNEL && !unsure &&
+		    s->n == EPOLL_CTL_ADD)
 			model_escape(m, o);
+	} else if (o->kind == KIND_EVENTFD && s->n != EPOLL_CTL_DEL &&
+		   (s->flags & ~(uint32_t)CACHED_EVENTS)) {
+		model_escape_maybe(m, o);
 	}
 	if (ep->kind != KIND_EPOLL || o->kind == KIND_PLAIN || ep == o)
 		return;
@@ -198,12 +219,19 @@ static void ctl_apply(struct model *m, struct step *s)
 	    (s->n == EPOLL_CTL_MOD || o->kind == KIND_EPOLL || (s->flags & ~exclusive_ok)))
 		return;
 	it = model_item(m, ep, o, number);
-	if (s->n == EPOLL_CTL_ADD && !it)
-		model_add_item(m, ep, o, number, s->flags);
-	else if (s->n == EPOLL_CTL_MOD && it && !(it->events & EPOLLEXCLUSIVE))
-		it->events = s->flags;
-	else if (s->n == EPOLL_CTL_DEL && it)
-		model_del_item(ep, it);
+	if (s->n == EPOLL_CTL_DEL) {
+		if (it)
+			model_del_item(ep, it);
+		return;
+	}
+	if (s->n == EPOLL_CTL_ADD)
+		it = it ? NULL : model_add_item(m, ep, o, number);
+	else if (s->n != EPOLL_CTL_MOD || (it && (it->events & EPOLLEXCLUSIVE)))
+		it = NULL;
+	if (!it)
+		return;
+	it->events = s->flags;
+	it->data = s->u;
 }
 
 static void ctl_run(const struct step *s)

@@ -66,7 +66,9 @@ static void poll_apply(struct model *m, struct step *s)
 		struct obj *o = model_obj(m, entry_slot(s, i));
 
 		/* All of it goes if there are more than the limit allows (select does not mind). */
-		if (o && (o->kind == KIND_EPOLL || s->n > m->me->limit))
+		if (o && o->kind == KIND_EPOLL)
+			model_leaves_first(m, s, entry_slot(s, i));
+		else if (o && s->n > m->me->limit)
 			model_escape_maybe(m, o);
 		/* A select that sleeps beside a hang-up which it does not ask for is the kernel's.
 		 */

@@ -236,6 +236,10 @@ static void run_step(const struct step *s)
 {
 	const struct op *op = ops[s->op];
 
+	if (s->nsettled)
+		settle_first(s);
+	if (s->skip)
+		return;
 	if (run->verbose) {
 		run->call_len = 0;
 		run->call[0] = 0;
@@ -252,7 +256,7 @@ void run_steps(const struct step *steps, int n)
 	all_steps = steps;
 	n_all_steps = n;
 	for (int i = 0; i < n; i++) {
-		if (steps[i].skip || (steps[i].proc && !child))
+		if ((steps[i].skip && !steps[i].nsettled) || (steps[i].proc && !child))
 			continue;
 		if (!steps[i].proc) {
 			run_step(&steps[i]);

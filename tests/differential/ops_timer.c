@@ -211,6 +211,7 @@ static void watched_apply(struct model *m, struct step *s)
 {
 	struct obj *ep = model_obj_kind(m, s->b, KIND_EPOLL);
 	struct obj *o = model_new(m, KIND_TIMER, true);
+	struct item *it;
 
 	if (!o || !model_install(m, s->a, o)) {
 		m->me->slot[s->a] = -1;
@@ -219,8 +220,9 @@ static void watched_apply(struct model *m, struct step *s)
 		return;
 	}
 	o->count = CLOCK_MONOTONIC;
-	if (ep)
-		model_add_item(m, ep, o, model_number(m, s->a), EPOLLIN);
+	it = ep ? model_add_item(m, ep, o, model_number(m, s->a)) : NULL;
+	if (it)
+		it->events = EPOLLIN;
 }
 
 static void watched_run(const struct step *s)

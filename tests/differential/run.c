@@ -117,6 +117,72 @@ bool would_block(const struct step *s, int fd, short events)
 	return r == 0;
 }
 
+const struct model *settled_model;
+
+/* Takes what has the data of the i-th of n entries out of the events; how many are left. */
+static int settle_data(const struct settled *e, int i, int n, struct epoll_event *ev, int got)
+{
+	uint32_t bits = 0;
+	int more = 0, left = 0;
+
+	for (int k = 0; k < n; k++) {
+		if (e[k].data != e[i].data)
+			continue;
+		/* Done with the first of them. */
+		if (k < i)
+			return got;
+		more++;
+	}
+	for (int k = 0; k < got; k++) {
+		if (ev[k].data.u64 == e[i].data)
+			bits |= ev[k].events;
+		else
+			ev[left++] = ev[k];
+	}
+	log_may(e[i].data, got - left, more, bits);
+	return left;
+}
+
+/* Everything that is in the epoll; n of the entries are of it. */
+static void settle_epoll(const struct settled *e, int n)
+{
+	static const struct step any = {.any_order = true};
+	struct epoll_event ev[EVENTS];
+	int got = epoll_wait(e->number, ev, EVENTS, 0);
+
+	if (got < 0) {
+		log_note("epoll_wait(%d): %d", e->number, errno);
+		return;
+	}
+	for (int i = 0; i < n; i++)
+		got = settle_data(e, i, n, ev, got);
+	log_value("left", got);
+	log_events(&any, ev, got);
+	/* Not twice. */
+	got = epoll_wait(e->number, ev, EVENTS, 0);
+	log_value("again", got);
+	log_events(&any, ev, got);
+}
+
+void settle_first(const struct step *s)
+{
+	const struct settled *e = settled_model->settled + s->settled;
+
+	for (int i = 0, next; i < s->nsettled; i = next) {
+		next = i + 1;
+		if (e[i].leaves) {
+			struct pollfd p = {.fd = e[i].number, .events = POLLIN};
+
+			poll(&p, 1, 0);
+			continue;
+		}
+		say("\t/* Of %d, whose objects may have left: */\n", e[i].number);
+		while (next < s->nsettled && !e[next].leaves && e[next].number == e[i].number)
+			next++;
+		settle_epoll(e + i, next - i);
+	}
+}
+
 void ticks_start(void)
 {
 	struct itimerval every = {{0, 1000}, {0, 1000}};

@@ -1,28 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A number whose object is on its way to the kernel: it is the kernel's already, and its item is not
- * there yet. Nobody writes to the number, ends it, asks for the item or leaves in between, nor takes
- * the front for the kernel's.
+ * A number whose object is on its way to the kernel: the count is gone here, and not in the kernel
+ * yet. Nobody writes to the number, ends it or leaves in between, nor takes the front for the
+ * kernel's. (ADD, MOD and DEL are made within plx_table_enter, so before or after a spill.)
  *
- * Mirrors: src/posix/spill.c plx_spill_begin, replace_numbers, numbers_leave, plx_spill_end;
- * src/posix/spill_items.c plx_spill_register; src/posix/escape.c plx_px_escape_inherited;
- * src/posix/table.h plx_table_moving; src/posix/front.h
- * plx_front_spilled; src/posix/epoll.c ctl_inproc; src/posix/fd.c close_number, plx_px_close_range;
- * src/preload/fd.c close; src/posix/eventfd.c efd_write. One object with one number and one item in
- * one front; a spill takes it out, and then another one takes out what is none of ours.
+ * Mirrors: src/posix/spill.c plx_spill_begin, take_items, give_count, numbers_leave, plx_spill_end;
+ * src/posix/escape.c plx_px_escape_inherited; src/posix/table.h plx_table_moving; src/posix/front.h
+ * plx_front_spilled; src/posix/fd.c close_number, plx_px_close_range; src/preload/fd.c close;
+ * src/posix/eventfd.c efd_write. One object with one number and one item in one front; a spill takes
+ * it out, and then another one takes out what is none of ours.
  *
- * Checked: the number is not written to by way of the kernel, not closed, its item not asked for, the
- * front not waited on and the process not replaced while the item is neither here nor there;
- * everybody comes to an end.
+ * Checked: the number is not written to by way of the kernel, not closed, the front not waited on and
+ * the process not replaced while the count is neither here nor there; everybody comes to an end.
  *
  * Weak memory: what the spill stores waits in a buffer that keeps the order (each store is a release),
  * system calls do not empty it, exchanges and full barriers do. Those who look load one word after
  * the other (each load is an acquire). Entering the changes of a number (changers.pml) is waiting
  * for the table lock here.
  *
- * Broken variants: SLOT_FIRST (the number leaves the table before the item is there), MOVING_LATE
+ * Broken variants: SLOT_FIRST (the number leaves the table before the count is there), MOVING_LATE
  * (said when the item has left the front), FRONT_FIRST (said when the front has been given up),
- * CLEARED_EARLY (taken back before the item is there), SPILLED_AFTER (moving is looked at before
+ * CLEARED_EARLY (taken back before the count is there), SPILLED_AFTER (moving is looked at before
  * the front), NO_WAIT (a write that finds the object frozen does not wait), SAID_FIRST (the object
  * is said to be the kernel's before its number has left the table).
  */
@@ -41,7 +39,7 @@ byte mem[6];
 chan buffer = [4] of { byte, byte };
 
 bit lock, mtx;
-/* The item is in the front; in the kernel. The number is open. */
+/* The count is here; in the kernel. The number is open. */
 bit here = 1, there, open = 1;
 
 #define HALF (open && !here && !there)
@@ -112,7 +110,6 @@ proctype spiller()
 				store(DONE, 1);
 #endif
 #ifdef BROKEN_SLOT_FIRST
-				/* dup3, and the exchange. */
 				barrier();
 				mem[SLOT] = EMPTY;
 #endif
@@ -134,7 +131,7 @@ proctype spiller()
 	od
 }
 
-/* What is open ends, and with it the item, wherever that is. */
+/* What is open ends, and with it the count, wherever that is. */
 inline end_ours()
 {
 	table_lock();
@@ -173,30 +170,6 @@ proctype writer()
 		fi
 	:: else -> assert(!HALF)
 	fi
-}
-
-/* MOD of the item. */
-proctype ctl()
-{
-	byte f;
-
-	f = mem[SLOT];
-	if
-	:: f == OURS ->
-		atomic { !mtx -> mtx = 1 };
-		f = here;
-		mtx = 0;
-		if
-		:: f || !open -> goto out
-		:: else
-		fi;
-		/* Not found: so it has been frozen, and will say when it is the kernel's. */
-		assert(mem[GONE] || !open);
-		mem[DONE] || !open
-	:: else
-	fi;
-	assert(!HALF);
-out:	skip
 }
 
 /* A wait, or poll, with the front. */
@@ -256,9 +229,6 @@ init {
 #endif
 #ifdef WRITER
 		run writer();
-#endif
-#ifdef CTL
-		run ctl();
 #endif
 #ifdef WAIT
 		run waiter();

@@ -4,7 +4,7 @@
  * becomes the kernel's.
  *
  * Mirrors: src/posix/eventfd.c efd_slow, plx_eventfd_pin, plx_eventfd_unpin; src/posix/spill.c
- * target_freeze, target_done; src/posix/table.c unhide, plx_fd_used. CALLS calls, one spill.
+ * give_count, object_done; src/posix/table.c unhide, plx_fd_used. CALLS calls, one spill.
  *
  * Checked: a call that slept in ours goes on with a descriptor of its own; nobody uses that after
  * its close; it is made and closed as often, and none is left at the end; no deadlock.

@@ -94,12 +94,11 @@ credits_no_heavy broken credits -DBROKEN_NO_HEAVY
 credits_no_await broken credits -DBROKEN_NO_AWAIT
 credits_leave_early broken credits -DBROKEN_LEAVE_EARLY
 credits_split broken credits -DBROKEN_SPLIT
-moving_close ok moving -DCLOSE -DCTL -DWAIT
-moving_write ok moving -DWRITER -DCTL -DCLOSE
-moving_exec ok moving -DEXEC -DCTL -DCLOSE
+moving_close ok moving -DCLOSE -DWAIT
+moving_write ok moving -DWRITER -DCLOSE
+moving_exec ok moving -DEXEC -DCLOSE
 moving_written_first broken moving -DWRITER -DBROKEN_SLOT_FIRST
 moving_closed_first broken moving -DCLOSE -DBROKEN_SLOT_FIRST
-moving_asked_first broken moving -DCTL -DBROKEN_SLOT_FIRST
 moving_executed_first broken moving -DEXEC -DBROKEN_SLOT_FIRST
 moving_late broken moving -DWAIT -DBROKEN_MOVING_LATE
 moving_front_first broken moving -DWAIT -DBROKEN_FRONT_FIRST
@@ -129,10 +128,6 @@ looks_no_keep broken looks -DBROKEN_NO_KEEP
 looks_outside broken looks -DBROKEN_OUTSIDE
 looks_no_again broken looks -DBROKEN_NO_AGAIN
 looks_keep_any broken looks -DADD -DQUIET -DBROKEN_KEEP_ANY
-told ok told
-told_no_grace broken told -DBROKEN_NO_GRACE
-told_outside broken told -DBROKEN_TOLD_OUTSIDE
-told_grace_first broken told -DBROKEN_GRACE_FIRST
 sent ok sent
 sent_check_first broken sent -DBROKEN_CHECK_FIRST
 sent_look_first broken sent -DBROKEN_LOOK_FIRST

@@ -4,7 +4,7 @@
  * out by one of them.
  *
  * Mirrors: src/posix/wait.c collect_both, kernel_look, items_left; src/posix/spill.c plx_spill_begin,
- * spill_run, plx_spill_end, spill_items.c plx_spill_register. One level-triggered item that is ready;
+ * spill_run, take_items, plx_spill_end. One level-triggered item that is ready;
  * a spill takes it out, another finds nothing; the wait does both looks two times.
  *
  * Checked: each wait has the item once; everybody comes to an end.

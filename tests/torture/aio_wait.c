@@ -166,7 +166,7 @@ static void without_the_eventfd_of_the_bell(void **state)
 {
 	(void)state;
 	aio_begin();
-	assert_int_equal(syscall(SYS_close, plx_eventfd_prototype()), 0);
+	assert_int_equal(syscall(SYS_close, plx_eventfd_ready()), 0);
 	run(4, false, 1);
 }
 

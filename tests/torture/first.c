@@ -158,61 +158,6 @@ static void a_sleeper_from_before(void **state)
 	pollux_close(efd);
 }
 
-struct leaver {
-	struct thread t;
-	struct gate g;
-	int fd;
-};
-
-static void leaver_main(struct thread *t)
-{
-	struct leaver *l = t->arg;
-
-	gate_arm(&l->g, "spill_ghosts");
-	pollux_escape(l->fd);
-}
-
-/*
- * An edge has been collected, and the eventfd leaves: what the spill makes of it for itself is none
- * of the program's, although there has been no doorbell.
- */
-static void an_edge_that_leaves_without_one(void **state)
-{
-	int ep = pollux_epoll_create1(EPOLL_CLOEXEC), efd = pollux_eventfd(0, EFD_NONBLOCK), p[2];
-	struct plx_front *fr = plx_file_front(plx_table_peek(ep));
-	sigset_t none;
-	struct caller looks = {.point = "wait_before_kernel", .ep = ep, .max = 4, .mask = &none};
-	struct leaver leaves = {.fd = efd};
-	const uint64_t one = 1;
-	struct epoll_event ev;
-	unsigned long seen;
-
-	(void)state;
-	points_delay(false);
-	sigemptyset(&none);
-	assert_int_equal(pipe2(p, O_CLOEXEC), 0);
-	add_as(ep, p[0], EPOLLIN, 1);
-	add_as(ep, efd, EPOLLIN | EPOLLET, 2);
-	assert_int_equal(pollux_write(efd, &one, sizeof(one)), sizeof(one));
-	assert_int_equal(pollux_epoll_wait(ep, &ev, 1, 0), 1);
-	assert_int_equal(ev.data.u64, 2);
-	caller_start(&looks);
-	thread_start(&leaves.t, leaver_main, &leaves);
-	assert_true(gate_reached(&leaves.g));
-	assert_int_equal(fr->stands, 0);
-	seen = points_passed("wait_in_hand");
-	gate_open(&looks.g);
-	assert_true(await(points_passed("wait_in_hand") > seen));
-	gate_open(&leaves.g);
-	thread_join(&leaves.t);
-	thread_join(&looks.t);
-	assert_int_equal(looks.n, 0);
-	pollux_close(ep);
-	pollux_close(efd);
-	close(p[0]);
-	close(p[1]);
-}
-
 /*
  * A wait has begun, and its epoll leaves for the kernel and loses the number before it sleeps: it
  * goes on in that epoll, which has another one.
@@ -304,13 +249,9 @@ static void adds_meet_sleepers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(a_ring_that_finds_no_doorbell),
-		TEST(a_sleeper_from_before),
-		TEST(an_edge_that_leaves_without_one),
-		TEST(a_wait_that_outlives_its_number),
-		TEST(adds_meet_sleepers),
-		TEST(a_look_that_finds_the_bell),
-		TEST(a_last_place_for_the_bell),
+		TEST(a_ring_that_finds_no_doorbell),   TEST(a_sleeper_from_before),
+		TEST(a_wait_that_outlives_its_number), TEST(adds_meet_sleepers),
+		TEST(a_look_that_finds_the_bell),      TEST(a_last_place_for_the_bell),
 	};
 
 	return RUN(tests);

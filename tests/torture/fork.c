@@ -337,74 +337,6 @@ static void nobody_spins_in_the_child(void **state)
 	pollux_close(efd);
 }
 
-static sigjmp_buf out;
-
-static void jump(int sig)
-{
-	(void)sig;
-	siglongjmp(out, 1);
-}
-
-struct leaver {
-	struct gate gate;
-	int ep;
-};
-
-static void *leaver_main(void *arg)
-{
-	struct leaver *l = arg;
-	struct epoll_event ev;
-
-	gate_arm(&l->gate, "ghost_gone");
-	(void)pollux_epoll_wait(l->ep, &ev, 1, -1);
-	return NULL;
-}
-
-/* In the child: a wait that is left by a jump, and one that finds that. */
-static void leaves_a_wait(int ep)
-{
-	struct sigaction act = {.sa_handler = jump};
-	struct itimerval soon = {.it_value.tv_usec = 50000};
-	struct epoll_event ev;
-
-	sigaction(SIGALRM, &act, NULL);
-	if (sigsetjmp(out, 1) == 0) {
-		setitimer(ITIMER_REAL, &soon, NULL);
-		(void)pollux_epoll_wait(ep, &ev, 1, -1);
-		_exit(1);
-	}
-	signal(SIGALRM, SIG_DFL);
-	alarm(SOON_MS / 1000);
-	_exit(pollux_epoll_wait(ep, &ev, 1, 0) == 0 ? 0 : 2);
-}
-
-/* A thread of the parent leaves its wait at that moment: nothing of it is held in the child. */
-static void nothing_is_held_in_the_child(void **state)
-{
-	struct leaver l = {.ep = pollux_epoll_create1(EPOLL_CLOEXEC)};
-	pthread_t t;
-	int status;
-	pid_t pid;
-
-	(void)state;
-	torture_begin();
-	points_delay(false);
-	assert_int_equal(pthread_create(&t, NULL, leaver_main, &l), 0);
-	sleep_ms(100);
-	assert_int_equal(pthread_cancel(t), 0);
-	assert_true(gate_reached(&l.gate));
-	pid = pollux_fork();
-	if (pid == 0)
-		leaves_a_wait(l.ep);
-	assert_true(pid > 0);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	gate_open(&l.gate);
-	assert_int_equal(pthread_join(t, NULL), 0);
-	assert_true(WIFEXITED(status));
-	assert_int_equal(WEXITSTATUS(status), 0);
-	pollux_close(l.ep);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -412,7 +344,6 @@ int main(void)
 		TEST(first_object_beside_a_fork),
 		TEST(parent_beside_children),
 		TEST(nobody_spins_in_the_child),
-		TEST(nothing_is_held_in_the_child),
 	};
 
 	return RUN(tests);

@@ -473,8 +473,11 @@ static void items_that_leave(void **state)
 	add(outer, m.ep, 3);
 	thread_join(&looks.t);
 	n = pollux_epoll_wait(m.ep, &ev, 1, 0);
-	assert_int_equal(looks.n + n, 1);
+	/* An edge that the look has collected may come once more. */
+	assert_uint_in_range(looks.n + n, 1, 2);
 	assert_int_equal((looks.n ? looks.ev : &ev)->data.u64, 2);
+	if (n)
+		assert_int_equal(ev.data.u64, 2);
 	pollux_close(outer);
 	mixed_end(&m);
 }

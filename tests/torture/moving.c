@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * While an object is on its way to the kernel, and its item is neither here nor there, nobody ends
- * its number, looks for the item, waits on the set or becomes another program: all that wait.
+ * While an object is on its way to the kernel, and its count may be on both sides, nobody ends its
+ * number, changes its registration, waits on the set or becomes another program: all that wait.
  */
 #include "posix/posix.h"
 
@@ -144,7 +144,7 @@ static int meets_the_move(struct world *w, int leaves, void (*fn)(struct thread 
 	points_delay(false);
 	thread_start(&t[0], leaver, &a);
 	assert_true(gate_reached(&a.gate));
-	/* It is the kernel's by then, but nobody is to know. */
+	/* The kernel has the count by then, but nobody is to know. */
 	assert_true(plx_fd_ours(w->fd));
 	thread_start(&t[1], fn, &a);
 	sleep_ms(30);
@@ -248,53 +248,6 @@ static void an_exec(void **state)
 	world_end(&w);
 }
 
-struct range {
-	struct gate gate;
-	int fd, from, done;
-};
-
-static void makes_it(struct thread *t)
-{
-	struct range *r = t->arg;
-
-	gate_arm(&r->gate, "spill_made");
-	pollux_escape(r->fd);
-}
-
-static void closes_above(struct thread *t)
-{
-	struct range *r = t->arg;
-
-	check(plx_px_close_range((unsigned int)r->from, (unsigned int)r->from + 3, 0) == 0);
-	atomic_set(&r->done, 1);
-}
-
-/* What the move itself has open meanwhile is not for others to close. */
-static void a_range_of_others(void **state)
-{
-	struct range r = {.fd = pollux_eventfd(3, EFD_NONBLOCK | EFD_CLOEXEC)};
-	struct thread t[2];
-	uint64_t v = 0;
-
-	(void)state;
-	torture_begin();
-	points_delay(false);
-	/* The next that is free. */
-	r.from = dup(r.fd);
-	close(r.from);
-	thread_start(&t[0], makes_it, &r);
-	assert_true(gate_reached(&r.gate));
-	thread_start(&t[1], closes_above, &r);
-	sleep_ms(30);
-	assert_false(atomic_get(&r.done));
-	gate_open(&r.gate);
-	torture_end(t, 2);
-	assert_false(pollux_fd_served(r.fd));
-	assert_int_equal(pollux_read(r.fd, &v, sizeof(v)), sizeof(v));
-	assert_int_equal(v, 3);
-	pollux_close(r.fd);
-}
-
 /* The same at random: sets that leave, while their numbers are closed. */
 struct race {
 	struct meet m;
@@ -359,16 +312,9 @@ static void closes_beside_moves(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(a_close),
-		TEST(a_close_range),
-		TEST(a_dup2),
-		TEST(a_mod),
-		TEST(a_del),
-		TEST(a_wait),
-		TEST(a_range_of_others),
-		TEST(a_poll),
-		TEST(an_exec),
-		TEST(closes_beside_moves),
+		TEST(a_close), TEST(a_close_range), TEST(a_dup2),
+		TEST(a_mod),   TEST(a_del),	    TEST(a_wait),
+		TEST(a_poll),  TEST(an_exec),	    TEST(closes_beside_moves),
 	};
 
 	return RUN(tests);

@@ -8,14 +8,10 @@
 
 #include <fcntl.h>
 #include <sys/eventfd.h>
-#include <sys/stat.h>
 
 #include <pollux/posix.h>
 
 #define CHANGERS 3
-/* Where descriptors of our own are, and so many numbers from there on are wanted. */
-#define HIDDEN 4000
-#define HIGH 16
 
 struct changer {
 	int ep;
@@ -153,13 +149,13 @@ struct making {
 	int fd, done;
 };
 
-/* An eventfd, or a duplicate of one, that takes as long as the test likes. */
+/* A duplicate that takes as long as the test likes. */
 static void maker(struct thread *t)
 {
 	struct making *m = t->arg;
 
 	gate_arm(&m->gate, "table_inside");
-	m->fd = m->fd < 0 ? pollux_eventfd(5, EFD_NONBLOCK) : pollux_dup(m->fd);
+	m->fd = pollux_dup(m->fd);
 }
 
 static void escaper(struct thread *t)
@@ -168,21 +164,6 @@ static void escaper(struct thread *t)
 
 	pollux_escape(-1);
 	atomic_set(&m->done, 1);
-}
-
-/* Our own descriptors move away from here, wherever that of which eventfds are made may be. */
-static void mover(struct thread *t)
-{
-	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	struct making *m = t->arg;
-
-	for (int fd = HIDDEN; fd < HIDDEN + HIGH; fd++)
-		if (pollux_dup2(null, fd) != fd)
-			broken("dup2: %s", strerror(errno));
-	atomic_set(&m->done, 1);
-	for (int fd = HIDDEN; fd < HIDDEN + HIGH; fd++)
-		check(pollux_close(fd) == 0);
-	close(null);
 }
 
 /* other waits until the change of m is done. */
@@ -218,29 +199,11 @@ static void escape_waits(void **state)
 	pollux_close(m.fd);
 }
 
-static void move_waits(void **state)
-{
-	int first = pollux_eventfd(1, EFD_NONBLOCK);
-	struct making m = {.fd = -1};
-	struct stat st;
-
-	(void)state;
-	assert_int_not_equal(fcntl(HIDDEN, F_GETFD), -1);
-	stand_in_the_way(&m, mover);
-	assert_int_equal(fstat(m.fd, &st), 0);
-	/* An anonymous file, as eventfds are. */
-	assert_int_equal(st.st_mode & S_IFMT, 0);
-	expect(m.fd, 5);
-	pollux_close(first);
-	pollux_close(m.fd);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(changes_beside_escapes),
 		TEST(escape_waits),
-		TEST(move_waits),
 	};
 
 	reach_all_numbers();

@@ -81,7 +81,7 @@ static void leaves(struct thread *t)
 {
 	struct act *a = t->arg;
 
-	gate_arm(&a->gate, "spill_registered");
+	gate_arm(&a->gate, "spill_moving");
 	pollux_escape(a->ep);
 }
 
@@ -127,7 +127,7 @@ static void a_fork_between_the_looks(void **state)
 	world_end(&w);
 }
 
-/* The kernel has the item, and the spill has not said yet that it has. */
+/* The kernel has the count, and the spill has not said yet that it has. */
 static void a_look_during_a_spill(void **state)
 {
 	struct thread t[2];
