@@ -240,7 +240,7 @@ int pollux_ep_fd(struct pollux_ep *ep);
 
 /*
  * Limit of registrations over all epolls of the process (EP-ADD-07); negative:
- * none. The default is none; the POSIX layer sets the kernel's limit.
+ * none. The default is none; what the POSIX layer watches the kernel counts as well.
  */
 void pollux_ep_set_max_watches(long max);
 

@@ -548,9 +548,6 @@ bool plx_watches_charge(void);
 void plx_watches_uncharge(void);
 /* See plx_retire_init. */
 void plx_watches_init(void);
-/* Who can tell the limit of watches, which is asked once: with the first watch, or before. */
-extern long (*plx_watches_limit)(void);
-void plx_watches_learn(void);
 /* The child of a fork: another thread may have held the lock. */
 void plx_watches_after_fork_child(void);
 

@@ -47,9 +47,7 @@ static plx_lock_t credits_lock;
 static struct credit *credits;
 static struct credit *credits_free;
 static uint32_t exact;
-/* UNKNOWN until the first watch, or whoever sets it. */
-#define UNKNOWN (-2l)
-static long max_watches = UNKNOWN;
+static long max_watches = -1;
 static long charged __attribute__((aligned(64)));
 
 static __thread struct credit *mine;
@@ -143,16 +141,6 @@ static void credits_recall(void)
 	}
 }
 
-PLX_START_PAGE long (*plx_watches_limit)(void);
-
-void plx_watches_learn(void)
-{
-	long max = UNKNOWN;
-
-	if (plx_load(&max_watches) == max)
-		(void)plx_cas(&max_watches, &max, plx_watches_limit ? plx_watches_limit() : -1);
-}
-
 static bool charge(long n)
 {
 	long max = plx_load(&max_watches);
@@ -170,7 +158,6 @@ static __attribute__((noinline)) bool charge_slow(void)
 	struct credit *c = mine ? mine : credit_new();
 	bool ok = false;
 
-	plx_watches_learn();
 	if (c) {
 		ok = credit_enter(c) && charge(CREDIT);
 		if (ok)

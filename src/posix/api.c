@@ -17,9 +17,6 @@ static PLX_LARGE struct sigaction guard_old[NSIG];
 __attribute__((constructor)) static void api_init(void)
 {
 	plx_px_init();
-	/* The drop-in need not ask in every program: it sees what would come in between. */
-	if (!plx_px_fork_known)
-		plx_watches_learn();
 }
 
 static long api_result(long r)

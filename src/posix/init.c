@@ -54,25 +54,6 @@ static PLX_START_CODE uint32_t parse_kinds(const char *list)
 	return kinds;
 }
 
-/* The kernel's own limit of registrations, for those that it does not see (EP-ADD-07). */
-static long read_max_watches(void)
-{
-	char buf[32];
-	long n, max = -1;
-	long fd = plx_sys4(SYS_openat, AT_FDCWD, "/proc/sys/fs/epoll/max_user_watches",
-			   O_RDONLY | O_CLOEXEC, 0);
-
-	if (fd < 0)
-		return -1;
-	n = plx_sys3(SYS_read, fd, buf, sizeof(buf) - 1);
-	plx_sys1(SYS_close, fd);
-	if (n > 0) {
-		buf[n] = 0;
-		max = strtol(buf, NULL, 10);
-	}
-	return max;
-}
-
 PLX_START_CODE void plx_px_init(void)
 {
 	static PLX_START_PAGE uint32_t done;
@@ -86,7 +67,6 @@ PLX_START_CODE void plx_px_init(void)
 		plx_spin_enabled = 0;
 	if (plx_tsan_here())
 		plx_write_watched = 1;
-	plx_watches_limit = read_max_watches;
 	plx_retire_init();
 	plx_slab_init();
 	plx_watches_init();

@@ -416,8 +416,6 @@ PLX_ALIAS(__clone, clone);
 
 PLX_EXPORT int unshare(int flags)
 {
-	if (flags & CLONE_NEWNS)
-		plx_watches_learn();
 	if ((flags & CLONE_FILES) && !plx_vfork_child())
 		plx_stop_adopting(PLX_OUT_UNSHARE);
 	if (flags & CLONE_NEWPID)

@@ -123,7 +123,6 @@ static void sandbox(void)
 	if (plx_vfork_child())
 		return;
 	plx_px_stats_sandbox();
-	plx_watches_learn();
 	plx_stop_adopting(PLX_OUT_SYSCALL);
 	plx_aio_hand_over_all();
 	plx_rcu_confine();

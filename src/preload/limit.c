@@ -2,16 +2,12 @@
 /*
  * setrlimit, prlimit and their 64 forms: poll has to know of a limit that comes down. These and
  * getrlimit meet no limit that we have raised.
- *
- * chroot, and unshare of mounts (fork.c): the limit of watches is to be read in /proc, which may
- * not be there afterwards.
  */
 #include "preload/preload.h"
 
 #include <sys/syscall.h>
 
 #include "base/sys.h"
-#include "epoll/engine.h"
 
 /* This process, by any of its threads. */
 static bool our_own(pid_t pid)
@@ -89,9 +85,3 @@ PLX_EXPORT int plx_prlimit(pid_t pid, int what, const struct rlimit *lim, struct
 PLX_EXPORT int plx_prlimit64(pid_t, int, const struct rlimit *,
 			     struct rlimit *) __asm__("prlimit64")
 	__attribute__((alias("prlimit")));
-
-PLX_EXPORT int chroot(const char *path)
-{
-	plx_watches_learn();
-	return plx_real.chroot(path);
-}

@@ -161,7 +161,6 @@
 	X(int, clone, (int (*fn)(void *), void *st, int f, void *arg, void *a, void *b, void *c),  \
 	  (fn, st, f, arg, a, b, c))                                                               \
 	X(int, unshare, (int f), (f))                                                              \
-	X(int, chroot, (const char *path), (path))                                                 \
 	X(int, daemon, (int nochdir, int noclose), (nochdir, noclose))                             \
 	X(int, forkpty, (int *fd, char *name, const struct termios *t, const struct winsize *w),   \
 	  (fd, name, t, w))                                                                        \

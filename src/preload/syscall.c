@@ -410,13 +410,7 @@ static long serve(const struct raw *s)
 	case SYS_prlimit64:
 		plx_before_limit(s->b, s->a, (const struct rlimit *)s->c);
 		return do_limit(s);
-	case SYS_chroot:
-	case SYS_pivot_root:
-		plx_watches_learn();
-		return PLX_PASS;
 	case SYS_unshare:
-		if (s->a & CLONE_NEWNS)
-			plx_watches_learn();
 		if ((s->a & CLONE_FILES) && !plx_vfork_child())
 			plx_stop_adopting(PLX_OUT_UNSHARE);
 		if (s->a & CLONE_NEWPID)
@@ -619,8 +613,6 @@ struct outcome plx_syscall(const struct raw *s)
 	case SYS_getrlimit:
 	case SYS_setrlimit:
 	case SYS_prlimit64:
-	case SYS_chroot:
-	case SYS_pivot_root:
 	case SYS_unshare:
 	case SYS_prctl:
 	case SYS_seccomp:
