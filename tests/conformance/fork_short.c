@@ -118,14 +118,16 @@ static int with_a_limit_lowered_by_another(void *unused)
 	(void)unused;
 	child_check(close_range(3, ~0u, 0) == 0 && pipe(p) == 0);
 	/* Out of reach of make_many, which closes what is above 2. */
-	child_check(dup2(p[0], 0) == 0);
+	child_check(dup2(p[0], 0) == 0 && dup2(p[1], 1) == 1);
 	pid = fork();
 	child_check(pid != -1);
 	if (pid == 0) {
 		close(p[1]);
+		close(1);
 		_exit(read(0, &c, 1) == 0 && prlimit(me, RLIMIT_NOFILE, &low, NULL) == 0 ? 0 : 1);
 	}
 	make_many();
+	close(1);
 	child_passes(pid);
 	forks();
 	return 0;
