@@ -74,9 +74,7 @@
 /* Where received descriptors go. */
 #define RECEIVED 6000
 #define RECEIVED_NUMBERS 4
-/* Where duplicates of those sent stay, out of the sequence's reach. */
-#define SENT 6010
-#define LAST_NUMBER (SENT + 64)
+#define LAST_NUMBER (RECEIVED + RECEIVED_NUMBERS)
 #define NUMBERS (LOW_NUMBERS + HIGH_NUMBERS + RECEIVED_NUMBERS)
 #define OBJECTS 128
 #define ITEMS 48
@@ -313,8 +311,6 @@ bool model_install_from(struct model *m, int slot, struct obj *o, int lowest);
 bool model_room(struct model *m, int n);
 void model_replace(struct model *m, int number, struct obj *o);
 void model_close(struct model *m, int number);
-/* Closing count numbers from number on would leave an edge that cannot be put back. */
-bool model_hides_edge(struct model *m, int number, int count);
 void model_ref(struct model *m, struct obj *o);
 void model_unref(struct model *m, struct obj *o);
 /* The object becomes the kernel's, for certain or perhaps. */

@@ -179,38 +179,6 @@ bool model_install(struct model *m, int slot, struct obj *o)
 	return model_install_from(m, slot, o, 0);
 }
 
-/*
- * An edge-triggered item whose file would be left open in the other process only, or in
- * flight: a spill that has to take an event of it off the list cannot put it back, and
- * reports collected edges again instead (a known deviation).
- */
-bool model_hides_edge(struct model *m, int number, int count)
-{
-	int i = number_index(number), inside = 0, o;
-
-	if (i < 0 || m->me->obj[i] < 0)
-		return false;
-	o = m->me->obj[i];
-	for (int k = 0; k < NUMBERS; k++) {
-		if (m->me->obj[k] != o)
-			continue;
-		if (k < i || k >= i + count)
-			return false;
-		inside++;
-	}
-	if (m->objs[o].refs == inside)
-		return false;
-	for (int e = 0; e < m->nobjs; e++) {
-		struct obj *ep = &m->objs[e];
-
-		for (int k = 0; ep->kind == KIND_EPOLL && k < ep->nitems; k++)
-			if (ep->items[k].obj == o && ep->where != AT_KERNEL &&
-			    (ep->items[k].events & (EPOLLET | EPOLLONESHOT)))
-				return true;
-	}
-	return false;
-}
-
 void model_close(struct model *m, int number)
 {
 	int i = number_index(number), was;

@@ -101,26 +101,12 @@ static uint32_t make_events(struct gen *g)
 	return e;
 }
 
-/*
- * Names the object, as a program's data would; sometimes the same for all, or noise. The
- * same for several edge-triggered files of the kernel is a known deviation: when objects
- * leave, Pollux cannot tell whose event it has to put back.
- */
-static uint64_t make_data(struct gen *g, int slot, uint32_t events)
+/* Names the object, as a program's data would; sometimes the same for all, or noise. */
+static uint64_t make_data(struct gen *g, int slot)
 {
-	if (rare(g, 15) && !(events & (EPOLLET | EPOLLONESHOT)))
+	if (rare(g, 15))
 		return 7;
 	return rare(g, 20) ? rnd(g) : 0x100 * (1 + below(g, 200)) + (uint8_t)slot;
-}
-
-static bool has_exclusive(struct model *m, struct obj *o)
-{
-	for (int i = 0; i < m->nobjs; i++)
-		for (int k = 0; m->objs[i].kind == KIND_EPOLL && k < m->objs[i].nitems; k++)
-			if (m->objs[i].items[k].obj == obj_index(m, o) &&
-			    (m->objs[i].items[k].events & EPOLLEXCLUSIVE))
-				return true;
-	return false;
 }
 
 static bool ctl_make(struct gen *g, struct step *s)
@@ -161,16 +147,11 @@ static bool ctl_make(struct gen *g, struct step *s)
 	s->flags = make_events(g);
 	if (it && s->n == EPOLL_CTL_MOD && chance(g, 30))
 		s->flags = it->events;
-	/*
-	 * A collected edge of an exclusive item that is not the only one of its file comes out
-	 * of turn when it leaves: a known deviation.
-	 */
 	if ((s->n == EPOLL_CTL_ADD ? chance(g, 4) : rare(g, 100)) &&
-	    (g->m.profile != PROFILE_INPROC || rare(g, 40)) &&
-	    !(o && (s->flags & EPOLLET) && has_exclusive(&g->m, o)))
+	    (g->m.profile != PROFILE_INPROC || rare(g, 40)))
 		s->flags = (chance(g, 85) ? s->flags & (EPOLLIN | EPOLLOUT | EPOLLET) : s->flags) |
 			   EPOLLEXCLUSIVE;
-	s->u = make_data(g, s->b, s->flags);
+	s->u = make_data(g, s->b);
 	s->how = below(g, 4);
 	if (rare(g, 50)) {
 		s->ptr = below(g, PTR_COUNT);

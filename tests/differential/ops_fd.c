@@ -48,9 +48,6 @@ static bool close_make(struct gen *g, struct step *s)
 
 static void close_apply(struct model *m, struct step *s)
 {
-	s->skip = model_hides_edge(m, model_number(m, s->a), 1);
-	if (s->skip)
-		return;
 	model_close(m, model_number(m, s->a));
 }
 
@@ -81,8 +78,6 @@ static void range_apply(struct model *m, struct step *s)
 
 	/* A bad number is a huge one here. */
 	s->skip = s->a < 0 || first < 0;
-	for (int i = 0; !s->skip && !s->flags && i <= s->n; i++)
-		s->skip = model_hides_edge(m, first + i, s->n + 1 - i);
 	for (int i = 0; !s->skip && !s->flags && i <= s->n; i++)
 		model_close(m, first + i);
 }
@@ -207,9 +202,6 @@ static void dup2_apply(struct model *m, struct step *s)
 	s->skip = (s->n < 0 && to < FIRST_NUMBER && to != -1) || (from >= RECEIVED && o);
 	if (s->skip || !o || to < 0 || (three && ((s->flags & O_NONBLOCK) || to == from)) ||
 	    (to != from && beyond_limit(m, to)))
-		return;
-	s->skip = to != from && model_hides_edge(m, to, 1);
-	if (s->skip)
 		return;
 	m->me->slot[s->b] = to;
 	if (to == from)

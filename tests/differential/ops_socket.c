@@ -92,8 +92,6 @@ static void shut_text(const struct step *s)
 /* Sockets stay out of it: those in flight are closed by a collector at a time of its own. */
 #define CAN_BE_SENT (ANY_KIND & ~KINDS(KIND_SOCKET))
 
-static int nsent;
-
 static bool pass_make(struct gen *g, struct step *s)
 {
 	s->a = pick_slot_or_bad(g, KINDS(KIND_SOCKET));
@@ -141,12 +139,6 @@ static void pass_run(const struct step *s)
 	c->cmsg_len = CMSG_LEN(sizeof(int));
 	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
 	log_ret(sendmsg(number_of(s->a), &msg, MSG_DONTWAIT));
-	/*
-	 * A file that is nowhere but in flight cannot be found again by a spill that has taken
-	 * an event of it off the list (a known deviation). So it is kept here, too.
-	 */
-	if (fcntl(fd, F_GETFD) >= 0)
-		dup2(fd, SENT + nsent++ % 64);
 }
 
 static void pass_text(const struct step *s)
