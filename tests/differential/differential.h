@@ -130,6 +130,8 @@ struct settled {
 	int number;
 	/* First a poll of the epoll, by which it leaves; it has no data. */
 	bool leaves;
+	/* Nothing in it may be repeated, but it watches an epoll in which something may. */
+	bool looks;
 	uint64_t data;
 };
 

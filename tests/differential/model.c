@@ -238,6 +238,21 @@ static void order_is_lost(struct model *m, struct obj *ep)
 			}
 }
 
+/* What watches the epoll is told of it, too. */
+static void repeats_reach(struct model *m, struct obj *ep)
+{
+	for (int i = 0; i < m->nobjs; i++) {
+		struct obj *outer = &m->objs[i];
+
+		for (int k = 0; outer->kind == KIND_EPOLL && k < outer->nitems; k++) {
+			if (outer->items[k].obj != obj_index(m, ep) || outer->items[k].may_repeat)
+				continue;
+			outer->items[k].may_repeat = true;
+			repeats_reach(m, outer);
+		}
+	}
+}
+
 /* Its count is written to the kernel's object, unless it is there already. */
 static void may_repeat(struct model *m, struct obj *o)
 {
@@ -251,6 +266,7 @@ static void may_repeat(struct model *m, struct obj *o)
 				continue;
 			order_is_lost(m, ep);
 			ep->items[k].may_repeat = true;
+			repeats_reach(m, ep);
 		}
 	}
 }
@@ -296,8 +312,11 @@ static void settle_epoll(struct model *m, struct step *s, struct obj *ep, int de
 	for (int i = 0; i < ep->nitems; i++) {
 		struct item *it = &ep->items[i];
 
-		if (it->may_repeat && (it->events & EPOLLET))
-			settle_add(m, s, (struct settled){.number = number, .data = it->data});
+		if (it->may_repeat)
+			settle_add(m, s,
+				   (struct settled){.number = number,
+						    .looks = !(it->events & EPOLLET),
+						    .data = it->data});
 		it->may_repeat = false;
 	}
 }
@@ -387,5 +406,10 @@ struct item *model_add_item(struct model *m, struct obj *ep, struct obj *o, int 
 	it = &ep->items[ep->nitems++];
 	*it = (struct item){.obj = obj_index(m, o), .number = number};
 	check_order(m, ep);
+	for (int i = 0; o->kind == KIND_EPOLL && i < o->nitems; i++)
+		if (o->items[i].may_repeat) {
+			repeats_reach(m, o);
+			break;
+		}
 	return it;
 }

@@ -126,7 +126,7 @@ static int settle_data(const struct settled *e, int i, int n, struct epoll_event
 	int more = 0, left = 0;
 
 	for (int k = 0; k < n; k++) {
-		if (e[k].data != e[i].data)
+		if (e[k].looks || e[k].data != e[i].data)
 			continue;
 		/* Done with the first of them. */
 		if (k < i)
@@ -155,7 +155,7 @@ static void settle_epoll(const struct settled *e, int n)
 		return;
 	}
 	for (int i = 0; i < n; i++)
-		got = settle_data(e, i, n, ev, got);
+		got = e[i].looks ? got : settle_data(e, i, n, ev, got);
 	log_value("left", got);
 	log_events(&any, ev, got);
 	/* Not twice. */
