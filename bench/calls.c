@@ -369,7 +369,7 @@ static void make_epoll_and_add(void)
 
 static void make_eventfd(void)
 {
-	close_one(eventfd(0, EFD_CLOEXEC));
+	close_one(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
 }
 
 static void make_timer(void)
@@ -601,7 +601,7 @@ int main(int argc, char **argv)
 
 	printf("program=calls ");
 	/* After a fork the two are the kernel's, and new ones are served. */
-	bench_print_served(bench_eventfd(0, EFD_CLOEXEC));
+	bench_print_served(bench_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
 	printf("call=%s rounds=%u calls=%" PRIu64 " ns=%.1f ok=1\n", row->name, opt.rounds, calls,
 	       ns);
 	return 0;

@@ -234,7 +234,7 @@ int main(int argc, char **argv)
 	}
 	seconds = bench_seconds(start, end);
 	requests = opt.threads * opt.connections * opt.events;
-	probe = bench_eventfd(0, EFD_CLOEXEC);
+	probe = bench_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	printf("program=kernelfds ");
 	bench_print_served(probe);
 	printf("threads=%u connections=%u events=%" PRIu64 " seconds=%.6f rate=%.1f "

@@ -125,7 +125,7 @@ int main(int argc, char **argv)
 	bench_watchdog(BENCH_WATCHDOG_SECONDS);
 	make_loaded();
 	ep = bench_epoll();
-	efd = bench_eventfd(1, EFD_CLOEXEC);
+	efd = bench_eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC);
 	bench_ctl(ep, EPOLL_CTL_ADD, efd, EPOLLIN, 1);
 	before = used();
 	start = bench_now();
@@ -144,7 +144,7 @@ int main(int argc, char **argv)
 
 	seconds = bench_seconds(start, end);
 	printf("program=spawn ");
-	bench_print_served(bench_eventfd(0, EFD_CLOEXEC));
+	bench_print_served(bench_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
 	printf("how=%s events=%" PRIu64 " seconds=%.6f us=%.2f cpu_us=%.2f faults=%.1f ok=1\n",
 	       how_names[opt.how], opt.events, seconds, seconds * 1e6 / (double)opt.events,
 	       (after.cpu_us - before.cpu_us) / (double)opt.events,

@@ -41,7 +41,7 @@ int main(int argc, char **argv)
 	bench_raise_nofile(2 * (uint64_t)opt.threads + 64);
 	s = storm_run(storm, opt.threads, opt.events);
 	printf("program=storm ");
-	bench_print_served(bench_eventfd(0, EFD_CLOEXEC));
+	bench_print_served(bench_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
 	printf("threads=%u kind=%s ", opt.threads, opt.tcp ? "tcp" : "eventfd");
 	storm_print(&s);
 	return 0;

@@ -26,7 +26,7 @@ static struct {
 
 static void storm(void)
 {
-	int ep = bench_epoll(), probe = bench_eventfd(0, EFD_CLOEXEC);
+	int ep = bench_epoll(), probe = bench_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 
 	if (bench_served(probe) == 1)
 		atomic_fetch_add(&common->served, 1);

@@ -34,9 +34,9 @@
 #include "base/inject.h"
 #include "base/stats.h"
 #include "base/sys.h"
-#include "posix/front.h"
+#include "posix/eventfd.h"
+#include "posix/posix.h"
 #include "posix/uaccess.h"
-#include "source/eventfd.h"
 
 /*
  * What is done for each request that is served is one function with the loop over them. A CPU that
@@ -236,36 +236,22 @@ IN_LOOP bool unsure(const struct iocb *cb, long res)
 	return res < 0 && (is_read(cb) || without_effect(res));
 }
 
-/*
- * The in-process eventfd that a completion is to be told to, with a reference and pinned, or NULL.
- * The number may be another file's by the time that it is told.
- */
-static struct pollux_efd *resfd_get(const struct iocb *cb)
+/* What has to be let go after a request. */
+static void resfd_put(struct plx_eventfd **e)
 {
-	struct pollux_file *f;
-
-	if (!plx_fd_ours(cb->aio_resfd))
-		return NULL;
-	f = plx_table_get(cb->aio_resfd);
-	if (f && (f->kind != PLX_KIND_EVENTFD || !plx_eventfd_pin(plx_file_efd(f)))) {
-		pollux_file_put(f);
-		f = NULL;
-	}
-	return f ? plx_file_efd(f) : NULL;
+	if (plx_unlikely(*e))
+		pollux_file_put(&(*e)->file);
 }
 
-/* What has to be let go after a request. */
-static void resfd_put(struct pollux_efd **e)
+static void resfd_close(int *fd)
 {
-	if (plx_likely(!*e))
-		return;
-	plx_eventfd_unpin(*e);
-	pollux_file_put(&(*e)->file);
+	if (plx_unlikely(*fd >= 0))
+		plx_sys1(SYS_close, *fd);
 }
 
 /* The event of a request; the caller has a slot for it. Then the eventfd is told (AIO-CQ-02). */
 static void post(struct plx_kioctx *k, const struct iocb *cb, const struct io_event *ev,
-		 struct pollux_efd *e)
+		 struct plx_eventfd *e)
 {
 	plx_lock(&k->lock, PLX_RANK_AIO);
 	plx_ring_post(k, ev);
@@ -288,13 +274,13 @@ static void *key_of(struct iocb *user)
 IN_LOOP long try_inline(struct plx_kioctx *k, const struct iocb *cb, struct iocb *user)
 {
 	struct io_event ev = {.data = cb->aio_data, .obj = (uint64_t)(uintptr_t)user};
-	__attribute__((cleanup(resfd_put))) struct pollux_efd *e = NULL;
+	__attribute__((cleanup(resfd_put))) struct plx_eventfd *e = NULL;
 	long r;
 
 	if (!plain(cb) || !is_inline(cb->aio_fildes))
 		return 0;
 	if (cb->aio_flags & IOCB_FLAG_RESFD) {
-		e = resfd_get(cb);
+		e = plx_eventfd_get((int)cb->aio_resfd);
 		if (!e)
 			return 0;
 	}
@@ -322,12 +308,12 @@ IN_LOOP long try_inline(struct plx_kioctx *k, const struct iocb *cb, struct iocb
 static bool try_poll(struct plx_kioctx *k, const struct iocb *cb, struct iocb *user)
 {
 	struct io_event ev = {.data = cb->aio_data, .obj = (uint64_t)(uintptr_t)user};
-	__attribute__((cleanup(resfd_put))) struct pollux_efd *e = NULL;
+	__attribute__((cleanup(resfd_put))) struct plx_eventfd *e = NULL;
 
 	if (cb->aio_buf > UINT16_MAX || cb->aio_offset || cb->aio_nbytes || cb->aio_rw_flags)
 		return false;
 	if (cb->aio_flags & IOCB_FLAG_RESFD) {
-		e = resfd_get(cb);
+		e = plx_eventfd_get((int)cb->aio_resfd);
 		if (!e)
 			return false;
 	}
@@ -367,7 +353,8 @@ static bool may_wait(int fd, const struct stat *st)
 static long without_handing_over(struct plx_kioctx *k, const struct iocb *cb, struct iocb *user)
 {
 	struct io_event ev = {.res = -EINVAL};
-	__attribute__((cleanup(resfd_put))) struct pollux_efd *e = NULL;
+	__attribute__((cleanup(resfd_put))) struct plx_eventfd *e = NULL;
+	__attribute__((cleanup(resfd_close))) int kernels = -1;
 	int fd = (int)cb->aio_fildes;
 	struct stat st;
 	bool waits;
@@ -380,8 +367,10 @@ static long without_handing_over(struct plx_kioctx *k, const struct iocb *cb, st
 	if (waits && is_write(cb))
 		return -EAGAIN;
 	if (cb->aio_flags & IOCB_FLAG_RESFD) {
-		e = resfd_get(cb);
+		e = plx_eventfd_get((int)cb->aio_resfd);
 		if (!e)
+			kernels = plx_eventfd_hold((int)cb->aio_resfd);
+		if (!e && kernels < 0)
 			return -EAGAIN;
 	}
 	if (plx_store_user32(key_of(user), 0))
@@ -399,7 +388,11 @@ static long without_handing_over(struct plx_kioctx *k, const struct iocb *cb, st
 	ev.data = cb->aio_data;
 	ev.obj = (uint64_t)(uintptr_t)user;
 	ev.res2 = 0;
+	if (kernels >= 0)
+		plx_store(&k->watched, true);
 	post(k, cb, &ev, e);
+	if (kernels >= 0)
+		plx_eventfd_tell_kernel(kernels);
 	return 1;
 }
 

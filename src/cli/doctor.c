@@ -273,7 +273,7 @@ static const char *probe_aio(void)
 static int probe(void)
 {
 	int (*fd_served)(int);
-	int efd = eventfd(0, EFD_CLOEXEC), ep = epoll_create1(EPOLL_CLOEXEC);
+	int efd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), ep = epoll_create1(EPOLL_CLOEXEC);
 	struct epoll_event ev = {.events = EPOLLIN, .data = {.u64 = 42}};
 	uint64_t value = 1;
 	bool works;

@@ -360,6 +360,12 @@ uint64_t plx_file_add(struct pollux_file *f, uint64_t v);
  * ep.mtx held: the item wants these events from now on. The file is told if it asks for that.
  */
 void plx_item_set_events(struct plx_epitem *item, uint32_t events);
+/*
+ * RCU section open. Changes f's word from *w, as it has been loaded before (acquire), to `to`,
+ * which differs in the payload alone, and wakes with EPOLLIN. False: it was another, which is in *w
+ * now.
+ */
+bool plx_file_change(struct pollux_file *f, uint64_t *w, uint64_t to);
 /* True if the last reference has gone. */
 static inline bool plx_file_dying(struct pollux_file *f)
 {

@@ -507,38 +507,54 @@ void pollux_file_wake_all(struct pollux_file *f, uint32_t key)
  * with the payload: one locked instruction instead of two. If the item has been
  * removed since it was looked at, or anything else has changed, EPOCH differs
  * and the general way is taken.
+ *
+ * RCU section open. w: the word, loaded before. NULL if it is not that shape, or the item is
+ * queued.
  */
+static struct plx_epitem *only_item(struct pollux_file *f, uint64_t w, uint32_t *pops)
+{
+	struct plx_watch *first = plx_load_acq(&f->watches);
+	struct plx_epitem *item;
+
+	if (!first || (w & (PLX_QUEUED | PLX_SLOW)) || !plx_watch_is_item(first) ||
+	    plx_load(&first->next))
+		return NULL;
+	item = plx_watch_item(first);
+	*pops = plx_load(&f->node.pops);
+	if (!plx_item_is_primary(item) || !(plx_load(&item->w.events) & EPOLLIN) ||
+	    plx_load(&first->dead))
+		return NULL;
+	PLX_DELAY(add_before_cas);
+	return item;
+}
+
+/* Its mark has been set. */
+static void push_only(struct plx_epitem *item, uint32_t pops)
+{
+	struct pollux_ep *ep = item->ep;
+
+	plx_item_push(item, pops);
+	plx_mb_after_rmw();
+	plx_ep_wake_one(ep);
+	(void)ep_tell_own(ep);
+}
+
 uint64_t plx_file_add(struct pollux_file *f, uint64_t v)
 {
+	struct plx_epitem *item;
+	uint32_t pops;
 	uint64_t w;
-	struct plx_watch *first;
 
 	/* While f's own line comes, which leads to it. */
 	if (plx_pushed_to)
 		plx_prefetch_write(&plx_pushed_to->incoming);
 	w = plx_load_acq(&f->word);
 	plx_rcu_read_lock();
-	first = plx_load_acq(&f->watches);
-	if (first && !(w & (PLX_QUEUED | PLX_SLOW)) && plx_watch_is_item(first) &&
-	    !plx_load(&first->next)) {
-		struct plx_epitem *item = plx_watch_item(first);
-		uint32_t pops;
-
-		pops = plx_load(&f->node.pops);
-		if (plx_item_is_primary(item) && (plx_load(&item->w.events) & EPOLLIN) &&
-		    !plx_load(&first->dead)) {
-			struct pollux_ep *ep = item->ep;
-
-			PLX_DELAY(add_before_cas);
-			if (plx_cas(&f->word, &w, (w + v) | PLX_QUEUED)) {
-				plx_item_push(item, pops);
-				plx_mb_after_rmw();
-				plx_ep_wake_one(ep);
-				(void)ep_tell_own(ep);
-				plx_rcu_read_unlock();
-				return w;
-			}
-		}
+	item = only_item(f, w, &pops);
+	if (item && plx_cas(&f->word, &w, (w + v) | PLX_QUEUED)) {
+		push_only(item, pops);
+		plx_rcu_read_unlock();
+		return w;
 	}
 	w = plx_xadd(&f->word, v);
 	plx_mb_after_rmw();
@@ -546,4 +562,23 @@ uint64_t plx_file_add(struct pollux_file *f, uint64_t v)
 		plx_file_wake_rcu(f, EPOLLIN, false);
 	plx_rcu_read_unlock();
 	return w;
+}
+
+bool plx_file_change(struct pollux_file *f, uint64_t *w, uint64_t to)
+{
+	bool lost = PLX_INJECTED(lost_event);
+	struct plx_epitem *item = NULL;
+	uint32_t pops;
+
+	if (!(*w & PLX_QUIET) && !lost)
+		item = only_item(f, *w, &pops);
+	if (!plx_cas(&f->word, w, item ? to | PLX_QUEUED : to))
+		return false;
+	if (item) {
+		push_only(item, pops);
+	} else if (!(to & PLX_QUIET) && !lost) {
+		plx_mb_after_rmw();
+		plx_file_wake_rcu(f, EPOLLIN, false);
+	}
+	return true;
 }

@@ -13,7 +13,6 @@
 #include "base/sanitizer.h"
 #include "base/sys.h"
 #include "posix/uaccess.h"
-#include "source/eventfd.h"
 #include "wait/side.h"
 
 static void front_unpark(void *host, uint32_t *bell)
@@ -406,6 +405,18 @@ static long ctl_kernel(struct plx_front *fr, int op, struct epoll_event *ev)
 #define SILENT_EVENTS                                                                              \
 	(EPOLLIN | EPOLLRDNORM | EPOLLPRI | EPOLLERR | EPOLLHUP | EPOLLRDHUP | EPOLLET)
 
+/* Another epoll watches it. (Of two that come at once the second finds the first afterwards.) */
+static bool watched_elsewhere(struct pollux_file *f, const struct plx_front *fr)
+{
+	bool is = false;
+
+	plx_rcu_read_lock();
+	for (struct plx_watch *w = plx_load_acq(&f->watches); w; w = plx_load_acq(&w->next))
+		is |= plx_watch_is_item(w) && plx_watch_item(w)->ep != fr->ep;
+	plx_rcu_read_unlock();
+	return is;
+}
+
 /*
  * The kernel's call, on the program's numbers and with its mask and data, and the engine's after
  * it. What the numbers mean is what the table says for as long as their lock is held; two calls
@@ -417,11 +428,17 @@ static long ctl_both(struct pollux_file *ef, int epfd, int op, struct pollux_fil
 {
 	struct plx_front *fr = plx_file_front(ef);
 	bool locked = plx_table_enter();
+	struct plx_eventfd *e = plx_file_eventfd(f);
 	long r = PLX_SLEEP_ANEW;
+	uint32_t edge;
 	int ours = 0;
 
 	plx_stat(PLX_STAT_MADE);
 	plx_lock(&fr->lock, PLX_RANK_FRONT);
+	edge = e->edge;
+	/* Before the kernel can have reported an edge. */
+	if (op != EPOLL_CTL_DEL && (ev->events & EPOLLET))
+		plx_store(&e->edge, 1);
 	plx_numbers_lock(epfd, fd);
 	if (plx_table_peek(epfd) == ef && plx_table_peek(fd) == f && !plx_load_acq(&fr->spilled))
 		r = plx_sys4(SYS_epoll_ctl, epfd, op, fd, ev);
@@ -431,6 +448,14 @@ static long ctl_both(struct pollux_file *ef, int epfd, int op, struct pollux_fil
 		ours = plx_ep_ctl(fr->ep, op, f, fd, ev);
 	if (op == EPOLL_CTL_ADD)
 		plx_table_hint(fd, plx_load(&f->index));
+	/* Partner: the flush, or the write through the kernel, which looks for fronts. */
+	plx_mb();
+	if (plx_eventfd_may_be_kernels(f) && !plx_load(&fr->nkernel))
+		plx_xchg(&fr->nkernel, 1);
+	if (r != 0)
+		plx_store(&e->edge, edge);
+	else if (op == EPOLL_CTL_DEL || !(ev->events & EPOLLET))
+		plx_store(&e->edge, 0);
 	plx_unlock(&fr->lock, PLX_RANK_FRONT);
 	plx_table_leave(locked);
 	plx_ep_ctl_done(op);
@@ -438,6 +463,8 @@ static long ctl_both(struct pollux_file *ef, int epfd, int op, struct pollux_fil
 	if (plx_unlikely(ours < 0) && op != EPOLL_CTL_DEL) {
 		plx_xchg(&fr->nkernel, 1);
 		plx_px_escape(fd, PLX_OUT_NO_FD);
+	} else if (plx_unlikely(op == EPOLL_CTL_ADD && watched_elsewhere(f, fr))) {
+		plx_px_escape(fd, PLX_OUT_WATCHED);
 	}
 	return r;
 }
@@ -457,6 +484,10 @@ static long ctl_inproc(struct pollux_file *ef, int epfd, int op, struct pollux_f
 		return -EFAULT;
 	if (copy.events & ~(uint32_t)SILENT_EVENTS) {
 		plx_px_escape(fd, PLX_OUT_MASK);
+		return ctl_kernel(fr, op, &copy);
+	}
+	if (op == EPOLL_CTL_ADD && watched_elsewhere(f, fr)) {
+		plx_px_escape(fd, PLX_OUT_WATCHED);
 		return ctl_kernel(fr, op, &copy);
 	}
 	if (op != EPOLL_CTL_DEL)

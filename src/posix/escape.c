@@ -25,6 +25,7 @@ const struct plx_way_out_row plx_ways_out[PLX_OUT_COUNT] = {
 	[PLX_OUT_SCM_RIGHTS] = {"scm_rights", "the objects whose descriptors are sent"},
 	[PLX_OUT_SPLICE] = {"splice", "the object; so for tee, vmsplice, sendfile"},
 	[PLX_OUT_VECTOR] = {"vector", "the object, for reads and writes in several pieces"},
+	[PLX_OUT_DUP] = {"dup", "an eventfd that gets a second number"},
 	[PLX_OUT_STDIO] = {"stdio", "the object given to fdopen or dprintf, or at 0, 1 or 2"},
 	[PLX_OUT_FCNTL] = {"fcntl", "the object, for owners, signals, leases, locks"},
 	[PLX_OUT_IOCTL] = {"ioctl", "the object, for requests other than FIONBIO and its like"},
@@ -38,6 +39,8 @@ const struct plx_way_out_row plx_ways_out[PLX_OUT_COUNT] = {
 	[PLX_OUT_NO_FD] = {"no_fd", "an object for which no doorbell or bell is to be had"},
 	[PLX_OUT_MASK] = {"mask",
 			  "an object that is watched for more than input, or once, or exclusively"},
+	[PLX_OUT_WATCHED] = {"watched", "an eventfd that a second epoll watches"},
+	[PLX_OUT_STRANGER] = {"stranger", "an eventfd that somebody writes to past us"},
 	[PLX_OUT_POLL] = {"poll", "an epoll in a poll or select set, and what it watches; "
 				  "what a select names beside a file that is hung up"},
 	[PLX_OUT_SYSCALL] = {"syscall", "objects named by a raw call that we do not serve"},
@@ -46,64 +49,26 @@ const struct plx_way_out_row plx_ways_out[PLX_OUT_COUNT] = {
 	[PLX_OUT_TIMER_WATCHED] = {"timer_watched", "a timer that a second epoll watches"},
 };
 
-/* The file behind fd if there is anything to do for it, with a reference. */
-static struct pollux_file *escaping(int fd, enum plx_way_out why)
-{
-	struct pollux_file *f;
-
-	f = plx_table_get(fd);
-	if (f && f->kind == PLX_KIND_TIMER) {
-		if (plx_timer_escape(fd))
-			plx_px_spilled(why, 1);
-		pollux_file_put(f);
-		return NULL;
-	}
-	if (f && f->kind == PLX_KIND_EPOLL && plx_front_spilled(plx_file_front(f))) {
-		pollux_file_put(f);
-		return NULL;
-	}
-	return f;
-}
-
-/* Together, so that an object which both epolls watch does not leave one before the rest. */
-void plx_px_escape_pair(int fd, int other, enum plx_way_out why)
-{
-	PLX_INSIDE();
-	struct pollux_file *f = escaping(fd, why), *g = escaping(other, why);
-	struct plx_spill s;
-
-	if (f || g) {
-		plx_spill_begin(&s);
-		if (f)
-			plx_spill_add(&s, f, fd);
-		if (g)
-			plx_spill_add(&s, g, other);
-		plx_spill_end(&s, why, false);
-	}
-	if (f)
-		pollux_file_put(f);
-	if (g)
-		pollux_file_put(g);
-}
-
-/*
- * What is there when it is over may be another of ours, by a dup2 that the spill has waited for, or
- * that has been taken back (table.c): nobody goes to the kernel by the number before it has left.
- */
 void plx_px_escape(int fd, enum plx_way_out why)
 {
-	do {
-		plx_px_escape_pair(fd, -1, why);
-	} while (plx_unlikely(plx_fd_in_process(fd)));
+	PLX_INSIDE();
+	struct pollux_file *f = plx_table_get(fd);
+
+	if (!f)
+		return;
+	plx_spill_file(f, fd, why);
+	pollux_file_put(f);
+}
+
+void plx_px_escape_pair(int fd, int other, enum plx_way_out why)
+{
+	plx_px_escape(fd, why);
+	plx_px_escape(other, why);
 }
 
 void plx_front_escape(struct pollux_file *f)
 {
-	struct plx_spill s;
-
-	plx_spill_begin(&s);
-	plx_spill_add(&s, f, -1);
-	plx_spill_end(&s, PLX_OUT_NO_FD, false);
+	plx_spill_file(f, -1, PLX_OUT_NO_FD);
 }
 
 /*
@@ -130,15 +95,12 @@ PLX_CHILD_CODE bool plx_nothing_in(uint64_t adopted)
 void plx_px_escape_all(enum plx_way_out why)
 {
 	PLX_INSIDE();
-	struct plx_spill s;
 	uint64_t adopted;
 
 	adopted = plx_adopted_ever();
 	if (plx_nothing_in(adopted))
 		return;
-	plx_spill_begin(&s);
-	plx_spill_add_table(&s, NULL);
-	plx_spill_end(&s, why, false);
+	plx_spill_table(NULL, why);
 	plx_store_rel(&all_out, adopted);
 }
 
@@ -167,20 +129,17 @@ static PLX_CHILD_CODE bool any_inherited(void)
 PLX_CHILD_CODE void plx_px_escape_inherited(enum plx_way_out why)
 {
 	PLX_INSIDE();
-	struct plx_spill s;
 	int saved;
 
 	if (!any_inherited())
 		return;
 	/* Not before: errno is in a page of libc's code that the child of a fork may not have. */
 	saved = errno;
-	plx_spill_begin(&s);
-	plx_spill_add_table(&s, survives_exec);
-	plx_spill_end(&s, why, false);
+	plx_spill_table(survives_exec, why);
 	errno = saved;
 }
 
-void plx_px_escape_msg(const struct msghdr *msg, uint64_t *sent)
+void plx_px_escape_msg(const struct msghdr *msg)
 {
 	PLX_INSIDE();
 	struct msghdr m;
@@ -203,18 +162,12 @@ void plx_px_escape_msg(const struct msghdr *msg, uint64_t *sent)
 
 				if (plx_copy_in(&fd, control + at + i, sizeof(fd)))
 					return;
-				plx_sent_begin(fd, sent);
 				if (plx_fd_ours(fd))
 					plx_px_escape(fd, PLX_OUT_SCM_RIGHTS);
 			}
 		}
 		at += CMSG_ALIGN(c.cmsg_len);
 	}
-}
-
-void plx_px_sent(void *sent)
-{
-	plx_sent_end(*(uint64_t *)sent);
 }
 
 long plx_px_escape_iocbs(long n, void *const *iocbs)

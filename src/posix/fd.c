@@ -30,6 +30,40 @@ static void number_goes(struct pollux_file *f)
 }
 
 /*
+ * An eventfd at fd is the kernel's before its number means something else. Its entry may stay: its
+ * calls are the kernel's. closed: it cannot stay open; else its epolls have to know, too.
+ */
+static void eventfd_goes(int fd, bool closed)
+{
+	struct pollux_file *f;
+	bool gone;
+
+	plx_rcu_read_lock();
+	f = plx_table_peek(fd);
+	gone = !f || f->kind != PLX_KIND_EVENTFD || (closed && plx_eventfd_leave(f)) ||
+	       !pollux_file_tryget(f);
+	plx_rcu_read_unlock();
+	if (plx_likely(gone))
+		return;
+	plx_eventfd_flush(plx_file_eventfd(f), PLX_EVENTFD_LEAVES);
+	pollux_file_put(f);
+}
+
+/* It gets a second number. */
+static void eventfd_escapes(int fd)
+{
+	struct pollux_file *f;
+	bool is;
+
+	plx_rcu_read_lock();
+	f = plx_table_peek(fd);
+	is = f && f->kind == PLX_KIND_EVENTFD && plx_eventfd_in(f);
+	plx_rcu_read_unlock();
+	if (is)
+		plx_px_escape(fd, PLX_OUT_DUP);
+}
+
+/*
  * ThreadSanitizer knows who has used a number; that it means something else from now on it learns
  * by the close.
  */
@@ -56,6 +90,7 @@ static long close_number(int fd, struct pollux_file **f)
 	*f = NULL;
 	if (!slot)
 		return plx_fd_maybe_hidden(fd) && plx_fd_stray(fd) ? -EBADF : PLX_PASS;
+	eventfd_goes(fd, true);
 	locked = plx_table_enter();
 	plx_rcu_read_lock();
 	old = plx_table_peek(fd);
@@ -70,6 +105,9 @@ static long close_number(int fd, struct pollux_file **f)
 	plx_numbers_lock(fd, fd);
 	*f = plx_table_set(fd, NULL);
 	PLX_DELAY(close_no_entry);
+	/* Partner: plx_eventfd_tell. */
+	if (*f && (*f)->kind == PLX_KIND_EVENTFD)
+		plx_await_zero(&plx_file_eventfd(*f)->pins);
 	r = close_seen(fd);
 	plx_numbers_unlock(fd, fd);
 	plx_table_leave(locked);
@@ -243,6 +281,8 @@ static bool is_there(struct pollux_file *f, int number)
 {
 	bool there = false;
 
+	if (f->kind == PLX_KIND_EVENTFD)
+		return plx_fd_is_eventfd(number);
 	if (f->kind == PLX_KIND_EPOLL && same_file(number, plx_load(&plx_file_front(f)->kfd)))
 		return true;
 	for (int fd = plx_table_next(0); fd >= 0 && !there; fd = plx_table_next(fd + 1))
@@ -260,7 +300,7 @@ static bool is_there(struct pollux_file *f, int number)
  * is just being given, and something of ours comes to be there. In these two cases the kernel has
  * at the number what the table says, and can be asked about it where that matters: an epoll without
  * items of ours is as good without its entry, a timer of which the kernel has the setting, too, and
- * other timers are put nowhere by dup3.
+ * other timers are put nowhere by dup3. An eventfd is there if the number is that of one.
  */
 void plx_px_given(int fd)
 {
@@ -268,8 +308,7 @@ void plx_px_given(int fd)
 	struct pollux_file **slot = plx_table_slot(fd), *f, *mine;
 	bool locked, left;
 
-	/* What runs in a spill, an allocator for one, may open files. */
-	if (!slot || plx_mover || PLX_INJECTED(forgotten_number))
+	if (!slot || PLX_INJECTED(forgotten_number))
 		return;
 	locked = plx_table_enter();
 	f = mine = plx_table_get(fd);
@@ -291,20 +330,22 @@ static long dup_any(int fd, int cmd, long from)
 {
 	struct pollux_file *f, *old = NULL;
 	long n = PLX_PASS;
-	bool served, locked;
+	bool locked;
 
+	eventfd_escapes(fd);
 	/* From two numbers it would have two names in an epoll. */
 	if (plx_timer_escape(fd))
 		plx_px_spilled(PLX_OUT_TIMER_DUP, 1);
 	locked = plx_table_enter();
 	plx_numbers_lock(fd, fd);
 	f = plx_table_get(fd);
-	if (!f) {
+	if (!f || f->kind == PLX_KIND_EVENTFD) {
 		plx_numbers_unlock(fd, fd);
 		plx_table_leave(locked);
+		if (f)
+			pollux_file_put(f);
 		return plx_fd_hidden(fd) ? -EBADF : PLX_PASS;
 	}
-	served = f->kind == PLX_KIND_EVENTFD;
 	PLX_DELAY(dup_found);
 	n = plx_sys3(SYS_fcntl, fd, PLX_INJECTED(wrong_flag) ? F_DUPFD_CLOEXEC : cmd, from);
 	if (n >= 0 && plx_table_reserve(n) < 0) {
@@ -321,54 +362,7 @@ static long dup_any(int fd, int cmd, long from)
 	/* Left by a close that went past us. */
 	if (old)
 		pollux_file_put(old);
-	if (served && plx_fd_of_stream(n))
-		plx_px_escape(n, PLX_OUT_STDIO);
 	return n;
-}
-
-/*
- * Numbers that streams of libc's have had since their last fclose: what is put there is read and
- * written past us. Those beyond are not told apart.
- */
-#define STREAM_FDS 1024
-static PLX_START_PAGE uint64_t streams[STREAM_FDS / 64];
-static PLX_START_PAGE uint32_t streams_beyond;
-
-void plx_px_stream(int fd, bool begins)
-{
-	uint64_t *word = &streams[(unsigned int)fd % STREAM_FDS / 64], bit = 1ull << fd % 64;
-
-	if (fd < 0)
-		return;
-	if (fd >= STREAM_FDS)
-		plx_store(&streams_beyond, 1);
-	else if (begins && !(plx_load(word) & bit))
-		plx_or(word, bit);
-	else if (!begins && (plx_load(word) & bit))
-		plx_and(word, ~bit);
-}
-
-static bool has_stream(int fd)
-{
-	if (plx_fd_of_stream(fd) || fd < 0)
-		return fd >= 0;
-	if (fd >= STREAM_FDS)
-		return plx_load(&streams_beyond);
-	return plx_load(&streams[fd / 64]) >> fd % 64 & 1;
-}
-
-/* What is put in the place of a stream, if the kernel lets it. */
-static void dup_over(int fd, int number)
-{
-	struct pollux_file *f = plx_table_get(fd);
-	bool stream = f && f->kind == PLX_KIND_EVENTFD && has_stream(number);
-	struct rlimit lim;
-
-	if (f)
-		pollux_file_put(f);
-	if (stream && plx_sys4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &lim) == 0 &&
-	    (rlim_t)number < lim.rlim_cur)
-		plx_px_escape(fd, PLX_OUT_STDIO);
 }
 
 long plx_px_dup(int fd)
@@ -493,16 +487,6 @@ static void renumber_end(struct renumbered *r)
 	*r = (struct renumbered){0};
 }
 
-/*
- * Whether number, which f is to be put at, is being sent: f has to be the kernel's first.
- */
-static bool meets_sender(struct pollux_file *f, int number)
-{
-	return plx_number_sent(number) &&
-	       (f->kind == PLX_KIND_EVENTFD ||
-		(f->kind == PLX_KIND_EPOLL && !plx_load_acq(&plx_file_front(f)->spilled)));
-}
-
 long plx_px_dup3(int oldfd, int newfd, int flags)
 {
 	PLX_INSIDE();
@@ -511,7 +495,7 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 	struct plx_left left = {0};
 	struct pollux_file **slot;
 	enum plx_want want;
-	bool locked, meets;
+	bool locked;
 	int timers;
 	long r;
 
@@ -530,7 +514,9 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 	if (timers)
 		plx_px_spilled(PLX_OUT_TIMER_DUP, timers);
 	replaced_epoll(newfd);
-	dup_over(oldfd, newfd);
+	eventfd_escapes(oldfd);
+	/* The kernel may refuse the call. */
+	eventfd_goes(newfd, false);
 	if (newfd >= 0 && plx_fd_ours(oldfd) && plx_table_reserve(newfd) < 0) {
 		plx_px_escape(oldfd, PLX_OUT_NO_FD);
 		return PLX_PASS;
@@ -543,8 +529,7 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		}
 		plx_numbers_lock(oldfd, newfd);
 		f = plx_table_get(oldfd);
-		meets = f && meets_sender(f, newfd);
-		if (renumber_holds(&renumbered, f, newfd) && !meets)
+		if (renumber_holds(&renumbered, f, newfd))
 			break;
 		plx_numbers_unlock(oldfd, newfd);
 		plx_hidden_unlock();
@@ -552,8 +537,11 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		if (f)
 			pollux_file_put(f);
 		renumber_end(&renumbered);
-		if (meets)
-			plx_px_escape(oldfd, PLX_OUT_SCM_RIGHTS);
+	}
+	/* Two numbers of it are two of the kernel's. */
+	if (f && f->kind == PLX_KIND_EVENTFD) {
+		plx_file_put_locked(f);
+		f = NULL;
 	}
 	slot = newfd >= 0 ? plx_table_slot(newfd) : NULL;
 	if (want == PLX_WANT_TAKEN) {
@@ -567,9 +555,8 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		}
 	}
 	/*
-	 * There is no moment at which newfd has no entry and still is the kernel's object of
-	 * something that is served: a write of another thread would not be seen by who reads here.
-	 * So what comes in is in the table before the kernel replaces the number, what goes out is
+	 * There is no moment at which newfd has no entry and still is an epoll that has one. So
+	 * what comes in is in the table before the kernel replaces the number, what goes out is
 	 * afterwards.
 	 */
 	PLX_DELAY(dup_before_entry);
@@ -578,14 +565,17 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		pollux_file_get(f);
 		old = plx_table_set(newfd, f);
 		PLX_DELAY(dup_entry);
-		/* Partner: plx_sent_begin. */
-		plx_mb_after_rmw();
-		meets = meets_sender(f, newfd);
 	} else if (slot) {
 		was = plx_table_peek(newfd);
 	}
+	/* It is the kernel's, so its calls need no entry. Partner: plx_eventfd_tell. */
+	if (was && was->kind == PLX_KIND_EVENTFD) {
+		old = plx_table_set(newfd, NULL);
+		plx_await_zero(&plx_file_eventfd(was)->pins);
+		was = NULL;
+	}
 	PLX_DELAY(dup_before_kernel);
-	r = meets ? -EBUSY : plx_sys3(SYS_dup3, oldfd, newfd, flags == -1 ? 0 : flags);
+	r = plx_sys3(SYS_dup3, oldfd, newfd, flags == -1 ? 0 : flags);
 	PLX_DELAY(dup_after_kernel);
 	/* Where nothing of ours was there may be by now: it has been closed, and is another's. */
 	if (r >= 0 && was && plx_cas(slot, &was, NULL))
@@ -609,42 +599,15 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		pollux_file_put(old);
 	if (f && slot)
 		pollux_file_put(f);
-	if (plx_unlikely(meets)) {
-		plx_px_escape(oldfd, PLX_OUT_SCM_RIGHTS);
-		return plx_px_dup3(oldfd, newfd, flags);
-	}
 	return r;
 }
 
-/*
- * Whether an eventfd blocks is said to the kernel, by a call on fd, and noted. Two who say it do
- * both in one order.
- */
-static long set_blocking(struct pollux_file *f, int fd, long nr, long cmd, long arg, bool nonblock)
+/* It is cached while it does not block. */
+static void fcntl_eventfd(int fd, int cmd, long arg)
 {
-	long r;
-
-	plx_lock(&f->lock, PLX_RANK_FILE);
-	r = plx_sys3(nr, fd, cmd, arg);
-	PLX_DELAY(status_before);
-	if (r == 0)
-		plx_store(&plx_file_efd(f)->status, nonblock ? O_NONBLOCK : 0u);
-	plx_unlock(&f->lock, PLX_RANK_FILE);
-	return r;
-}
-
-static long fcntl_eventfd(struct pollux_file *f, int fd, int cmd, long arg)
-{
-	switch (cmd) {
-	case F_SETFL:
-		return set_blocking(f, fd, SYS_fcntl, cmd, arg, arg & O_NONBLOCK);
-	case F_GETFL:
-	case F_GETFD:
-	case F_SETFD:
-		return PLX_PASS;
-	}
-	plx_px_escape(fd, PLX_OUT_FCNTL);
-	return PLX_PASS;
+	if (cmd != F_GETFL && cmd != F_GETFD && cmd != F_SETFD &&
+	    (cmd != F_SETFL || (arg & (O_NONBLOCK | O_ASYNC)) != O_NONBLOCK))
+		plx_px_escape(fd, PLX_OUT_FCNTL);
 }
 
 long plx_px_fcntl(int fd, int cmd, long arg)
@@ -659,7 +622,7 @@ long plx_px_fcntl(int fd, int cmd, long arg)
 	if (!f)
 		return plx_fd_hidden(fd) ? -EBADF : PLX_PASS;
 	if (f->kind == PLX_KIND_EVENTFD)
-		r = fcntl_eventfd(f, fd, cmd, arg);
+		fcntl_eventfd(fd, cmd, arg);
 	else if (f->kind == PLX_KIND_TIMER && cmd != F_GETFD && cmd != F_SETFD && cmd != F_GETFL)
 		plx_px_escape(fd, PLX_OUT_FCNTL);
 	pollux_file_put(f);
@@ -683,9 +646,8 @@ long plx_px_ioctl(int fd, unsigned long req, void *arg)
 	}
 	switch (req) {
 	case FIONBIO:
-		r = plx_copy_in(&on, arg, sizeof(on));
-		if (!r)
-			r = set_blocking(f, fd, SYS_ioctl, FIONBIO, (long)&on, on);
+		if (!plx_copy_in(&on, arg, sizeof(on)) && !on)
+			plx_px_escape(fd, PLX_OUT_FCNTL);
 		break;
 	case FIOCLEX:
 	case FIONCLEX:

@@ -122,14 +122,14 @@ static PLX_CHILD_CODE void fronts_strip(void)
 static bool fork_tidy(void)
 {
 	/* The wait that the forking handler has interrupted sleeps on one. */
-	if (plx_wait_sleeps() || plx_poll_sleeps())
+	if (plx_wait_sleeps())
 		return false;
-	plx_poll_drop_bell();
 	fronts_strip();
 	plx_eventfd_drop_ready();
 	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
 		struct pollux_file *f = plx_table_peek(fd);
 		bool fine = !f || (f->kind == PLX_KIND_HIDDEN && plx_fd_shared(f)) ||
+			    (f->kind == PLX_KIND_EVENTFD && !plx_eventfd_in(f)) ||
 			    (f->kind == PLX_KIND_EPOLL && plx_load(&plx_file_front(f)->spilled));
 
 		if (!fine)
@@ -155,8 +155,8 @@ static bool fork_is_quiet(void)
 
 void plx_px_fork_prepare(void)
 {
+	struct plx_masked masked;
 	uint32_t depth;
-	struct plx_spill s;
 
 	plx_xadd(&plx_px_forks, 1);
 	if (fork_empty_begin())
@@ -167,12 +167,12 @@ void plx_px_fork_prepare(void)
 		quiet.depth = depth;
 		return;
 	}
-	plx_spill_begin(&s);
+	plx_signals_block(&masked);
+	plx_gate_close();
+	fork_masked = masked;
 	plx_or(&fork_state, FORK_FULL);
 	fork_depth = depth;
-	plx_spill_add_table(&s, NULL);
-	plx_spill_end(&s, PLX_OUT_FORK, true);
-	fork_masked = s.masked;
+	plx_spill_table(NULL, PLX_OUT_FORK);
 	plx_hidden_lock();
 	plx_rcu_before_fork();
 	plx_engine_fork_done = true;
@@ -197,7 +197,7 @@ void plx_px_fork_parent(void)
 	plx_engine_fork_done = false;
 	plx_rcu_after_fork_parent();
 	plx_hidden_unlock();
-	plx_spill_unlock();
+	plx_gate_open();
 	plx_signals_unblock(&masked);
 	plx_inside_end(&depth);
 }
@@ -247,7 +247,7 @@ PLX_CHILD_CODE void plx_px_fork_child_locks(void)
 		plx_lock_reset(&f->lock);
 	}
 	plx_hidden_after_fork_child();
-	plx_spill_unlock();
+	plx_gate_open();
 	plx_signals_unblock(&masked);
 	plx_inside_end(&fork_depth);
 }

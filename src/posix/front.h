@@ -13,11 +13,9 @@
  *   inproc    set under lock: waits look for in-process items; READY, they may be added
  *   stands    set under lock: the doorbell is registered; cleared with `spilled`
  *   astray    plx_hidden_lock; it is so by a number that it has left
- *   spilled   set under plx_table_lock: kernel only from now on
+ *   spilled   set under lock: no item comes any more, and soon the kernel has what there is
  *   renumbered  atomic; calls by which a number is about to mean it, or to mean it no more (fd.c)
  *   nkernel   atomic; 0: the kernel's side can have no event but the doorbell's
- *   leaves, next_out  a spill's own, under plx_table_lock
- *   gen       atomic; moves when items have gone to the kernel
  *   turn      who goes first in the next wait, because the other has filled a whole one (wait.c)
  *   direct    approximate; so many waits may sleep without a look at the kernel's side before
  *   id        of no other epoll that ever was
@@ -36,10 +34,12 @@
 #define PLX_POSIX_FRONT_H
 
 #include "posix/posix.h"
-#include "source/eventfd.h"
+#include "posix/eventfd.h"
 
 /* front.inproc */
 enum { PLX_INPROC_NONE, PLX_INPROC_BEGUN, PLX_INPROC_READY };
+/* front.spilled */
+enum { PLX_SPILLED_NOT, PLX_SPILLED_BEGUN, PLX_SPILLED_DONE };
 
 struct plx_front {
 	struct pollux_ep *ep;
@@ -49,7 +49,6 @@ struct plx_front {
 	uint32_t spilled;
 	uint32_t renumbered;
 	uint32_t nkernel;
-	uint32_t gen;
 	uint32_t turn;
 	uint32_t direct;
 	int kfd;
@@ -63,10 +62,8 @@ struct plx_front {
 	int64_t soon;
 	uint64_t timer_mark;
 	uint32_t timers;
-	uint32_t leaves;
 	uint64_t unseen;
 	uint64_t seen;
-	struct plx_front *next_out;
 };
 
 static inline struct plx_front *plx_file_front(struct pollux_file *f)
@@ -77,36 +74,21 @@ static inline struct plx_front *plx_file_front(struct pollux_file *f)
 /* The front may have in-process items now. */
 static inline bool plx_front_live(struct plx_front *fr)
 {
-	return plx_load_acq(&fr->inproc) && !plx_load_acq(&fr->spilled);
+	return plx_load_acq(&fr->inproc) && plx_load_acq(&fr->spilled) != PLX_SPILLED_DONE;
 }
 
 /* The front is the kernel's alone, and the kernel has its items. */
 static inline bool plx_front_spilled(struct plx_front *fr)
 {
-	if (!plx_load_acq(&fr->spilled))
-		return false;
-	plx_table_settle();
-	return true;
+	return plx_load_acq(&fr->spilled) == PLX_SPILLED_DONE;
 }
 
 /* Whether the calling thread is in the sleep of a wait, which a handler has interrupted. */
 bool plx_wait_sleeps(void);
-/* One more to a kernel eventfd that takes no more by writes. */
-void plx_count_beyond_writes(int k);
-
-/* Waits until the kernel's object has the count of a frozen one. */
-void plx_spill_wait(struct pollux_file *f);
-
 /* libc's streams read and write these numbers, and do not come through us. */
 static inline bool plx_fd_of_stream(int fd)
 {
 	return fd >= 0 && fd <= 2;
-}
-
-/* Whether it has been frozen, on its way to the kernel. */
-static inline bool plx_file_gone(struct pollux_file *f)
-{
-	return plx_load_acq(&f->gone);
 }
 
 /* --- timer.c ------------------------------------------------------------------------- */
@@ -174,20 +156,5 @@ void plx_front_escape(struct pollux_file *f);
 int plx_front_ring(struct plx_front *fr);
 /* front.lock held: nobody rings any more, and nobody would take the doorbell's event out. */
 void plx_front_unbell(struct plx_front *fr);
-
-/* --- eventfd.c ----------------------------------------------------------------------- */
-
-/*
- * For who holds a reference on an eventfd and will have to tell it later: between pin and
- * unpin it stays within reach, also when it becomes a kernel object and the program closes
- * all its numbers. pin: false if it has become one already.
- */
-bool plx_eventfd_pin(struct pollux_efd *e);
-void plx_eventfd_unpin(struct pollux_efd *e);
-/*
- * One more to a pinned eventfd, as a completion of AIO does it (AIO-CQ-04). fd is the number it was
- * found by, in case that there was no descriptor to keep it within reach.
- */
-void plx_eventfd_tell(struct pollux_efd *e, int fd);
 
 #endif

@@ -73,5 +73,4 @@ PLX_START_CODE void plx_px_init(void)
 	plx_table_init();
 	plx_wait_init();
 	plx_epoll_init();
-	plx_poll_init();
 }

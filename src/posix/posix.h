@@ -82,9 +82,8 @@ long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct t
 long plx_px_eventfd(unsigned int init, int flags);
 long plx_px_read(int fd, void *buf, size_t n);
 long plx_px_write(int fd, const void *buf, size_t n);
-/* flags: RWF_* of preadv2 at offset -1; 0 for plain readv and writev. */
-long plx_px_readv(int fd, const struct iovec *iov, int cnt, int flags);
-long plx_px_writev(int fd, const struct iovec *iov, int cnt, int flags);
+/* Before readv, writev and their like. */
+long plx_px_vector(int fd);
 
 /* --- timerfd (timer.c) ----------------------------------------------------------------- */
 long plx_px_timerfd_create(int clock, int flags);
@@ -99,8 +98,6 @@ long plx_px_close(int fd);
  * the table for it was closed past us.
  */
 void plx_px_given(int fd);
-/* A stream of libc's has this number from now on, or has it no more; -1: it has none. */
-void plx_px_stream(int fd, bool begins);
 long plx_px_close_range(unsigned int first, unsigned int last, unsigned int flags);
 long plx_px_dup(int fd);
 /* dup2 and dup3 (with flags -1: dup2). Also to be called when only newfd is ours. */
@@ -114,13 +111,6 @@ long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 		  const sigset_t *sigmask);
 /* What fd is ready for now of events, ERR and HUP; 0 if nothing, or if that is not so simple. */
 uint16_t plx_px_ready(int fd, uint16_t events);
-/*
- * A read or write of a kernel's eventfd that sleeps by itself, in line with the kernel's others. If
- * the descriptor does not block any more, it sleeps all the same. The number is read at each step:
- * a hidden one may move away (plx_fd_evict). 0, a negative errno, or the result of a sleep that is
- * over (base/sleep.h).
- */
-long plx_kernel_sleep(const int *number, uint64_t *value, bool write);
 long plx_px_pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *timeout,
 		    const sigset_t *sigmask);
 /*
@@ -148,6 +138,7 @@ enum plx_way_out {
 	PLX_OUT_SCM_RIGHTS,
 	PLX_OUT_SPLICE,
 	PLX_OUT_VECTOR,
+	PLX_OUT_DUP,
 	PLX_OUT_STDIO,
 	PLX_OUT_FCNTL,
 	PLX_OUT_IOCTL,
@@ -160,6 +151,8 @@ enum plx_way_out {
 	PLX_OUT_FOREIGN_EPOLL,
 	PLX_OUT_NO_FD,
 	PLX_OUT_MASK,
+	PLX_OUT_WATCHED,
+	PLX_OUT_STRANGER,
 	PLX_OUT_POLL,
 	PLX_OUT_SYSCALL,
 	PLX_OUT_TIMER_DUP,
@@ -177,12 +170,8 @@ void plx_px_spilled(enum plx_way_out why, int n);
 void plx_px_escape_all(enum plx_way_out why);
 /* Everything whose descriptor survives execve does. */
 void plx_px_escape_inherited(enum plx_way_out why);
-/*
- * The descriptors in the SCM_RIGHTS messages of msg do, and nothing of ours takes their numbers
- * before plx_px_sent is told *sent, which begins as 0: to be called if it is not 0 afterwards.
- */
-void plx_px_escape_msg(const struct msghdr *msg, uint64_t *sent);
-void plx_px_sent(void *sent);
+/* The descriptors in the SCM_RIGHTS messages of msg do. */
+void plx_px_escape_msg(const struct msghdr *msg);
 /*
  * Every descriptor an iocb array of io_submit names does. How many of the array the kernel may
  * see: the next one names a descriptor that does not exist for the program.
@@ -194,8 +183,6 @@ long plx_px_escape_iocbs(long n, void *const *iocbs);
  */
 void plx_px_limit_hold(void);
 void plx_px_limit_let_go(void);
-/* The program is about to set its soft limit of descriptors: a poll of more is an error. */
-void plx_poll_limit(rlim_t soft);
 /* Whether this ioctl, on a descriptor that is not ours, may carry descriptors of ours. */
 bool plx_px_ioctl_carries_fds(unsigned long req);
 
@@ -259,14 +246,9 @@ void plx_px_fork_child_clean(void);
 
 /* The native API's calls on descriptors come by here. */
 void plx_epoll_init(void);
-/* The keys by which wait.c and poll.c hear of the ends of threads. */
+/* The key by which wait.c hears of the ends of threads. */
 void plx_wait_init(void);
-void plx_poll_init(void);
 
-/* The calling thread's own descriptor for poll; it makes a new one when it needs it. */
-void plx_poll_drop_bell(void);
-/* Whether the thread is in a call that uses it, which a handler has interrupted. */
-bool plx_poll_sleeps(void);
 /*
  * The number of a hidden kernel eventfd that is never written, so that it is always ready
  * for writing; negative if there is none. Valid inside an RCU section.

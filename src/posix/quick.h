@@ -7,9 +7,9 @@
 #define PLX_POSIX_QUICK_H
 
 #include "base/inside.h"
+#include "posix/eventfd.h"
 #include "posix/table.h"
 #include "posix/uaccess.h"
-#include "source/eventfd.h"
 
 typedef ssize_t (*plx_write_t)(int fd, const void *buf, size_t n);
 
@@ -17,10 +17,9 @@ typedef ssize_t (*plx_write_t)(int fd, const void *buf, size_t n);
 extern uint32_t plx_write_watched;
 
 /*
- * The ends of a write of eight bytes. Within the RCU section: it is done, but somebody has to be
- * told; it is not done yet. After it: it is done, and a signal waits.
+ * The ends of a write of eight bytes. Within the RCU section, which ends there: it is not done yet.
+ * After it: it is done, and a signal waits.
  */
-ssize_t plx_px_write_tell(struct pollux_file *f, uint32_t depth);
 ssize_t plx_px_write_loud(struct pollux_file *f, uint64_t value, uint32_t depth, int fd,
 			  const void *buf, plx_write_t other);
 ssize_t plx_px_write_left(void);
@@ -59,14 +58,8 @@ static inline __attribute__((always_inline)) ssize_t plx_px_write_quick(int fd, 
 		quick_outside(depth);
 		return other(fd, buf, n);
 	}
-	switch (plx_efd_write_quiet(plx_file_efd(f), value)) {
-	case PLX_EFD_TELL:
-		return plx_px_write_tell(f, depth);
-	case PLX_EFD_NOT:
+	if (!plx_eventfd_write_quiet(plx_file_eventfd(f), value))
 		return plx_px_write_loud(f, value, depth, fd, buf, other);
-	default:
-		break;
-	}
 	plx_rcu_read_unlock();
 	quick_outside(depth);
 	return plx_unlikely(plx_inside.waits) ? plx_px_write_left() : (ssize_t)sizeof(value);

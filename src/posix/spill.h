@@ -1,38 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Between the files that turn objects into kernel objects: spill.c, escape.c and fork.c (what makes
- * it necessary), counters.c.
- *
- * All of a spill is the holder's of plx_table_lock.
+ * Between the files that make objects the kernel's: spill.c, escape.c and fork.c (what makes it
+ * necessary), counters.c.
  */
 #ifndef PLX_POSIX_SPILL_H
 #define PLX_POSIX_SPILL_H
 
 #include "posix/front.h"
 
-struct plx_spill {
-	/* Objects, linked by next_out, and the fronts that watch some of them. */
-	struct pollux_efd *out, **out_end;
-	struct plx_front *fronts;
-	struct plx_masked masked;
-	/* Timers that are the kernel's alone now. */
-	int timers;
-};
-
 /* --- spill.c ------------------------------------------------------------------------- */
 
-/* Takes plx_table_lock, keeps signals away, and waits for those who change numbers. */
-void plx_spill_begin(struct plx_spill *s);
-/* f, found under fd, goes. */
-void plx_spill_add(struct plx_spill *s, struct pollux_file *f, int fd);
-/* So does everything in the table that want() picks. */
-void plx_spill_add_table(struct plx_spill *s, bool (*want)(int fd));
-/* Runs what has been collected, and lets go. keep: the table lock stays held. */
-void plx_spill_end(struct plx_spill *s, enum plx_way_out why, bool keep);
-/* Lets go of what plx_spill_end has kept. */
-void plx_spill_unlock(void);
+/* f, found under fd and held by a reference, is the kernel's from now on. */
+void plx_spill_file(struct pollux_file *f, int fd, enum plx_way_out why);
+/* So is everything in the table that want() picks; NULL: everything. */
+void plx_spill_table(bool (*want)(int fd), enum plx_way_out why);
 /* Whether fd means something that is in process; no more than a hint, for it may leave. */
 bool plx_fd_in_process(int fd);
+
+/*
+ * Around a fork: nobody makes an object, changes what a number means, or registers one in between;
+ * who has begun is waited for. Signals are kept away meanwhile.
+ */
+void plx_gate_close(void);
+void plx_gate_open(void);
 
 /* --- escape.c -------------------------------------------------------------------------- */
 

@@ -43,8 +43,6 @@ static int chunks_end = 1;
 PLX_FORK_PAGE plx_lock_t plx_table_lock;
 
 PLX_FORK_PAGE uint32_t plx_spilling;
-PLX_FORK_PAGE uint32_t plx_moving;
-__thread bool plx_mover;
 
 /*
  * Changing a number is a system call and a store into the table, and a spill must find both done
@@ -54,7 +52,6 @@ __thread bool plx_mover;
  * that. Instead each thread counts in a record of its own that it is inside.
  *
  *   plx_spilling     set and cleared under plx_table_lock
- *   plx_moving       the same, but cleared before a fork that the lock is kept for
  *   changer.inside   written by its thread; from 0 only within an RCU section that has seen
  *                    plx_spilling 0
  *   changer.taken    atomic; changers: never shorter, who comes takes over one that was left
@@ -183,85 +180,6 @@ void plx_numbers_unlock(int fd, int other)
 	plx_unlock(a, PLX_RANK_NUMBER);
 	if (a != b)
 		plx_unlock(b, PLX_RANK_NUMBER);
-}
-
-/*
- * Numbers that are being sent. Who sends a descriptor makes what it means a kernel object first, by
- * its number, and the kernel looks the number up after that. If the program has put one of ours at
- * the number in between, by dup2 in another thread or in a handler, an eventfd would be sent
- * without its count, or an epoll without the items that are ours. So a number is noted before the
- * look at the table, and whoever is about to put something of ours at a number that is noted makes
- * that the kernel's first.
- *
- *   plx_sent   atomic; how many calls are sending numbers with this remainder
- *
- * Argument. The sender notes, with a full barrier, and looks at the slot. dup3 sets the slot, by an
- * exchange, looks for a note, and goes to the kernel after that, or takes back what it has set and
- * begins anew with a kernel object. Of the two at least one sees the other. If it is the sender,
- * his spill waits for dup3 to leave; what it has found at the number may be taken back then, and
- * what was there before be ours, so he looks again. That nobody hears of a number that is set and
- * taken back, dup3 looks for a note before, too: it has to take something back only if the note has
- * come in between. A note that is too many (a handler has left the call by a jump, or its thread is
- * not in the child of a fork) makes an object the kernel's that need not be. The model is
- * tests/model/sent.pml.
- *
- * What gets a number that was closed, by eventfd or dup, is in the table only when the kernel has
- * given the number to it: it is met if the number is closed while it is being sent.
- */
-uint32_t plx_sent[PLX_SENT_KINDS];
-
-void plx_sent_begin(int fd, uint64_t *set)
-{
-	unsigned int kind = (unsigned int)fd % PLX_SENT_KINDS;
-
-	if (*set & 1ull << kind)
-		return;
-	*set |= 1ull << kind;
-	plx_xadd(&plx_sent[kind], 1);
-	/* Partner: dup3. */
-	plx_mb_after_rmw();
-}
-
-void plx_sent_end(uint64_t set)
-{
-	for (; set; set &= set - 1)
-		plx_xadd(&plx_sent[__builtin_ctzll(set)], (uint32_t)-1);
-}
-
-/*
- * Objects on their way. A spill gives up fronts (front.spilled), takes items out, freezes objects,
- * writes the counts to the kernel's, and then empties the slots. In between an item is gone here,
- * and the kernel's epoll, waited on for the front, may be silent yet.
- *
- *   plx_moving   set before the first front is given up, cleared when the last slot is empty;
- *                both by the spill, under plx_table_lock
- *   plx_mover    of the thread that does it, which waits for nobody
- *
- * Argument. (1) Who finds a slot empty may go to the kernel by the number: it is emptied, and the
- * object is said to be the kernel's (its `spilled`) after that, when the count is there. (2) Who
- * finds it full goes to the object, which is frozen and makes him wait until it is the kernel's, or
- * to plx_table_enter, or to the lock of the table for a spill of his own; all of these wait for the
- * end of this one. (3) A front is given up before its items leave, so that none comes. Who is to
- * act on that looks at plx_moving and waits. Each store of the spill is a release, and each look an
- * acquire: who finds a front spilled that a spill has made so, and looks at plx_moving after that,
- * finds it set, or finds what a later store has made of it: cleared, and then the counts are there.
- * So the order of the two looks matters, and there is no need for a barrier in between. It may be
- * set again meanwhile, for others; a wait is longer for it, no more. (4) The spill waits for RCU
- * readers, for those in plx_table_enter, and for the locks of the engine: who waits is none of
- * these. A handler that has interrupted the spill does not exist, as signals are kept away; nor
- * does the child of a fork in the middle, which would wait for ever: a fork has the lock of the
- * table. The model is tests/model/moving.pml.
- */
-void plx_table_settle(void)
-{
-#if PLX_LOCKDEP
-	PLX_INVARIANT(plx_mover || !plx_rcu_inside(),
-		      "objects on their way are not waited for within an RCU section");
-	if (!plx_mover)
-		plx_lockdep_none();
-#endif
-	for (int tries = 0; plx_table_moving(); tries++)
-		plx_await_step(tries);
 }
 
 void plx_table_after_fork_child(void)
@@ -467,6 +385,19 @@ bool plx_limit_get(struct rlimit *lim)
 		plx_unlock(&limit_lock, PLX_RANK_LIMIT);
 	plx_signals_unblock(&m);
 	return r == 0;
+}
+
+int plx_kernel_eventfd(unsigned int flags)
+{
+	struct rlimit lim;
+	int k = plx_sys2(SYS_eventfd2, 0, flags);
+
+	if (k >= 0)
+		return k;
+	plx_limit_raise(&lim);
+	k = plx_sys2(SYS_eventfd2, 0, flags);
+	plx_limit_restore(&lim);
+	return k;
 }
 
 void plx_limit_raise(struct rlimit *was)

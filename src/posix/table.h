@@ -151,38 +151,6 @@ static inline void plx_table_leave(bool locked)
 void plx_numbers_lock(int fd, int other);
 void plx_numbers_unlock(int fd, int other);
 
-/*
- * Numbers that are being sent (SCM_RIGHTS), counted by their remainders: who has noted one in *set
- * finds what stands in the table for it, or what the program puts at the number meanwhile is the
- * kernel's first. The argument is in table.c.
- */
-#define PLX_SENT_KINDS 64
-extern uint32_t plx_sent[PLX_SENT_KINDS];
-void plx_sent_begin(int fd, uint64_t *set);
-void plx_sent_end(uint64_t set);
-
-static inline bool plx_number_sent(int fd)
-{
-	return plx_unlikely(plx_load(&plx_sent[(unsigned int)fd % PLX_SENT_KINDS]));
-}
-
-/*
- * Objects are being turned into kernel objects. An epoll that is the kernel's alone may be one
- * whose items are not there yet. To be looked at after that of the epoll. The argument is in
- * table.c.
- */
-extern uint32_t plx_moving;
-/* It is this thread that does it; an allocator that it calls may look at epolls. */
-extern __thread bool plx_mover;
-
-static inline bool plx_table_moving(void)
-{
-	return plx_unlikely(plx_load_acq(&plx_moving)) && !plx_mover;
-}
-
-/* Until they are kernel objects. Not within an RCU section, nor with a lock. */
-void plx_table_settle(void);
-
 /* After a grace period: waits for those who were inside before it, until each has left once. */
 void plx_table_await(void);
 /* The key by which ends of threads are heard of. */

@@ -80,8 +80,8 @@ struct waiter {
 	bool counted;
 	/* An event of a lazy timer has been taken out. */
 	bool swallowed;
-	/* front.gen before this looked at either side. */
-	uint32_t gen;
+	/* plx_moves_over before this looked at either side. */
+	uint32_t moves;
 	/* For the first sleep of a wait that is the kernel's but for timers; else NULL. */
 	const struct timespec *timeout;
 	/* Deadline on CLOCK_MONOTONIC in ns; negative: none. */
@@ -284,19 +284,47 @@ static int kernel_wait(struct waiter *w, bool seen, int epfd, struct epoll_event
 }
 
 /*
- * Whether items that this wait has given out may be the kernel's by now, which would give them out
- * again: no call reports an item twice. What the kernel has is left to the next wait then.
+ * Whether the count of an eventfd has moved from one side to the other since this wait began to
+ * look (eventfd.h): of the two it may have seen the same count, or one and then the next, or none.
  *
- * Argument. Within an RCU section that lasts until the kernel has looked. A spill sets plx_moving,
- * waits for such sections, takes items out under the mutex of their epoll, gives the kernel the
- * counts, moves gen, and clears plx_moving. So one that has taken items after this wait did is
- * either under way, and plx_moving is seen; or over, and what that has been cleared to brings gen
- * with it; or it has not begun to look for items, and waits for this section. The order of the two
- * looks matters. The model is tests/model/twice.pml.
+ * Argument. (1) Seen on ours and then on the kernel's: it was written there by a flush, of which
+ * the end comes after our look, or by a write through the kernel that began after it. (2) On the
+ * kernel's and then on ours: a read has taken the mark away. Or it is a flush, as in 1. All of
+ * these are counted in between, or begun before and not over. (3) Not seen: the kernel's side has
+ * been looked at before, and ours after it. Who looks at ours first and at the kernel's then misses
+ * nothing. The model is tests/model/cache_look.pml.
  */
-static bool items_left(const struct waiter *w)
+static bool beside_move(const struct waiter *w)
 {
-	return plx_table_moving() || w->gen != plx_load_acq(&w->fr->gen);
+	return plx_unlikely(plx_load_acq(&plx_moves_begun) != w->moves);
+}
+
+/*
+ * Of the n events that are stored, those from the middle on are of another look: none twice. With
+ * the same data they are the same to the program, or two registrations that it cannot tell apart.
+ */
+static __attribute__((noinline)) int merge_events(struct waiter *w, int middle, int n)
+{
+	int kept = middle;
+
+	for (int i = middle; i < n; i++) {
+		struct epoll_event ev, seen;
+		bool twice = false;
+
+		if (plx_copy_in(&ev, w->ev + i, sizeof(ev)))
+			return n;
+		for (int j = 0; !twice && j < middle; j++) {
+			twice = !plx_copy_in(&seen, w->ev + j, sizeof(seen)) &&
+				seen.data.u64 == ev.data.u64;
+			seen.events |= ev.events;
+			if (twice && plx_copy_out(w->ev + j, &seen, sizeof(seen)))
+				return n;
+		}
+		if (!twice && kept != i && plx_copy_out(w->ev + kept, &ev, sizeof(ev)))
+			return n;
+		kept += !twice;
+	}
+	return kept;
 }
 
 static int kernel_now(int epfd, struct epoll_event *ev, int max)
@@ -314,18 +342,17 @@ static int wait_fd(const struct waiter *w)
 /*
  * A look that does not sleep, by a number that is chosen within its section. Where timers may be
  * lazy this thread is counted before; where it has not been, none becomes lazy before the end of
- * the section. Partner: keep_front in timer.c. given: events of our side have been stored before.
+ * the section. Partner: keep_front in timer.c.
  */
-static int kernel_look(struct waiter *w, struct epoll_event *ev, int max, bool given)
+static int kernel_look(struct waiter *w, struct epoll_event *ev, int max)
 {
-	int r = 0;
+	int r;
 
 	plx_rcu_read_lock();
 	if (plx_unlikely(plx_load(&w->fr->timer_mark)))
 		timers_enter(w);
 	w->given = plx_load_acq(&w->fr->ep->given);
-	if (!given || plx_likely(!items_left(w)))
-		r = kernel_now(wait_fd(w), ev, max);
+	r = kernel_now(wait_fd(w), ev, max);
 	plx_rcu_read_unlock();
 	PLX_DELAY(wait_in_hand);
 	return r;
@@ -483,7 +510,7 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 			got = kernel_wait(w, true, fd, buf, room ? room : 1,
 					  w->timeout ? w->timeout : time_left(w, &left));
 		else
-			got = kernel_look(w, buf, room ? room : 1, n > 0);
+			got = kernel_look(w, buf, room ? room : 1);
 		if (plx_sleep_is_over(got))
 			return got;
 		if (plx_unlikely(got < 0) && wait_fd_lost(w, fd, got))
@@ -522,6 +549,8 @@ static int collect_inproc(struct waiter *w, int n)
 		return 0;
 	}
 	r = plx_ep_harvest(w->fr->ep, sink_user, w->ev + n, w->max - n);
+	if (n && r > 0 && beside_move(w))
+		r = merge_events(w, n, n + r) - n;
 	if (plx_unlikely(plx_load(&plx_stats_wanted)) && r > 0)
 		plx_stat_turn(r);
 	return r;
@@ -580,7 +609,7 @@ static int collect_both(struct waiter *w, bool sleeps)
 {
 	bool kernel = plx_load(&w->fr->nkernel);
 	bool kernel_first = kernel && !sleeps && plx_load(&w->fr->turn) != TURN_OURS;
-	int n = 0, r;
+	int n = 0, theirs = 0, r;
 
 	if (kernel_first) {
 		r = collect_kernel(w, 0, false);
@@ -588,7 +617,7 @@ static int collect_both(struct waiter *w, bool sleeps)
 			pass_ring_on(w);
 			return r;
 		}
-		n = r;
+		n = theirs = r;
 		plx_store(&w->fr->turn, n == w->max ? TURN_OURS : TURN_ANY);
 	} else if (kernel) {
 		plx_store(&w->fr->turn, TURN_ANY);
@@ -601,10 +630,16 @@ static int collect_both(struct waiter *w, bool sleeps)
 		return 0;
 	if (sleeps && n == w->max)
 		plx_store(&w->fr->turn, TURN_KERNEL);
-	if (kernel && !kernel_first && n < w->max) {
+	/*
+	 * What has left our list since the kernel was asked is there now. It is not asked twice for
+	 * what it has, which may have been registered anew meanwhile.
+	 */
+	if (kernel && n < w->max && (!kernel_first || (n && !theirs && beside_move(w)))) {
 		r = collect_kernel(w, n, false);
 		if (r < 0)
 			return n ? n : r;
+		if (n && r && beside_move(w))
+			r = merge_events(w, n, n + r) - n;
 		n += r;
 	}
 	if (kernel && !n)
@@ -747,7 +782,7 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 		bool at_once;
 		int n = 0;
 
-		w->gen = plx_load_acq(&w->fr->gen);
+		w->moves = plx_load_acq(&plx_moves_over);
 		w->swallowed = false;
 		at_once = !over && sleeps_at_once(w);
 		if (!at_once || !plx_ready_empty(w->fr->ep)) {
@@ -762,14 +797,14 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 		if (slept)
 			plx_stat(PLX_STAT_IDLE);
 		slept = false;
-		/* Items on their way to the kernel: it has their events then. */
-		if (plx_unlikely(items_left(w))) {
-			plx_table_settle();
-			continue;
-		}
 		if (over) {
 			if (plx_load(&w->fr->nkernel) && plx_unlikely(may_have_missed(w)))
 				continue;
+			if (beside_move(w)) {
+				n = collect_kernel(w, 0, false);
+				if (n)
+					return n;
+			}
 			return hit ? -EINTR : 0;
 		}
 		if (plx_unlikely(!plx_load_acq(&w->fr->stands)) && wait_ring(w))
@@ -891,7 +926,7 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 		return wait_timers(w, timeout, poll_only);
 	if (poll_only) {
 		PLX_DELAY(wait_look);
-		n = kernel_look(w, w->ev, w->max, false);
+		n = kernel_look(w, w->ev, w->max);
 		/*
 		 * The first in-process item, or lazy timer, may have come in between. In a front
 		 * that is the kernel's an event that cannot be stored is the program's.
@@ -922,7 +957,7 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 	}
 	do {
 		fd = wait_fd(w);
-		n = kernel_wait(w, false, fd, w->ev, w->max, timeout);
+		n = kernel_wait(w, true, fd, w->ev, w->max, timeout);
 	} while (plx_unlikely(n < 0) && wait_fd_lost(w, fd, n));
 	if (plx_sleep_is_over(n))
 		return n;
@@ -969,7 +1004,7 @@ static long wait_spilled(struct waiter *w, const struct timespec *timeout, bool 
 		return wait_kernel(w, NULL, true);
 	do {
 		fd = wait_fd(w);
-		r = kernel_wait(w, false, fd, w->ev, w->max, timeout);
+		r = kernel_wait(w, true, fd, w->ev, w->max, timeout);
 	} while (plx_unlikely(r < 0) && wait_fd_lost(w, fd, r));
 	return r;
 }
@@ -1022,7 +1057,7 @@ static long look_beside(struct waiter *w)
 	if (!plx_ready_empty(fr->ep))
 		return PLX_SLEEP_ANEW;
 	if (!plx_load(&fr->nkernel))
-		return plx_unlikely(items_left(w)) ? PLX_SLEEP_ANEW : 0;
+		return 0;
 	if (plx_load(&fr->turn) == TURN_OURS || plx_timers_unseen(fr) || plx_bell_stray(fr->ep) ||
 	    (buf == spare.ev && spare.room < w->max) ||
 	    plx_probe_write(w->ev, (w->max < PROBED ? w->max : PROBED) * sizeof(*w->ev)))
@@ -1035,7 +1070,7 @@ static long look_beside(struct waiter *w)
 		return PLX_SLEEP_ANEW;
 	kept = take_events(w, buf, n);
 	PLX_DELAY(wait_in_hand);
-	if (!kept && (n || may_have_missed(w) || items_left(w)))
+	if (!kept && (n || may_have_missed(w)))
 		return PLX_SLEEP_ANEW;
 	plx_stat(PLX_STAT_MADE);
 	n = store_events(w->ev, buf, kept);
@@ -1056,8 +1091,7 @@ static long look_beside(struct waiter *w)
  * (PLX_SLEEP_ANEW), but for what has become ready on our side meanwhile: *ours, with a reference.
  *
  * There are no lazy timers in the section, as it has begun before the look at their mark
- * (kernel_look). Nor is there anything on its way to the kernel that the kernel had not had before:
- * what has left since is looked for once more if nothing was found (items_left).
+ * (kernel_look).
  */
 static long look_quickly(struct waiter *w, bool *ours)
 {
@@ -1072,15 +1106,14 @@ static long look_quickly(struct waiter *w, bool *ours)
 		goto out;
 	w->fr = fr = plx_file_front(f);
 	PLX_DELAY(wait_found);
-	if (plx_unlikely(plx_load(&fr->timer_mark) || plx_load_acq(&fr->renumbered) ||
-			 plx_table_moving()))
+	if (plx_unlikely(plx_load(&fr->timer_mark) || plx_load_acq(&fr->renumbered)))
 		goto out;
-	w->gen = plx_load_acq(&fr->gen);
+	w->moves = plx_load_acq(&plx_moves_over);
 	if (!plx_load_acq(&fr->inproc)) {
 		r = look_kernel(w);
 		if (r != PLX_SLEEP_ANEW)
 			plx_stat(PLX_STAT_KERNEL_WAITS);
-	} else if (!plx_load_acq(&fr->spilled)) {
+	} else if (!plx_front_spilled(fr)) {
 		r = look_beside(w);
 		if (r != PLX_SLEEP_ANEW)
 			plx_stat(PLX_STAT_WAITS);
@@ -1142,6 +1175,7 @@ static long wait_call(int epfd, struct epoll_event *ev, int max, const struct ti
 	w.fr = plx_file_front(w.file);
 	sleep.kernel.over = 0;
 	w.deadline = *deadline ? *deadline : -1;
+	w.moves = plx_load_acq(&plx_moves_over);
 	note_check(&w);
 	plx_stat(plx_front_live(w.fr) ? PLX_STAT_WAITS : PLX_STAT_KERNEL_WAITS);
 	if (timeout && !poll_only && !*deadline) {

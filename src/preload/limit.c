@@ -9,23 +9,6 @@
 
 #include "base/sys.h"
 
-/* This process, by any of its threads. */
-static bool our_own(pid_t pid)
-{
-	return plx_sys3(SYS_tgkill, plx_sys0(SYS_getpid), pid, 0) == 0;
-}
-
-void plx_before_limit(int what, pid_t pid, const struct rlimit *user)
-{
-	int saved = errno;
-	struct rlimit lim;
-
-	if (what == RLIMIT_NOFILE && user && (!pid || our_own(pid)) &&
-	    plx_copy_in(&lim, user, sizeof(lim)) == 0 && lim.rlim_cur <= lim.rlim_max)
-		plx_poll_limit(lim.rlim_cur);
-	errno = saved;
-}
-
 /*
  * The headers declare these with an enumeration in place of the number.
  *
@@ -43,7 +26,6 @@ plx_setrlimit(int what, const struct rlimit *lim)
 		r = plx_sys4(SYS_prlimit64, 0, what, lim, NULL);
 		return plx_likely(r == 0) ? 0 : plx_result(r);
 	}
-	plx_before_limit(what, 0, lim);
 	held = plx_start_begin();
 	r = plx_real.setrlimit(what, lim);
 	plx_start_end(held);
@@ -76,7 +58,6 @@ PLX_EXPORT int plx_prlimit(pid_t pid, int what, const struct rlimit *lim, struct
 	bool held;
 	int r;
 
-	plx_before_limit(what, pid, lim);
 	held = plx_start_begin();
 	r = plx_real.prlimit(pid, what, lim, old);
 	plx_start_end(held);

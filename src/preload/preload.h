@@ -373,11 +373,8 @@ void plx_needless_before_fork(void);
 /* System calls may be forbidden from now on. */
 void plx_needless_never(void);
 
-/* limit.c: before a setrlimit, or a prlimit with this process number. */
-void plx_before_limit(int what, pid_t pid, const struct rlimit *user);
-
-/* socket.c: for plx_px_sent when the call has been made, unless it is 0. */
-uint64_t plx_escape_message(const struct msghdr *m);
-uint64_t plx_escape_messages(const struct mmsghdr *m, unsigned int n);
+/* socket.c */
+void plx_escape_message(const struct msghdr *m);
+void plx_escape_messages(const struct mmsghdr *m, unsigned int n);
 
 #endif

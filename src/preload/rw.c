@@ -89,57 +89,41 @@ PLX_EXPORT ssize_t write(int fd, const void *buf, size_t n)
 }
 PLX_ALIAS(__write, write);
 
-/* PLX_PASS, or the result with errno set. */
-OURS long readv_ours(int fd, const struct iovec *iov, int cnt, int flags)
+/* 0, or -1 with errno set. */
+OURS int vector_ours(int fd)
 {
 	int saved = errno;
 	long r;
 
 	if (plx_vfork_child())
-		return PLX_PASS;
+		return 0;
 	plx_cancel_point();
-	r = plx_px_readv(fd, iov, cnt, flags);
-	return r == PLX_PASS ? r : plx_result_saved(r, saved);
-}
-
-OURS long writev_ours(int fd, const struct iovec *iov, int cnt, int flags)
-{
-	int saved = errno;
-	long r;
-
-	if (plx_vfork_child())
-		return PLX_PASS;
-	plx_cancel_point();
-	r = plx_px_writev(fd, iov, cnt, flags);
-	return r == PLX_PASS ? r : plx_result_saved(r, saved);
+	r = plx_px_vector(fd);
+	return r == PLX_PASS ? (errno = saved, 0) : (int)plx_result(r);
 }
 
 PLX_EXPORT ssize_t readv(int fd, const struct iovec *iov, int cnt)
 {
-	long r = plx_fd_ours(fd) ? readv_ours(fd, iov, cnt, 0) : PLX_PASS;
-
-	return r == PLX_PASS ? plx_real.readv(fd, iov, cnt) : r;
+	return plx_fd_ours(fd) && vector_ours(fd) ? -1 : plx_real.readv(fd, iov, cnt);
 }
 
 PLX_EXPORT ssize_t writev(int fd, const struct iovec *iov, int cnt)
 {
-	long r = plx_fd_ours(fd) ? writev_ours(fd, iov, cnt, 0) : PLX_PASS;
-
-	return r == PLX_PASS ? plx_real.writev(fd, iov, cnt) : r;
+	return plx_fd_ours(fd) && vector_ours(fd) ? -1 : plx_real.writev(fd, iov, cnt);
 }
 
 PLX_EXPORT ssize_t preadv2(int fd, const struct iovec *iov, int cnt, off_t off, int flags)
 {
-	long r = off == -1 && plx_fd_ours(fd) ? readv_ours(fd, iov, cnt, flags) : PLX_PASS;
-
-	return r == PLX_PASS ? plx_real.preadv2(fd, iov, cnt, off, flags) : r;
+	return off == -1 && plx_fd_ours(fd) && vector_ours(fd)
+		       ? -1
+		       : plx_real.preadv2(fd, iov, cnt, off, flags);
 }
 PLX_ALIAS(preadv64v2, preadv2);
 
 PLX_EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int cnt, off_t off, int flags)
 {
-	long r = off == -1 && plx_fd_ours(fd) ? writev_ours(fd, iov, cnt, flags) : PLX_PASS;
-
-	return r == PLX_PASS ? plx_real.pwritev2(fd, iov, cnt, off, flags) : r;
+	return off == -1 && plx_fd_ours(fd) && vector_ours(fd)
+		       ? -1
+		       : plx_real.pwritev2(fd, iov, cnt, off, flags);
 }
 PLX_ALIAS(pwritev64v2, pwritev2);

@@ -20,20 +20,16 @@ static bool has_control(const struct msghdr *m)
 	       plx_load_user64(&length, &m->msg_controllen) == 0 && length;
 }
 
-uint64_t plx_escape_message(const struct msghdr *m)
+void plx_escape_message(const struct msghdr *m)
 {
 	struct msghdr copy;
-	uint64_t sent = 0;
 
 	if (has_control(m) && plx_copy_in(&copy, m, sizeof(copy)) == 0)
-		plx_px_escape_msg(&copy, &sent);
-	return sent;
+		plx_px_escape_msg(&copy);
 }
 
-uint64_t plx_escape_messages(const struct mmsghdr *m, unsigned int n)
+void plx_escape_messages(const struct mmsghdr *m, unsigned int n)
 {
-	uint64_t sent = 0;
-
 	/* The kernel sends no more than this at a time. */
 	if (n > UIO_MAXIOV)
 		n = UIO_MAXIOV;
@@ -43,46 +39,22 @@ uint64_t plx_escape_messages(const struct mmsghdr *m, unsigned int n)
 		if (plx_copy_in(&copy, &m[i].msg_hdr, sizeof(copy)))
 			break;
 		if (copy.msg_controllen && copy.msg_control)
-			plx_px_escape_msg(&copy, &sent);
+			plx_px_escape_msg(&copy);
 	}
-	return sent;
-}
-
-static __attribute__((noinline)) ssize_t send_noted(int fd, const struct msghdr *m, int flags,
-						    uint64_t sent)
-{
-	ssize_t r;
-
-	pthread_cleanup_push(plx_px_sent, &sent);
-	r = plx_real.sendmsg(fd, m, flags);
-	pthread_cleanup_pop(1);
-	return r;
 }
 
 PLX_EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
-	uint64_t sent = plx_any() ? plx_escape_message(m) : 0;
-
-	return plx_unlikely(sent) ? send_noted(fd, m, flags, sent) : plx_real.sendmsg(fd, m, flags);
-}
-
-static __attribute__((noinline)) int send_many_noted(int fd, struct mmsghdr *m, unsigned int n,
-						     int flags, uint64_t sent)
-{
-	int r;
-
-	pthread_cleanup_push(plx_px_sent, &sent);
-	r = plx_real.sendmmsg(fd, m, n, flags);
-	pthread_cleanup_pop(1);
-	return r;
+	if (plx_any())
+		plx_escape_message(m);
+	return plx_real.sendmsg(fd, m, flags);
 }
 
 PLX_EXPORT int sendmmsg(int fd, struct mmsghdr *m, unsigned int n, int flags)
 {
-	uint64_t sent = plx_any() ? plx_escape_messages(m, n) : 0;
-
-	return plx_unlikely(sent) ? send_many_noted(fd, m, n, flags, sent)
-				  : plx_real.sendmmsg(fd, m, n, flags);
+	if (plx_any())
+		plx_escape_messages(m, n);
+	return plx_real.sendmmsg(fd, m, n, flags);
 }
 
 PLX_EXPORT int socket(int domain, int type, int protocol)

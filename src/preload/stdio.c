@@ -8,8 +8,6 @@
  * fts_close, mq_close
  * dprintf, vdprintf, ...       the descriptor escapes
  * fopen, fopen64               paths, see path.c
- *
- * Numbers of streams are noted: what dup2 puts there is the kernel's (posix/fd.c).
  */
 #include "preload/preload.h"
 
@@ -22,31 +20,25 @@
 FILE *plx_stream_begins(FILE *f)
 {
 	if (f)
-		plx_px_stream(plx_given(fileno(f)), true);
+		(void)plx_given(fileno(f));
 	return f;
 }
 
 /* It is about to give up its number. */
 static void stream_leaves(FILE *f)
 {
-	int saved = errno, fd = fileno(f);
+	int saved = errno;
 
-	plx_px_stream(fd, false);
 	if (plx_any())
-		plx_escape_if_ours(fd, PLX_OUT_STDIO);
+		plx_escape_if_ours(fileno(f), PLX_OUT_STDIO);
 	errno = saved;
 }
 
 PLX_EXPORT FILE *fdopen(int fd, const char *mode)
 {
-	FILE *f;
-
 	if (!plx_escape_or_bad(fd, PLX_OUT_STDIO))
 		return NULL;
-	f = plx_real.fdopen(fd, mode);
-	if (f)
-		plx_px_stream(fd, true);
-	return f;
+	return plx_real.fdopen(fd, mode);
 }
 FILE *_IO_fdopen(int fd, const char *mode);
 PLX_ALIAS(_IO_fdopen, fdopen);

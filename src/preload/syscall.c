@@ -234,19 +234,11 @@ static long serve_sleeping(const struct raw *s)
 	case SYS_write:
 		return plx_ours(s->a) ? plx_px_write(s->a, (const void *)s->b, s->c) : PLX_PASS;
 	case SYS_readv:
-		return plx_ours(s->a) ? plx_px_readv(s->a, (const struct iovec *)s->b, s->c, 0)
-				      : PLX_PASS;
 	case SYS_writev:
-		return plx_ours(s->a) ? plx_px_writev(s->a, (const struct iovec *)s->b, s->c, 0)
-				      : PLX_PASS;
+		return plx_ours(s->a) ? plx_px_vector(s->a) : PLX_PASS;
 	case SYS_preadv2:
-		return s->d == -1 && plx_ours(s->a)
-			       ? plx_px_readv(s->a, (const struct iovec *)s->b, s->c, s->f)
-			       : PLX_PASS;
 	case SYS_pwritev2:
-		return s->d == -1 && plx_ours(s->a)
-			       ? plx_px_writev(s->a, (const struct iovec *)s->b, s->c, s->f)
-			       : PLX_PASS;
+		return s->d == -1 && plx_ours(s->a) ? plx_px_vector(s->a) : PLX_PASS;
 	case SYS_ppoll:
 		return do_ppoll(s);
 	case SYS_pselect6:
@@ -305,18 +297,13 @@ static long do_kcmp(const struct raw *s)
 
 static long do_send(const struct raw *s)
 {
-	uint64_t sent;
-	long r;
-
 	if (!plx_any())
 		return PLX_PASS;
-	sent = s->nr == SYS_sendmsg ? plx_escape_message((const struct msghdr *)s->b)
-				    : plx_escape_messages((const struct mmsghdr *)s->b, s->c);
-	if (plx_likely(!sent))
-		return PLX_PASS;
-	r = plx_sys4(s->nr, s->a, s->b, s->c, s->d);
-	plx_px_sent(&sent);
-	return r;
+	if (s->nr == SYS_sendmsg)
+		plx_escape_message((const struct msghdr *)s->b);
+	else
+		plx_escape_messages((const struct mmsghdr *)s->b, s->c);
+	return PLX_PASS;
 }
 
 static long do_limit(const struct raw *s)
@@ -405,10 +392,8 @@ static long serve(const struct raw *s)
 	case SYS_getrlimit:
 		return do_limit(s);
 	case SYS_setrlimit:
-		plx_before_limit(s->a, 0, (const struct rlimit *)s->b);
 		return do_limit(s);
 	case SYS_prlimit64:
-		plx_before_limit(s->b, s->a, (const struct rlimit *)s->c);
 		return do_limit(s);
 	case SYS_unshare:
 		if ((s->a & CLONE_FILES) && !plx_vfork_child())

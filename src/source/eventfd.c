@@ -10,26 +10,74 @@
  * word and adds to `big` instead.
  *
  *   word    atomic; EPOCH, QUEUED, QUIET are the engine's, payload and SLOW ours
+ *   mode    1: a semaphore
  *   big     atomic, meaningful from big_ready on
- *   gone    atomic, set once (after SLOW)
  */
-#include "source/eventfd.h"
+#include "epoll/engine.h"
 
 #include <signal.h>
+
+#include <pollux/eventfd.h>
 
 #include "base/flood.h"
 #include "base/inside.h"
 #include "base/sanitizer.h"
 #include "base/sleep.h"
 #include "base/spin.h"
-#include "base/sys.h"
+
+struct pollux_efd {
+	struct pollux_file file;
+	/* 1: the whole count is in `big`; `word` has SLOW. */
+	uint32_t big_ready;
+	uint64_t big;
+	struct plx_spin_state spin;
+};
+
+_Static_assert(sizeof(struct pollux_efd) <= PLX_SLAB_OBJECT, "an eventfd has its own lines");
+
+static inline struct pollux_efd *file_efd(struct pollux_file *f)
+{
+	return plx_container_of(f, struct pollux_efd, file);
+}
+
+/*
+ * Below SAFE a payload has room for a small addition by every thread there can be, of which the
+ * kernel allows 2^22.
+ */
+#define EFD_SAFE (1ull << 28)
+#define EFD_SMALL (1ull << 6)
+_Static_assert(EFD_SAFE + EFD_SMALL * (1ull << 22) <= PLX_SLOW, "they do not meet SLOW");
+
+enum efd_quiet {
+	/* Written, and nobody has to be told. */
+	EFD_DONE,
+	/* Written, and somebody has: pollux_file_wake. */
+	EFD_TELL,
+	/* Not written: any other way. */
+	EFD_NOT,
+};
+
+/* The write that finds everybody told is one addition. */
+static inline enum efd_quiet efd_write_quiet(struct pollux_efd *e, uint64_t value)
+{
+	uint64_t w = plx_load(&e->file.word);
+
+	if ((w & (PLX_QUIET | PLX_SLOW | (PLX_PAYLOAD & ~(EFD_SAFE - 1)))) != PLX_QUIET ||
+	    value >= EFD_SMALL)
+		return EFD_NOT;
+	PLX_DELAY(quiet_before_add);
+	w = plx_xadd(&e->file.word, value);
+	if (plx_likely((w & (PLX_QUIET | PLX_SLOW)) == PLX_QUIET))
+		return EFD_DONE;
+	return w & PLX_SLOW ? EFD_NOT : EFD_TELL;
+}
 
 #define EFD_MAX (UINT64_MAX - 1)
 #define MEDIUM_ADD (1ull << 27)
 
 static uint32_t efd_poll(struct pollux_file *f, uint32_t wanted)
 {
-	struct pollux_efd *e = plx_file_efd(f);
+	struct pollux_efd *e = file_efd(f);
 	uint64_t w = plx_load_acq(&f->word);
 	uint64_t count;
 	uint32_t mask = 0;
@@ -37,8 +85,6 @@ static uint32_t efd_poll(struct pollux_file *f, uint32_t wanted)
 	(void)wanted;
 	if (plx_likely(!(w & PLX_SLOW)))
 		return (w & PLX_PAYLOAD ? EPOLLIN : 0) | EPOLLOUT;
-	if (plx_load_acq(&e->file.gone))
-		return 0;
 	PLX_DELAY(efd_look);
 	count = plx_load_acq(&e->big_ready) ? plx_load_acq(&e->big) : w & PLX_PAYLOAD;
 	if (count > 0)
@@ -52,7 +98,7 @@ static uint32_t efd_poll(struct pollux_file *f, uint32_t wanted)
 
 static void efd_free(struct pollux_file *f)
 {
-	plx_slab_free(plx_file_efd(f));
+	plx_slab_free(file_efd(f));
 }
 
 static const struct pollux_file_ops efd_ops = {
@@ -99,8 +145,7 @@ int pollux_efd_new(struct pollux_efd **out, uint64_t initial, int flags)
 	pollux_file_init(&e->file, &efd_ops);
 	e->file.kind = PLX_KIND_EVENTFD;
 	e->file.mode = flags & POLLUX_EFD_SEMAPHORE;
-	e->kfd = -1;
-	if (initial < PLX_EFD_SAFE) {
+	if (initial < EFD_SAFE) {
 		e->file.word = initial;
 	} else {
 		e->file.word = PLX_SLOW;
@@ -138,12 +183,8 @@ static int efd_read_slow(struct pollux_efd *e, uint64_t *value)
 	uint64_t count;
 
 	efd_slow_down(e);
-	if (plx_load_acq(&e->file.gone))
-		return -ESTALE;
 	count = plx_load_acq(&e->big);
 	do {
-		if (plx_load_acq(&e->file.gone))
-			return -ESTALE;
 		if (!count)
 			return -EAGAIN;
 		*value = e->file.mode ? 1 : count;
@@ -176,8 +217,6 @@ static int efd_write_slow(struct pollux_efd *e, uint64_t value)
 	efd_slow_down(e);
 	count = plx_load_acq(&e->big);
 	do {
-		if (plx_load_acq(&e->file.gone))
-			return -ESTALE;
 		if (count > EFD_MAX || EFD_MAX - count < value)
 			return -EAGAIN;
 	} while (!plx_cas(&e->big, &count, count + value));
@@ -190,7 +229,7 @@ static int efd_write_medium(struct pollux_efd *e, uint64_t value)
 	uint64_t w = plx_load_acq(&e->file.word);
 
 	do {
-		if ((w & PLX_SLOW) || (w & PLX_PAYLOAD) + value >= PLX_EFD_SAFE)
+		if ((w & PLX_SLOW) || (w & PLX_PAYLOAD) + value >= EFD_SAFE)
 			return efd_write_slow(e, value);
 	} while (!plx_cas(&e->file.word, &w, w + value));
 	pollux_file_wake(&e->file, EPOLLIN);
@@ -201,18 +240,17 @@ static int efd_try_write(struct pollux_efd *e, uint64_t value)
 {
 	uint64_t w;
 
-	switch (plx_efd_write_quiet(e, value)) {
-	case PLX_EFD_TELL:
+	switch (efd_write_quiet(e, value)) {
+	case EFD_TELL:
 		plx_file_wake_rmw(&e->file, EPOLLIN);
 		return 0;
-	case PLX_EFD_DONE:
+	case EFD_DONE:
 		return 0;
-	case PLX_EFD_NOT:
+	case EFD_NOT:
 		break;
 	}
 	w = plx_load(&e->file.word);
-	if (plx_unlikely((w & PLX_SLOW) || (w & PLX_PAYLOAD) >= PLX_EFD_SAFE ||
-			 value >= PLX_EFD_SMALL))
+	if (plx_unlikely((w & PLX_SLOW) || (w & PLX_PAYLOAD) >= EFD_SAFE || value >= EFD_SMALL))
 		return value < MEDIUM_ADD ? efd_write_medium(e, value) : efd_write_slow(e, value);
 	w = plx_file_add(&e->file, value);
 	return plx_likely(!(w & PLX_SLOW)) ? 0 : efd_write_slow(e, value);
@@ -369,42 +407,15 @@ int pollux_efd_write(struct pollux_efd *e, uint64_t value, int block)
 	return efd_try_write(e, value);
 }
 
-int plx_efd_signal(struct pollux_efd *e)
-{
-	uint64_t count;
-
-	if (!(plx_load(&e->file.word) & PLX_SLOW)) {
-		if (efd_try_write(e, 1) == 0)
-			return 0;
-	}
-	efd_slow_down(e);
-	count = plx_load_acq(&e->big);
-	do {
-		if (plx_load_acq(&e->file.gone))
-			return -ESTALE;
-	} while (count != UINT64_MAX && !plx_cas(&e->big, &count, count + 1));
-	pollux_file_wake(&e->file, EPOLLIN);
-	return 0;
-}
-
 void pollux_efd_signal(struct pollux_efd *e)
 {
-	plx_efd_signal(e);
-}
-
-uint64_t plx_efd_freeze(struct pollux_efd *e)
-{
 	uint64_t count;
 
+	if (!(plx_load(&e->file.word) & PLX_SLOW) && efd_try_write(e, 1) == 0)
+		return;
 	efd_slow_down(e);
-	/*
-	 * gone, then one more change of big: a compare-and-swap that was under way
-	 * fails and looks at gone again. Whoever succeeded before is counted.
-	 */
-	plx_store_rel(&e->file.gone, 1);
-	plx_mb();
 	count = plx_load_acq(&e->big);
-	while (!plx_cas(&e->big, &count, ~count))
+	while (count != UINT64_MAX && !plx_cas(&e->big, &count, count + 1))
 		;
-	return count;
+	pollux_file_wake(&e->file, EPOLLIN);
 }

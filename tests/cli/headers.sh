@@ -23,7 +23,7 @@ void *const imports[] = {__xpg_strerror_r, _Unwind_GetTextRelBase};
 #endif
 int main(void)
 {
-	int e = eventfd(1, 0), ep = epoll_create1(0);
+	int e = eventfd(1, EFD_NONBLOCK), ep = epoll_create1(0);
 	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 7};
 
 	if (epoll_ctl(ep, EPOLL_CTL_ADD, e, &ev) || epoll_wait(ep, &ev, 1, 0) != 1)

@@ -38,7 +38,7 @@ int pollux_fd_served(int fd);
 int main(void)
 {
 	aio_context_t ctx = 0;
-	int e = eventfd(0, 0);
+	int e = eventfd(0, EFD_NONBLOCK);
 	long many = syscall(SYS_io_setup, 200000, &ctx);
 
 	printf("secure %d served %d many %d\n", getauxval(AT_SECURE) != 0, pollux_fd_served(e),

@@ -156,7 +156,8 @@ static void others_go_on_meanwhile(aio_context_t ctx, struct iocb *cb)
 	aio_accept1(ctx, cb);
 	/* More than a thread keeps before it releases what it has closed. */
 	for (int i = 0; i < 1000; i++) {
-		int ep = (int)assert_ok(epoll_create1(EPOLL_CLOEXEC)), efd = efd_new(0, 0);
+		int ep = (int)assert_ok(epoll_create1(EPOLL_CLOEXEC)),
+		    efd = efd_new(0, EFD_NONBLOCK);
 
 		assert_int_equal(ep_ctl(ep, EPOLL_CTL_ADD, efd, EPOLLIN, 0), 0);
 		close(efd);

@@ -380,9 +380,43 @@ static void AIO_RING_04_unread_events_keep_their_places(void **state)
 	in_child(unread, NULL);
 }
 
+/* While events lie unread, a request may tell an eventfd of any kind: that of a loop that blocks.
+ */
+static void unread_and_told(void *arg)
+{
+	int cached = file_in_memory(SIZE), blocking = eventfd(0, EFD_CLOEXEC);
+	struct device d;
+	struct iocb cb[4];
+	struct io_event ev;
+
+	(void)arg;
+	child_check(cached != -1 && blocking != -1 && device_new(&d, cached, -1));
+	for (int i = 0; i < 4; i++) {
+		child_check(request(&d, &cb[i], i % 2 ? CACHED_WRITE : CACHED_READ) != NULL);
+		if (i > 1)
+			cb[i].aio_resfd = (uint32_t)blocking;
+		child_check(aio_submit1(d.ctx, &cb[i]) == 1);
+		child_check(readable_within(i > 1 ? blocking : d.efd, SOON_MS));
+	}
+	child_check(count_of(d.efd) == 2 && count_of(blocking) == 2);
+	child_check(ring_count(d.ring) == 4);
+	for (int i = 0; i < 4; i++)
+		child_check(ring_take(d.ring, &ev));
+	child_check(device_end(&d));
+	close(blocking);
+	close(cached);
+}
+
+static void AIO_CQ_02_any_eventfd_is_told_while_events_lie_unread(void **state)
+{
+	(void)state;
+	in_child(unread_and_told, NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(AIO_CQ_02_any_eventfd_is_told_while_events_lie_unread),
 		cmocka_unit_test(AIO_RING_04_unread_events_keep_their_places),
 		cmocka_unit_test(AIO_RING_05_AIO_CQ_02_whatever_comes_first_and_second),
 		cmocka_unit_test(

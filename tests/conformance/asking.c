@@ -20,7 +20,7 @@ static void made(struct pair *p)
 	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 7};
 
 	p->ep = assert_ok(epoll_create1(0));
-	p->efd = assert_ok(eventfd(0, 0));
+	p->efd = assert_ok(eventfd(0, EFD_NONBLOCK));
 	assert_ok(epoll_ctl(p->ep, EPOLL_CTL_ADD, p->efd, &ev));
 	assert_int_equal(fd_served(p->efd), under_pollux());
 }
@@ -98,13 +98,13 @@ static void ASKING_and_then_setting(void **state)
 			if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 				_exit(1);
 			(void)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, NULL);
-			efd = eventfd(3, 0);
+			efd = eventfd(3, EFD_NONBLOCK);
 			if (fd_served(efd) != under_pollux())
 				_exit(2);
 			if (way ? syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter)
 				: prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter))
 				_exit(77);
-			if (fd_served(efd) || fd_served(eventfd(0, 0)))
+			if (fd_served(efd) || fd_served(eventfd(0, EFD_NONBLOCK)))
 				_exit(3);
 			_exit(0);
 		}

@@ -112,7 +112,7 @@ static void children(bool by_clone, bool threads)
 		assert_true(thread_asleep(&t));
 	}
 	for (int i = 0; i < 3; i++) {
-		struct world w = {.efd = efd_new(3, 0), .ep = ep_new()};
+		struct world w = {.efd = efd_new(3, EFD_NONBLOCK), .ep = ep_new()};
 		struct epoll_event ev;
 		int prepared = n_prepared;
 

@@ -134,7 +134,7 @@ static void EP_ADD_02_empty_interest_reports_err_and_hup(void **state)
 {
 	struct subject r = subject_new(KIND_PIPE), w = subject_new(KIND_PIPE);
 	struct subject u = subject_new(KIND_SOCKET);
-	int ep = ep_new(), e = efd_new(1, 0);
+	int ep = ep_new(), e = efd_new(1, EFD_NONBLOCK);
 
 	(void)state;
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, r.fd, 0, 1));

@@ -53,7 +53,7 @@ static void either(int r, int err, int a, int b)
 
 static int closed_fd(void)
 {
-	int fd = efd_new(0, 0);
+	int fd = efd_new(0, EFD_NONBLOCK);
 
 	close(fd);
 	return fd;
@@ -714,8 +714,8 @@ static int wait_in_the_child(void *arg)
 /* What the parent adds after a fork the child waits for, too (EP-KEY-09). */
 static void EP_ARG_02_what_was_added_after_a_fork(void **state)
 {
-	struct forked f = {.ep = ep_new(), .go = efd_new(0, 0)};
-	int fd = efd_new(0, 0), ready = efd_new(1, 0);
+	struct forked f = {.ep = ep_new(), .go = efd_new(0, EFD_NONBLOCK)};
+	int fd = efd_new(0, EFD_NONBLOCK), ready = efd_new(1, 0);
 	pid_t pid;
 
 	(void)state;

@@ -61,7 +61,7 @@ static void assert_mask(int ep, int op, int fd, uint32_t events, int want)
 static void EP_CTL_01_event_is_read_first(void **state)
 {
 	struct bad_events b = bad_events_new();
-	int ep = ep_new(), e = efd_new(0, 0), f = efd_new(0, 0), null, closed;
+	int ep = ep_new(), e = efd_new(0, EFD_NONBLOCK), f = efd_new(0, 0), null, closed;
 	int eps[4], fds[6];
 
 	(void)state;
@@ -139,7 +139,7 @@ KIND_TESTS(EP_CTL_02_del_ignores_the_event)
 
 static void EP_CTL_03_descriptors_that_are_not_open(void **state)
 {
-	int ep = ep_new(), e = efd_new(0, 0);
+	int ep = ep_new(), e = efd_new(0, EFD_NONBLOCK);
 	int opath = assert_ok(open("/", O_PATH));
 	int opath_file = assert_ok(open("/proc/self/exe", O_PATH));
 	int bad[6];
@@ -224,7 +224,7 @@ static void EP_CTL_04_target_without_poll_is_eperm(void **state)
 {
 	struct files f = files_new();
 	struct subject p = subject_new(KIND_PIPE);
-	int ep = ep_new(), e = efd_new(0, 0);
+	int ep = ep_new(), e = efd_new(0, EFD_NONBLOCK);
 
 	(void)state;
 	for (size_t i = 0; i < FILES; i++) {
@@ -290,7 +290,7 @@ static void EP_CTL_05_epfd_must_be_an_epoll(void **state)
 {
 	struct files f = files_new();
 	struct subject p = subject_new(KIND_PIPE), u = subject_new(KIND_SOCKET);
-	int ep = ep_new(), e = efd_new(0, 0);
+	int ep = ep_new(), e = efd_new(0, EFD_NONBLOCK);
 	int wrong[] = {e, p.fd, p.peer, u.fd, f.fd[0], f.fd[1], f.fd[3]};
 	int target[] = {e, p.fd, u.fd, ep};
 
@@ -308,12 +308,12 @@ static void EP_CTL_05_epfd_must_be_an_epoll(void **state)
 
 static void EP_CTL_05_number_of_an_epoll_reused(void **state)
 {
-	int ep = ep_new(), e = efd_new(1, 0), f;
+	int ep = ep_new(), e = efd_new(1, EFD_NONBLOCK), f;
 
 	(void)state;
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, e, EPOLLIN, 1));
 	assert_ok(close(ep));
-	f = efd_new(0, 0);
+	f = efd_new(0, EFD_NONBLOCK);
 	assert_int_equal(f, ep);
 	for (size_t o = 0; o < OPS; o++)
 		assert_mask(f, all_ops[o], e, EPOLLIN, EINVAL);
@@ -379,7 +379,7 @@ KIND_TESTS(EP_CTL_06_mod_exclusive_is_einval)
 
 static void EP_CTL_06_exclusive_on_an_epoll_is_einval(void **state)
 {
-	int outer = ep_new(), inner = ep_new(), e = efd_new(1, 0);
+	int outer = ep_new(), inner = ep_new(), e = efd_new(1, EFD_NONBLOCK);
 
 	(void)state;
 	assert_ok(ep_ctl(inner, EPOLL_CTL_ADD, e, EPOLLIN, 1));
@@ -672,7 +672,7 @@ KIND_TESTS(EP_CTL_10_path_limit_leaves_nothing_behind)
 static void EP_CTL_11_full_order(void **state)
 {
 	struct bad_events bad = bad_events_new();
-	int ep = ep_new(), other = ep_new(), e = efd_new(0, 0), x = efd_new(0, 0);
+	int ep = ep_new(), other = ep_new(), e = efd_new(0, EFD_NONBLOCK), x = efd_new(0, 0);
 	int null = assert_ok(open("/dev/null", O_RDWR)), closed = fd_closed();
 	const uint32_t misuse = EPOLLEXCLUSIVE | EPOLLPRI;
 

@@ -497,7 +497,7 @@ static void wake_for_all(enum ending how)
 	const uint32_t want = how == CLOSE_PIPE	    ? EPOLLHUP
 			      : how == CLOSE_SOCKET ? EPOLLIN | EPOLLHUP
 						    : EPOLLIN;
-	int quiet = efd_new(0, 0);
+	int quiet = efd_new(0, EFD_NONBLOCK);
 	struct waiter *w[4];
 	int ep[5];
 

@@ -19,7 +19,7 @@ static int epoll_with_event(int *e)
 {
 	int ep = ep_new();
 
-	*e = efd_new(1, 0);
+	*e = efd_new(1, EFD_NONBLOCK);
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, *e, EPOLLIN, 1));
 	return ep;
 }
@@ -386,7 +386,7 @@ static void EP_FD_08_number_reused_by_another_type(void **state)
 	(void)state;
 	assert_anon(ep, "eventpoll");
 	assert_ok(close(ep));
-	e = efd_new(0, 0);
+	e = efd_new(0, EFD_NONBLOCK);
 	assert_int_equal(e, ep);
 	assert_anon(e, "eventfd");
 	assert_ok(close(e));

@@ -26,7 +26,7 @@ KIND_TESTS(EP_MOD_01_queued_event_has_new_data)
 static void EP_MOD_01_queued_event_has_new_mask(void **state)
 {
 	struct subject u = subject_ready(KIND_SOCKET), p = subject_ready(KIND_PIPE);
-	int ep = ep_new(), e = efd_new(1, 0);
+	int ep = ep_new(), e = efd_new(1, EFD_NONBLOCK);
 
 	(void)state;
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, e, EPOLLIN, 1));

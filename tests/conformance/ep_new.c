@@ -32,7 +32,7 @@ static void EP_NEW_01_positive_size_is_ignored(void **state)
 		int fds[5];
 
 		for (int j = 0; j < 5; j++) {
-			fds[j] = efd_new(1, 0);
+			fds[j] = efd_new(1, EFD_NONBLOCK);
 			assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, fds[j], EPOLLIN, (uint64_t)j));
 		}
 		assert_true(ep_order(ep, 5, 0, 1, 2, 3, 4));
@@ -173,7 +173,7 @@ static void EP_NEW_05_use_takes_no_other_number(void **state)
 	assert_ok(ep_ctl(n[0], EPOLL_CTL_ADD, p[0], EPOLLIN, 2));
 	assert_int_equal(epoll_wait(n[0], &ev, 1, 1), 0);
 	w = waiter_new(n[0], 8);
-	assert_int_equal(eventfd(0, 0), n[4]);
+	assert_int_equal(eventfd(0, EFD_NONBLOCK), n[4]);
 	efd_add(n[1], 1);
 	waiter_got(w, EPOLLIN, 1);
 	assert_int_equal(epoll_create1(0), n[5]);
@@ -263,7 +263,7 @@ static void EP_NEW_07_no_limit_on_their_number(void **state)
 	enum { MANY = 800 };
 	struct rlimit lim;
 	int *ep = calloc(MANY, sizeof(*ep));
-	int e = efd_new(1, 0);
+	int e = efd_new(1, EFD_NONBLOCK);
 	int n = MANY;
 
 	(void)state;

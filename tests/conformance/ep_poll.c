@@ -109,7 +109,7 @@ EACH_SET(EP_POLL_01_readable_if_an_item_is_really_ready)
 /* What the item reports does not matter, only that it reports something. */
 static void EP_POLL_01_never_writable_or_hung_up(void **state)
 {
-	int ep = ep_new(), outer = ep_new(), efd = efd_new(0, 0), p[2];
+	int ep = ep_new(), outer = ep_new(), efd = efd_new(0, EFD_NONBLOCK), p[2];
 
 	(void)state;
 	assert_ok(pipe(p));
@@ -136,7 +136,7 @@ static void EP_POLL_01_never_writable_or_hung_up(void **state)
 /* One poll over an epoll, the eventfd in it, and kernel files beside them. */
 static void EP_POLL_01_in_a_mixed_poll_set(void **state)
 {
-	int ep = ep_new(), empty = ep_new(), efd = efd_new(0, 0), p[2];
+	int ep = ep_new(), empty = ep_new(), efd = efd_new(0, EFD_NONBLOCK), p[2];
 	struct pollfd f[5];
 
 	(void)state;
@@ -362,7 +362,7 @@ static void EP_POLL_04_a_sleeping_mixed_poll_is_woken_from_each_side(void **stat
 	(void)state;
 	for (int side = 0; side < 3; side++) {
 		struct mixed_poll *m = calloc(1, sizeof(*m));
-		int ep = ep_new(), in = efd_new(0, 0), efd = efd_new(0, 0), p[2];
+		int ep = ep_new(), in = efd_new(0, EFD_NONBLOCK), efd = efd_new(0, 0), p[2];
 
 		assert_ok(pipe(p));
 		assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, in, EPOLLIN, 1));
@@ -554,7 +554,7 @@ EACH_SET(EP_POLL_08_select_has_it_in_the_readable_set_only)
 
 static void EP_POLL_08_select_over_a_mixed_set(void **state)
 {
-	int ep = ep_new(), in = efd_new(0, 0), efd = efd_new(0, 0), p[2], max;
+	int ep = ep_new(), in = efd_new(0, EFD_NONBLOCK), efd = efd_new(0, 0), p[2], max;
 	fd_set r, w;
 
 	(void)state;

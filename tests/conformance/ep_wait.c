@@ -123,7 +123,7 @@ static void no_edge_twice(enum set set, uint32_t mode)
 	struct subject s[ITEMS];
 	struct eater *e = calloc(THREADS, sizeof(*e));
 	int *eaten = calloc(ITEMS, sizeof(*eaten));
-	int ep = ep_new(), quit = efd_new(1, 0);
+	int ep = ep_new(), quit = efd_new(1, EFD_NONBLOCK);
 
 	set_new(set, s, ITEMS, ep, EPOLLIN | mode);
 	for (int i = 0; i < THREADS; i++) {

@@ -387,12 +387,12 @@ static void EP_NEW_05_a_lowered_limit_leaves_counts_and_numbers(void **state)
 	close(next);
 	limit_to(fd);
 	assert_ok(ep_ctl(ep, EPOLL_CTL_ADD, fd, EPOLLIN, 1));
-	assert_errno(eventfd(0, 0), EMFILE);
+	assert_errno(eventfd(0, EFD_NONBLOCK), EMFILE);
 	leave();
 	limit_to(limit_here);
 	assert_true(ep_one(ep, EPOLLIN, 1));
 	assert_int_equal(efd_take(fd), 3);
-	assert_int_equal(efd_new(0, 0), next);
+	assert_int_equal(efd_new(0, EFD_NONBLOCK), next);
 	close(next);
 	close(fd);
 	close(ep);

@@ -62,7 +62,7 @@ static int child(int way)
 {
 	struct io_uring_params p = {0};
 	struct epoll_event ev = {.events = EPOLLIN}, out;
-	int before = eventfd(0, 0), ep = epoll_create1(0), r;
+	int before = eventfd(0, EFD_NONBLOCK), ep = epoll_create1(0), r;
 
 	if (epoll_ctl(ep, EPOLL_CTL_ADD, before, &ev) || fd_served(before) != under_pollux())
 		return 1;
@@ -89,7 +89,7 @@ static int child_after(int way)
 
 	if ((way ? lib.init_params(8, ring, &p) : lib.init(8, ring, 0)) < 0)
 		return 77;
-	return heard(eventfd(0, 0)) ? 0 : 6;
+	return heard(eventfd(0, EFD_NONBLOCK)) ? 0 : 6;
 }
 
 static void polled(int (*body)(int way))

@@ -234,7 +234,7 @@ static void *sleeper(void *end)
 static void RING_tries_again_in_several_threads(void **state)
 {
 	URING(u, 0);
-	int ep = ep_new(), fd = efd_new(1, 0), ends[2];
+	int ep = ep_new(), fd = efd_new(1, EFD_NONBLOCK), ends[2];
 	struct subject s = subject_ready(KIND_SOCKET);
 	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 4};
 	pthread_t t;
@@ -268,14 +268,14 @@ static void RING_tries_again_in_several_threads(void **state)
 static void RING_requests_for_what_is_closed(void **state)
 {
 	URING(u, 0);
-	int ep = ep_new(), fd = efd_new(0, 0), result[2] = {1, 1};
+	int ep = ep_new(), fd = efd_new(0, EFD_NONBLOCK), result[2] = {1, 1};
 	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 3};
 
 	(void)state;
 	assert_int_equal(one(&u, ep, EPOLL_CTL_ADD, fd, &ev), 0);
 	want_ctl(&u, ep, EPOLL_CTL_DEL, fd, NULL, 0);
 	close(fd);
-	fd = efd_new(1, 0);
+	fd = efd_new(1, EFD_NONBLOCK);
 	want_ctl(&u, ep, EPOLL_CTL_ADD, fd, &ev, 1);
 	submit(&u, result);
 	assert_int_equal(result[0], -ENOENT);
@@ -293,7 +293,7 @@ static void RING_requests_for_what_is_closed(void **state)
 static void RING_requests_behind_one_that_fails(void **state)
 {
 	URING(u, 0);
-	int ep = ep_new(), fd = efd_new(1, 0), result[4] = {1, 1, 1, 1};
+	int ep = ep_new(), fd = efd_new(1, EFD_NONBLOCK), result[4] = {1, 1, 1, 1};
 	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 3};
 	struct epoll_event again = {.events = EPOLLIN, .data.u64 = 9};
 
@@ -318,7 +318,7 @@ static void RING_requests_behind_one_that_fails(void **state)
 static void RING_of_requests_of_all_kinds(void **state)
 {
 	URING(u, 0);
-	int ep = ep_new(), fd = efd_new(0, EFD_NONBLOCK), other = efd_new(0, 0);
+	int ep = ep_new(), fd = efd_new(0, EFD_NONBLOCK), other = efd_new(0, EFD_NONBLOCK);
 	int result[4] = {1, 1, 1, 1};
 	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 3};
 	struct io_uring_sqe *s;

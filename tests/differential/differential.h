@@ -299,6 +299,7 @@ void model_init(struct model *m, enum profile profile);
 void model_apply(struct model *m, struct step *s);
 /* The object behind a slot, or a negative number as in a step; NULL if there is none. */
 struct obj *model_obj(struct model *m, int slot);
+struct obj *model_obj_at(struct model *m, int number);
 struct obj *model_obj_kind(struct model *m, int slot, enum kind kind);
 int model_number(struct model *m, int slot);
 static inline int obj_index(struct model *m, struct obj *o)
@@ -317,6 +318,10 @@ void model_ref(struct model *m, struct obj *o);
 void model_unref(struct model *m, struct obj *o);
 /* The object becomes the kernel's, for certain or perhaps. */
 void model_escape(struct model *m, struct obj *o);
+/* It stays cached, but its count may be on the kernel's side. */
+void model_both_sides(struct model *m, struct obj *o);
+/* Whether an epoll other than ep watches it. */
+bool model_watched(struct model *m, struct obj *o, struct obj *ep);
 /* Two epolls. */
 void model_escape_pair(struct model *m, struct obj *a, struct obj *b);
 void model_escape_maybe(struct model *m, struct obj *o);

@@ -88,7 +88,12 @@ int model_number(struct model *m, int slot)
 
 struct obj *model_obj(struct model *m, int slot)
 {
-	int i = number_index(model_number(m, slot));
+	return model_obj_at(m, model_number(m, slot));
+}
+
+struct obj *model_obj_at(struct model *m, int number)
+{
+	int i = number_index(number);
 
 	return i < 0 || m->me->obj[i] < 0 ? NULL : &m->objs[m->me->obj[i]];
 }
@@ -349,6 +354,23 @@ void model_escape(struct model *m, struct obj *o)
 		return;
 	}
 	move_file(m, o, AT_KERNEL);
+}
+
+void model_both_sides(struct model *m, struct obj *o)
+{
+	if (o->where != AT_POLLUX)
+		return;
+	o->where = AT_EITHER;
+	check_watchers(m, o);
+}
+
+bool model_watched(struct model *m, struct obj *o, struct obj *ep)
+{
+	for (int i = 0; i < m->nobjs; i++)
+		for (int k = 0; m->objs[i].kind == KIND_EPOLL && k < m->objs[i].nitems; k++)
+			if (&m->objs[i] != ep && m->objs[i].items[k].obj == obj_index(m, o))
+				return true;
+	return false;
 }
 
 void model_escape_pair(struct model *m, struct obj *a, struct obj *b)

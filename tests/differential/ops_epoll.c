@@ -134,6 +134,10 @@ static bool ctl_make(struct gen *g, struct step *s)
 	o = model_obj(&g->m, s->b);
 	if (ep && o)
 		it = model_item(&g->m, ep, o, model_number(&g->m, s->b));
+	/* A second epoll that watches it puts it out of Pollux's hands. */
+	if (g->m.profile == PROFILE_INPROC && o && o->kind == KIND_EVENTFD &&
+	    model_watched(&g->m, o, ep) && !rare(g, 40))
+		return false;
 	if (it)
 		s->n = chance(g, 55)   ? EPOLL_CTL_MOD
 		       : chance(g, 80) ? EPOLL_CTL_DEL
@@ -191,7 +195,7 @@ static void ctl_apply(struct model *m, struct step *s)
 		    s->n == EPOLL_CTL_ADD)
 			model_escape(m, o);
 	} else if (o->kind == KIND_EVENTFD && s->n != EPOLL_CTL_DEL &&
-		   (s->flags & ~(uint32_t)CACHED_EVENTS)) {
+		   ((s->flags & ~(uint32_t)CACHED_EVENTS) || model_watched(m, o, ep))) {
 		model_escape_maybe(m, o);
 	}
 	if (ep->kind != KIND_EPOLL || o->kind == KIND_PLAIN || ep == o)

@@ -6,11 +6,15 @@ static bool new_make(struct gen *g, struct step *s)
 {
 	static const uint32_t inits[] = {1, 1, 2, 5, 0x7fffffff, 0x80000000u, ~0u};
 
+	bool inproc = g->m.profile == PROFILE_INPROC;
+	bool cached = inproc ? !rare(g, 40) : chance(g, 60);
+
 	s->a = pick_free(g);
 	s->how = below(g, 3);
-	s->u = chance(g, 60) ? 0 : pick(g, inits);
-	s->flags = chance(g, 80) ? EFD_NONBLOCK : 0;
-	if (chance(g, 25))
+	/* A count from the beginning is the kernel's, and loses the order. */
+	s->u = (inproc ? !rare(g, 40) : chance(g, 60)) ? 0 : pick(g, inits);
+	s->flags = cached || chance(g, 60) ? EFD_NONBLOCK : 0;
+	if (!cached && chance(g, 50))
 		s->flags |= EFD_SEMAPHORE;
 	if (chance(g, 25))
 		s->flags |= EFD_CLOEXEC;
@@ -32,6 +36,10 @@ static void new_apply(struct model *m, struct step *s)
 	}
 	o->count = s->u;
 	o->semaphore = s->flags & EFD_SEMAPHORE;
+	if (!o->nonblock || o->semaphore)
+		o->where = AT_KERNEL;
+	else if (s->u)
+		model_both_sides(m, o);
 }
 
 static void new_run(const struct step *s)

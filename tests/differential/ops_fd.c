@@ -112,9 +112,22 @@ enum dup_how {
 	DUP_FCNTL_FROM,
 };
 
+/* An eventfd that gets a second number is the kernel's. */
+static uint32_t dup_kinds(struct gen *g)
+{
+	return g->m.profile == PROFILE_INPROC && !rare(g, 40) ? ANY_KIND & ~KINDS(KIND_EVENTFD)
+							      : ANY_KIND;
+}
+
+static void dup_escapes(struct model *m, struct obj *o)
+{
+	if (o && o->kind == KIND_EVENTFD)
+		model_escape_maybe(m, o);
+}
+
 static bool dup_make(struct gen *g, struct step *s)
 {
-	s->a = pick_slot_or_hidden(g, ANY_KIND);
+	s->a = pick_slot_or_hidden(g, dup_kinds(g));
 	s->b = pick_free(g);
 	s->how = below(g, 5);
 	s->n = rare(g, 20) ? (rare(g, 2) ? -1 : 1 << 30) : (int)below(g, 20);
@@ -130,6 +143,7 @@ static void dup_apply(struct model *m, struct step *s)
 	s->skip = model_number(m, s->a) >= RECEIVED && o;
 	if (s->skip)
 		return;
+	dup_escapes(m, o);
 	m->me->slot[s->b] = -1;
 	if (o && (!from || (s->n >= 0 && s->n < m->me->limit)))
 		model_install_from(m, s->b, o, from ? s->n : 0);
@@ -172,7 +186,7 @@ static void dup_text(const struct step *s)
 
 static bool dup2_make(struct gen *g, struct step *s)
 {
-	s->a = pick_slot_or_hidden(g, ANY_KIND);
+	s->a = pick_slot_or_hidden(g, dup_kinds(g));
 	/* Onto something open, onto a number given up, onto one far up. */
 	s->b = rare(g, 3) ? pick_slot(g, ANY_KIND) : (int)below(g, SLOTS);
 	s->how = below(g, 4);
@@ -200,7 +214,12 @@ static void dup2_apply(struct model *m, struct step *s)
 
 	/* Numbers below the first are not the sequence's. */
 	s->skip = (s->n < 0 && to < FIRST_NUMBER && to != -1) || (from >= RECEIVED && o);
-	if (s->skip || !o || to < 0 || (three && ((s->flags & O_NONBLOCK) || to == from)) ||
+	if (s->skip)
+		return;
+	dup_escapes(m, o);
+	/* Before the kernel refuses it. */
+	dup_escapes(m, model_obj_at(m, to));
+	if (!o || to < 0 || (three && ((s->flags & O_NONBLOCK) || to == from)) ||
 	    (to != from && beyond_limit(m, to)))
 		return;
 	m->me->slot[s->b] = to;
@@ -271,7 +290,7 @@ static bool flags_make(struct gen *g, struct step *s)
 	s->a = pick_slot_or_bad(g, ANY_KIND);
 	s->n = below(g, rare(g, 10) ? FLAG_CALLS : GET_OWNER);
 	s->how = below(g, 2);
-	s->flags = chance(g, 70);
+	s->flags = chance(g, g->m.profile == PROFILE_INPROC ? 97 : 70);
 	return s->a != NO_SLOT;
 }
 
@@ -281,8 +300,11 @@ static void flags_apply(struct model *m, struct step *s)
 
 	if (!o)
 		return;
-	if (s->n == SET_FL || s->n == FIO_NBIO)
+	if (s->n == SET_FL || s->n == FIO_NBIO) {
 		o->nonblock = s->flags;
+		if (!s->flags && o->kind == KIND_EVENTFD)
+			model_escape_maybe(m, o);
+	}
 	if (s->n >= GET_OWNER && o->kind != KIND_EPOLL)
 		model_escape_maybe(m, o);
 }

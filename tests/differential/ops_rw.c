@@ -25,6 +25,11 @@ static uint32_t make_size(struct gen *g)
 	return chance(g, 70) ? 1 + below(g, 16) : pick(g, sizes);
 }
 
+static bool is_vector_read(int how)
+{
+	return how == READ_READV || how == READ_READV2 || how == READ_PREADV2 || how == READ_NOWAIT;
+}
+
 static bool read_make(struct gen *g, struct step *s)
 {
 	struct obj *o;
@@ -40,8 +45,8 @@ static bool read_make(struct gen *g, struct step *s)
 		s->n = pick(g, ((const int[]){0, 7, 9, 100}));
 	s->how = chance(g, 85) ? below(g, 2) : below(g, 9);
 	/* The object goes to the kernel by it. */
-	if (s->how == READ_READV2 && !rare(g, 5))
-		s->how = READ_READV;
+	if (is_vector_read(s->how) && !rare(g, 10))
+		s->how = READ_READ;
 	if (rare(g, 60)) {
 		s->ptr = below(g, PTR_COUNT);
 		s->room = below(g, 10);
@@ -56,7 +61,7 @@ static void read_apply(struct model *m, struct step *s)
 	if (!o || o->kind != KIND_EVENTFD)
 		return;
 	/* Perhaps: the call is left out if it would block. */
-	if (s->how == READ_READV2 || s->how == READ_PREADV2 || s->how == READ_NOWAIT)
+	if (is_vector_read(s->how))
 		model_escape_maybe(m, o);
 	if (s->n >= 8 && o->count && s->how < READ_PREAD)
 		o->count -= o->semaphore ? 1 : o->count;
@@ -142,6 +147,8 @@ enum write_how {
 };
 
 #define EVENTFD_MAX (UINT64_MAX - 1)
+/* What is more goes to the kernel's object, though that stays cached. */
+#define CACHED_COUNT 0xffff
 
 static uint64_t make_value(struct gen *g, struct obj *o)
 {
@@ -150,11 +157,17 @@ static uint64_t make_value(struct gen *g, struct obj *o)
 		1ull << 28, 1ull << 29, 1ull << 63, EVENTFD_MAX, UINT64_MAX,
 	};
 
-	if (chance(g, 85))
+	/* A large one loses the order. */
+	if (g->m.profile == PROFILE_INPROC ? !rare(g, 150) : chance(g, 85))
 		return 1 + (chance(g, 30) ? below(g, 5) : 0);
 	if (o && o->kind == KIND_EVENTFD && chance(g, 40))
 		return EVENTFD_MAX - o->count + below(g, 3) - 1;
 	return pick(g, odd);
+}
+
+static bool is_vector_write(int how)
+{
+	return how == WRITE_WRITEV || how == WRITE_WRITEV2 || how == WRITE_PWRITEV2;
 }
 
 static bool write_make(struct gen *g, struct step *s)
@@ -173,8 +186,8 @@ static bool write_make(struct gen *g, struct step *s)
 	else if (rare(g, 30))
 		s->n = pick(g, ((const int[]){0, 7, 9, 100}));
 	s->how = chance(g, 85) ? below(g, 2) : below(g, 7);
-	if ((s->how == WRITE_WRITEV2 || s->how == WRITE_PWRITEV2) && !rare(g, 5))
-		s->how = WRITE_WRITEV;
+	if (is_vector_write(s->how) && !rare(g, 10))
+		s->how = WRITE_WRITE;
 	if (rare(g, 60)) {
 		s->ptr = below(g, PTR_COUNT);
 		s->room = below(g, 10);
@@ -193,12 +206,14 @@ static void write_apply(struct model *m, struct step *s)
 
 	if (!o || o->kind != KIND_EVENTFD)
 		return;
-	if (s->how == WRITE_WRITEV2 || s->how == WRITE_PWRITEV2)
+	if (is_vector_write(s->how))
 		model_escape_maybe(m, o);
 	if (s->n != 8 || s->how >= WRITE_PWRITE || s->u == UINT64_MAX || !write_readable(s))
 		return;
 	if (s->how == WRITE_WRITEV2)
 		return;
+	if (s->u > CACHED_COUNT)
+		model_both_sides(m, o);
 	if (o->count <= EVENTFD_MAX - s->u)
 		o->count += s->u;
 }

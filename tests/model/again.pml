@@ -13,7 +13,7 @@
  *
  * Abstractions: a change of the list is one step but for the two stores of who comes, as it is under
  * a lock, and a waker that reads one word sees it before or after. What the call of a poller does is
- * bell.pml's, and to be called for nothing does a poller no harm. The index of a file has no part
+ * of the sleep's models, and to be called for nothing does a poller no harm. The index of a file has no part
  * in it: a poller among the items takes it away or is beside it.
  *
  * Broken variants: NO_MARK (one that somebody came in front of serves again), MARK_SELF (it is not

@@ -94,18 +94,6 @@ credits_no_heavy broken credits -DBROKEN_NO_HEAVY
 credits_no_await broken credits -DBROKEN_NO_AWAIT
 credits_leave_early broken credits -DBROKEN_LEAVE_EARLY
 credits_split broken credits -DBROKEN_SPLIT
-moving_close ok moving -DCLOSE -DWAIT
-moving_write ok moving -DWRITER -DCLOSE
-moving_exec ok moving -DEXEC -DCLOSE
-moving_written_first broken moving -DWRITER -DBROKEN_SLOT_FIRST
-moving_closed_first broken moving -DCLOSE -DBROKEN_SLOT_FIRST
-moving_executed_first broken moving -DEXEC -DBROKEN_SLOT_FIRST
-moving_late broken moving -DWAIT -DBROKEN_MOVING_LATE
-moving_front_first broken moving -DWAIT -DBROKEN_FRONT_FIRST
-moving_cleared_early broken moving -DWAIT -DBROKEN_CLEARED_EARLY
-moving_spilled_after broken moving -DWAIT -DBROKEN_SPILLED_AFTER
-moving_no_wait broken moving -DWRITER -DBROKEN_NO_WAIT
-moving_said_first broken moving -DWRITER -DBROKEN_SAID_FIRST
 limit ok limit
 limit_no_lock broken limit -DBROKEN_NO_LOCK
 limit_no_count broken limit -DBROKEN_NO_COUNT
@@ -128,13 +116,6 @@ looks_no_keep broken looks -DBROKEN_NO_KEEP
 looks_outside broken looks -DBROKEN_OUTSIDE
 looks_no_again broken looks -DBROKEN_NO_AGAIN
 looks_keep_any broken looks -DADD -DQUIET -DBROKEN_KEEP_ANY
-sent ok sent
-sent_check_first broken sent -DBROKEN_CHECK_FIRST
-sent_look_first broken sent -DBROKEN_LOOK_FIRST
-sent_no_look broken sent -DBROKEN_NO_LOOK
-sent_ended_early broken sent -DBROKEN_ENDED_EARLY
-sent_one_look broken sent -DBROKEN_ONE_LOOK
-sent_no_await broken sent -DBROKEN_NO_AWAIT
 doorbell ok doorbell
 doorbell_leaver long doorbell -DLEAVER
 doorbell_fails ok doorbell -DFAILS=1
@@ -155,12 +136,6 @@ doorbell_moves_del_refused broken doorbell_moves -DBROKEN_DEL_REFUSED
 doorbell_moves_unlocked broken doorbell_moves -DBROKEN_UNLOCKED
 doorbell_moves_no_end broken doorbell_moves -DBROKEN_NO_END
 doorbell_moves_spilled_late broken doorbell_moves -DBROKEN_SPILLED_LATE
-bell ok bell
-bell_no_await broken bell -DBROKEN_NO_AWAIT
-bell_no_ring broken bell -DBROKEN_NO_RING
-bell_no_barrier broken bell -DBROKEN_NO_BARRIER
-bell_no_recheck broken bell -DBROKEN_NO_RECHECK
-bell_moved_late broken bell -DBROKEN_MOVED_LATE
 again ok again
 again_two long again -DITEMS=2 -DPOLLS=2
 again_no_mark broken again -DBROKEN_NO_MARK
@@ -168,14 +143,6 @@ again_mark_self broken again -DBROKEN_MARK_SELF
 again_other_file broken again -DBROKEN_OTHER_FILE -DITEMS=2
 again_to_the_end broken again -DBROKEN_TO_THE_END
 again_freed broken again -DBROKEN_FREED
-pins ok pins
-pins_no_keep broken pins -DBROKEN_NO_KEEP
-pins_look_first broken pins -DBROKEN_LOOK_FIRST
-pins_load_first broken pins -DBROKEN_LOAD_FIRST
-pins_no_table broken pins -DBROKEN_NO_TABLE
-pins_look_outside broken pins -DBROKEN_LOOK_OUTSIDE
-pins_read_outside broken pins -DBROKEN_READ_OUTSIDE
-pins_late broken pins -DBROKEN_LATE
 hush_signal long hush -DSIGNALS=1
 hush_fault long hush -DFAULTS=1
 hush_full long hush -DOTHER -DNO_STOP
@@ -192,13 +159,6 @@ hush_no_doubt broken hush -DONE -DOTHER -DWAITS=3 -DBROKEN_NO_DOUBT
 hush_heard_all broken hush -DONE -DOTHER -DWAITS=3 -DBROKEN_HEARD_ALL
 hush_no_counts broken hush -DONE -DOTHER -DWAITS=2 -DBROKEN_NO_COUNTS
 hush_no_look broken hush -DONE -DOTHER -DWAITS=2 -DBROKEN_NO_LOOK
-twice ok twice
-twice_no_moving broken twice -DBROKEN_NO_MOVING
-twice_no_gen broken twice -DBROKEN_NO_GEN
-twice_gen_first broken twice -DBROKEN_GEN_FIRST
-twice_no_section broken twice -DBROKEN_NO_SECTION
-twice_no_grace broken twice -DBROKEN_NO_GRACE
-twice_cleared_early broken twice -DBROKEN_CLEARED_EARLY
 timer_wait ok timer
 timer_wait_mixed ok timer -DMIXED
 timer_weak ok timer -DSETS=1 -DWEAK
@@ -414,6 +374,54 @@ cache_fork_one_look broken cache_fork -DBROKEN_ONE_LOOK
 cache_fork_not_for_good broken cache_fork -DBROKEN_NOT_FOR_GOOD
 cache_fork_no_wait broken cache_fork -DBROKEN_NO_WAIT
 cache_fork_cold_left broken cache_fork -DBROKEN_COLD_LEFT
+cache_through ok cache_through
+cache_through_edges ok cache_through -DEDGES
+cache_through_polls ok cache_through -DSLEEPERS=1 -DWRITES=1
+cache_through_full ok cache_through -DFULL -DREADERS=2 -DWRITES=1 -DFLUSHES=0
+cache_through_readers long cache_through -DREADERS=2 -DWRITES=1
+cache_through_readers_edges long cache_through -DEDGES -DREADERS=2 -DWRITES=1
+cache_through_all long cache_through -DSLEEPERS=1
+cache_through_no_through broken cache_through -DBROKEN_NO_THROUGH
+cache_through_no_epoch broken cache_through -DBROKEN_NO_EPOCH
+cache_through_no_flush_epoch broken cache_through -DREADERS=2 -DWRITES=1 -DBROKEN_NO_FLUSH_EPOCH
+cache_through_clear_first broken cache_through -DBROKEN_CLEAR_FIRST
+cache_through_clear_beside broken cache_through -DBROKEN_CLEAR_BESIDE
+cache_through_mark_late broken cache_through -DBROKEN_MARK_LATE
+cache_through_add_marked broken cache_through -DBROKEN_ADD_MARKED
+cache_through_in_hand broken cache_through -DSLEEPERS=1 -DWRITES=1 -DBROKEN_IN_HAND
+cache_through_flush_clear broken cache_through -DBROKEN_FLUSH_CLEAR
+cache_through_take_flushing broken cache_through -DBROKEN_TAKE_FLUSHING
+cache_through_write_flushing broken cache_through -DBROKEN_WRITE_FLUSHING
+cache_through_add_apart broken cache_through -DBROKEN_ADD_APART
+cache_through_poll_any broken cache_through -DSLEEPERS=1 -DWRITES=1 -DBROKEN_POLL_ANY
+cache_through_poll_apart broken cache_through -DSLEEPERS=1 -DWRITES=1 -DBROKEN_POLL_APART
+cache_through_poll_unseen broken cache_through -DSLEEPERS=1 -DWRITES=1 -DBROKEN_POLL_UNSEEN
+cache_through_kernel_empty broken cache_through -DEDGES -DBROKEN_KERNEL_EMPTY
+cache_through_no_again broken cache_through -DEDGES -DBROKEN_NO_AGAIN
+cache_through_k_alone broken cache_through -DEDGES -DBROKEN_K_ALONE
+cache_through_sum broken cache_through -DFULL -DREADERS=2 -DWRITES=1 -DBROKEN_SUM
+cache_look ok cache_look -DWAITERS=0
+cache_look_edges ok cache_look -DEDGES -DWAITERS=0
+cache_look_back ok cache_look -DEDGES -DBACK -DWAITERS=0
+cache_look_read ok cache_look -DWAITERS=0 -DREADS=1 -DWRITERS=1 -DFIRST=2 -DFLUSHES=0
+cache_look_read_edges ok cache_look -DEDGES -DWAITERS=0 -DREADS=1 -DWRITERS=1 -DFIRST=2 -DFLUSHES=0
+cache_look_sleep ok cache_look -DLOOKS=0 -DWRITERS=1 -DFIRST=2
+cache_look_sleep_edges ok cache_look -DEDGES -DLOOKS=0 -DFLUSHES=0
+cache_look_stranger ok cache_look -DEDGES -DSTRANGER -DMUST_READ -DLOOKS=0 -DFLUSHES=0 -DWRITERS=1 -DFIRST=2 -DWAITS=2
+cache_look_flush_read long cache_look -DWAITERS=0 -DREADS=1 -DWRITERS=1 -DFIRST=2
+cache_look_flush_read_edges long cache_look -DEDGES -DWAITERS=0 -DREADS=1 -DWRITERS=1 -DFIRST=2
+cache_look_kernel_first broken cache_look -DWAITERS=0 -DBROKEN_KERNEL_FIRST
+cache_look_in_hand broken cache_look -DWAITERS=0 -DBROKEN_IN_HAND
+cache_look_begun_late broken cache_look -DWAITERS=0 -DBROKEN_BEGUN_LATE
+cache_look_over_early broken cache_look -DWAITERS=0 -DBROKEN_OVER_EARLY
+cache_look_leave_uncounted broken cache_look -DWAITERS=0 -DREADS=1 -DWRITERS=1 -DFIRST=2 -DBROKEN_LEAVE_UNCOUNTED
+cache_look_through_uncounted broken cache_look -DWAITERS=0 -DREADS=1 -DWRITERS=1 -DFIRST=2 -DBROKEN_THROUGH_UNCOUNTED
+cache_look_read_uncounted broken cache_look -DWAITERS=0 -DREADS=1 -DWRITERS=1 -DFIRST=2 -DBROKEN_READ_UNCOUNTED
+cache_look_no_recheck broken cache_look -DLOOKS=0 -DFLUSHES=0 -DBROKEN_NO_RECHECK
+cache_look_no_second broken cache_look -DLOOKS=0 -DFLUSHES=0 -DWAITS=2 -DBROKEN_NO_SECOND
+cache_look_no_push broken cache_look -DEDGES -DWAITERS=0 -DBROKEN_NO_PUSH
+cache_look_taken_late broken cache_look -DEDGES -DLOOKS=0 -DFLUSHES=0 -DWAITS=2 -DBROKEN_TAKEN_LATE
+cache_look_read_u broken cache_look -DEDGES -DSTRANGER -DMUST_READ -DLOOKS=0 -DFLUSHES=0 -DWRITERS=1 -DFIRST=2 -DWAITS=2 -DBROKEN_READ_U
 aio_call ok aio_table -DCALLER -DSETUPS
 aio_stray ok aio_table -DSTRAY -DSETUPS
 aio_destroys ok aio_table -DCALLER -DDESTROYERS

@@ -1,33 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A call that sleeps on an eventfd goes on with it when it becomes the kernel's, though its number
- * is another file's by then; and when the call has left, nobody keeps the eventfd.
+ * A poll that sleeps on an eventfd goes on with it, though its number is another file's by then;
+ * and what comes to be there has nothing of it.
  */
 #include "posix/posix.h"
 
 #include "torture.h"
 
 #include <dirent.h>
+#include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
+#include <sys/mman.h>
 
 #include <pollux/posix.h>
 
-struct world {
-	struct gate gate;
-	/* Where the sleeper, or who makes it the kernel's, stops. */
-	const char *point;
-	int fd, again, other, open;
-};
-
-struct reader {
+struct sleeper {
 	struct thread t;
-	struct world *w;
-	struct gate gate;
-	/* Where it stops, or NULL. */
-	const char *point;
-	ssize_t result;
-	uint64_t value;
+	int fd, ms, n;
+	short revents;
 };
 
 static int open_now(void)
@@ -42,134 +32,85 @@ static int open_now(void)
 	return n;
 }
 
-static void begin(struct world *w, const char *point)
+static void polls(struct thread *t)
+{
+	struct sleeper *s = t->arg;
+	struct pollfd p = {.fd = s->fd, .events = POLLIN};
+
+	s->n = pollux_poll(&p, 1, s->ms);
+	s->revents = p.revents;
+}
+
+static void sleeper_start(struct sleeper *s, int fd, int ms)
 {
 	torture_begin();
 	points_delay(false);
-	*w = (struct world){.point = point};
-	w->other = (int)syscall(SYS_memfd_create, "other", 0);
-	assert_true(w->other >= 0);
-	w->fd = pollux_eventfd(0, EFD_CLOEXEC);
-	assert_true(pollux_fd_served(w->fd));
-	w->again = pollux_dup(w->fd);
-	assert_true(w->again >= 0);
-	w->open = open_now();
+	*s = (struct sleeper){.fd = fd, .ms = ms};
+	thread_start(&s->t, polls, s);
+	assert_true(thread_asleep(&s->t));
 }
 
-static void end(struct world *w)
+static int new_efd(void)
 {
-	/* The calls have left, and with them what was kept for them. */
-	assert_int_equal(open_now(), w->open);
-	close(w->again);
-	close(w->fd);
-	close(w->other);
+	int fd = pollux_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+
+	assert_int_equal(pollux_fd_served(fd), 1);
+	return fd;
 }
 
-static void reads(struct thread *t)
+static void write_one(int fd)
 {
-	struct reader *r = t->arg;
-
-	if (r->point)
-		gate_arm(&r->gate, r->point);
-	r->result = pollux_read(r->w->fd, &r->value, sizeof(r->value));
+	assert_int_equal(pollux_write(fd, &(uint64_t){1}, sizeof(uint64_t)), sizeof(uint64_t));
 }
 
-static void write_value(struct world *w, uint64_t value)
+static void its_number_is_taken(void **state)
 {
-	assert_int_equal(write(w->again, &value, sizeof(value)), sizeof(value));
-}
-
-static void has_read(struct reader *r, uint64_t value)
-{
-	thread_join(&r->t);
-	assert_int_equal(r->result, sizeof(value));
-	assert_int_equal(r->value, value);
-}
-
-/* Before the sleeper goes on, once it has seen how it will. */
-static void an_eventfd_that_has_left_loses_its_number(void **state)
-{
-	static struct world w;
-	struct reader r = {.w = &w, .point = "efd_goes_on"};
+	int other = memfd_create("other", MFD_CLOEXEC), open = open_now(), fd = new_efd(), again;
+	struct sleeper s;
 
 	(void)state;
-	begin(&w, NULL);
-	thread_start(&r.t, reads, &r);
-	assert_true(thread_asleep(&r.t));
-	pollux_escape(w.fd);
-	assert_true(gate_reached(&r.gate));
-	assert_int_equal(pollux_dup2(w.other, w.fd), w.fd);
-	gate_open(&r.gate);
-	assert_true(thread_asleep(&r.t));
-	write_value(&w, 7);
-	has_read(&r, 7);
-	end(&w);
+	sleeper_start(&s, fd, -1);
+	again = pollux_dup(fd);
+	assert_int_equal(pollux_dup2(other, fd), fd);
+	assert_true(thread_asleep(&s.t));
+	write_one(again);
+	thread_join(&s.t);
+	assert_int_equal(s.n, 1);
+	assert_int_equal(s.revents, POLLIN);
+	pollux_close(again);
+	pollux_close(fd);
+	assert_int_equal(open_now(), open);
+	close(other);
 }
 
-static void escaper(struct thread *t)
+/* While it sleeps, and after it: a write goes to user space. */
+static void another_eventfd_has_its_number(void **state)
 {
-	struct world *w = t->arg;
-
-	gate_arm(&w->gate, w->point);
-	pollux_escape(w->fd);
-}
-
-/* Its numbers are not in the table any more, and the sleeper has not been told yet. */
-static void a_number_is_taken_while_the_eventfd_leaves(void **state)
-{
-	static struct world w;
-	struct reader r = {.w = &w};
-	struct thread t;
+	unsigned long through = points_passed("through_counted");
+	int fd = new_efd();
+	struct sleeper s;
+	uint64_t v;
 
 	(void)state;
-	begin(&w, "spill_before_done");
-	thread_start(&r.t, reads, &r);
-	assert_true(thread_asleep(&r.t));
-	start_to_gate(&t, escaper, &w, &w.gate);
-	/* As a close and an open would do it; both are the kernel's by now. */
-	assert_int_equal(syscall(SYS_dup3, w.other, w.fd, 0), w.fd);
-	gate_open(&w.gate);
-	thread_join(&t);
-	assert_true(thread_asleep(&r.t));
-	write_value(&w, 7);
-	has_read(&r, 7);
-	end(&w);
-}
-
-/* One comes as the eventfd has left, and the last that slept on it ends what it kept. */
-static void a_reader_comes_while_the_last_leaves(void **state)
-{
-	static struct world w;
-	static struct reader last, late;
-
-	(void)state;
-	begin(&w, NULL);
-	last = (struct reader){.w = &w, .point = "unhide"};
-	late = (struct reader){.w = &w, .point = "efd_pins"};
-	start_to_gate(&late.t, reads, &late, &late.gate);
-	thread_start(&last.t, reads, &last);
-	assert_true(thread_asleep(&last.t));
-	pollux_escape(w.fd);
-	write_value(&w, 7);
-	assert_true(gate_reached(&last.gate));
-	/* It has seen the descriptor, and sleeps on it. */
-	gate_open(&late.gate);
-	assert_true(thread_asleep(&late.t));
-	gate_open(&last.gate);
-	has_read(&last, 7);
-	assert_int_equal(pollux_dup2(w.other, w.fd), w.fd);
-	write_value(&w, 8);
-	/* And ends it. */
-	has_read(&late, 8);
-	end(&w);
+	sleeper_start(&s, fd, 100);
+	assert_int_equal(pollux_close(fd), 0);
+	assert_int_equal(new_efd(), fd);
+	write_one(fd);
+	thread_join(&s.t);
+	assert_int_equal(s.n, 0);
+	write_one(fd);
+	assert_int_equal(points_passed("through_counted"), through);
+	assert_int_equal(pollux_fd_served(fd), 1);
+	assert_int_equal(pollux_read(fd, &v, sizeof(v)), sizeof(v));
+	assert_int_equal(v, 2);
+	pollux_close(fd);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(an_eventfd_that_has_left_loses_its_number),
-		TEST(a_number_is_taken_while_the_eventfd_leaves),
-		TEST(a_reader_comes_while_the_last_leaves),
+		TEST(its_number_is_taken),
+		TEST(another_eventfd_has_its_number),
 	};
 
 	plx_px_init();

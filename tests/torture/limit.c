@@ -7,9 +7,7 @@
 
 #include "torture.h"
 
-#include <poll.h>
 #include <signal.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -142,40 +140,7 @@ static void set_beside_two_who_raise_it(void **state)
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &program), 0);
 }
 
-/* --- what the program's own calls find --------------------------------------------------- */
-
-static void raises_for_a_while(struct thread *t)
-{
-	struct rlimit was;
-
-	plx_limit_raise(&was);
-	atomic_set((int *)t->arg, 1);
-	sleep_ms(50);
-	plx_limit_restore(&was);
-}
-
-/* More than the program may have open are an error, also while we could have them. */
-static void a_poll_of_too_many(void **state)
-{
-	static struct pollfd set[SOFT + 1];
-	int efd = pollux_eventfd(1, EFD_NONBLOCK), raised = 0, n, err;
-	struct thread t;
-
-	(void)state;
-	torture_begin();
-	points_delay(false);
-	for (int i = 0; i <= SOFT; i++)
-		set[i] = (struct pollfd){.fd = efd, .events = POLLIN};
-	thread_start(&t, raises_for_a_while, &raised);
-	assert_true(await(atomic_get(&raised)));
-	n = pollux_poll(set, SOFT + 1, 0);
-	err = errno;
-	torture_end(&t, 1);
-	assert_int_equal(n, -1);
-	assert_int_equal(err, EINVAL);
-	assert_int_equal(pollux_poll(set, SOFT, 0), SOFT);
-	pollux_close(efd);
-}
+/* --- who asks ---------------------------------------------------------------------------- */
 
 static void holds_for_long(struct thread *t)
 {
@@ -281,8 +246,9 @@ static void a_fork_while_it_ends(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(held_all_the_time),    TEST(set_beside_two_who_raise_it),
-		TEST(a_poll_of_too_many),   TEST(asking_is_no_hold),
+		TEST(held_all_the_time),
+		TEST(set_beside_two_who_raise_it),
+		TEST(asking_is_no_hold),
 		TEST(a_fork_while_it_ends),
 	};
 

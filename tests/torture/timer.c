@@ -446,7 +446,6 @@ static int sent(int fd)
 			   .msg_control = control.room,
 			   .msg_controllen = sizeof(control.room)};
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-	uint64_t noted = 0;
 	int pair[2];
 
 	c->cmsg_level = SOL_SOCKET;
@@ -454,9 +453,8 @@ static int sent(int fd)
 	c->cmsg_len = CMSG_LEN(sizeof(fd));
 	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
 	check(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) == 0);
-	plx_px_escape_msg(&m, &noted);
+	plx_px_escape_msg(&m);
 	check(sendmsg(pair[0], &m, 0) == 1);
-	plx_px_sent(&noted);
 	check(recvmsg(pair[1], &m, MSG_CMSG_CLOEXEC) == 1);
 	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(fd));
 	close(pair[0]);

@@ -5,6 +5,7 @@
  */
 #include "torture.h"
 
+#include <sys/eventfd.h>
 #include <sys/wait.h>
 
 #include <pollux/posix.h>
@@ -187,7 +188,7 @@ static void a_signal_ends_a_wait_for_readers(void **state)
 
 static void fork_with_objects(void)
 {
-	(void)pollux_eventfd(0, 0);
+	(void)pollux_eventfd(0, EFD_NONBLOCK);
 	(void)pollux_fork();
 }
 

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * eventfd descriptors: a write-back cache in front of the kernel's objects.
+ *
+ * The number is that of a kernel eventfd, registered by the program's own epoll_ctl. The count is
+ * U + K: U is here, K is the kernel's. Values move one way, from U to K, and who looks at both
+ * looks so that he notices a move (wait.c).
+ *
+ * States: CACHED; FLUSHING, while U is written to K; KERNEL, for good. Only an object with
+ * O_NONBLOCK and without EFD_SEMAPHORE, with one number and one registration, is cached.
+ *
+ * One word, that of the file, is changed by compare-and-swap alone. Its upper half is the engine's.
+ *
+ *   SLOW    not CACHED
+ *   FLUSH   with SLOW: FLUSHING
+ *   MARK    CACHED: K may hold something
+ *   WRITES  writes that go to the kernel while it is CACHED, and are not over
+ *   POLLS   sleepers in poll and select, counted where U was 0
+ *   U       the count in user space
+ *
+ * Invariants, of writes that come through us: (1) CACHED and K > 0: MARK is set. (2) CACHED and
+ * MARK: U is 0. So while CACHED a count is on one side only, and a read of U alone misses nothing.
+ *
+ * Write. CACHED with neither POLLS nor MARK: U grows, and the item is queued. With one of them U is
+ * 0: MARK is set and WRITES counts him, he writes to the kernel, and is uncounted. FLUSHING: he
+ * waits. A sum that is too large for U is flushed before, and one that is too large for an eventfd
+ * is refused.
+ *
+ * Read. U, if there is something, and the object is not registered edge-triggered. Otherwise the
+ * kernel's read first, and U is added to it. MARK goes with that if EPOCH has not moved since
+ * before the kernel's read, and nobody is counted in WRITES: then K is 0. The end of a write
+ * through the kernel moves EPOCH, and that of a flush does. An edge-triggered object always asks K:
+ * a writer past us has had his edge, and nobody would tell of K again.
+ *
+ * Poll. Where U is 0 a sleeper is counted in the same step, and writers go to the kernel until he
+ * is uncounted. Nothing has to be looked at after the kernel's poll.
+ *
+ * Flush. U stands until the kernel has it, so a look finds it on one side, or on both. Readers and
+ * writers wait for the end, which is one system call away that does not block. It needs neither
+ * memory nor a descriptor.
+ *
+ * A count that the kernel has and that nobody of this process has written (MARK and WRITES were
+ * clear) comes from a writer past us. The object is the kernel's from then on.
+ *
+ * Nothing is held over a system call but the count in WRITES, and a reference. One who never comes
+ * back, by a jump out of a handler, makes writes go to the kernel for good.
+ *
+ * The models are tests/model/cache_through.pml and cache_look.pml.
+ */
+#ifndef PLX_POSIX_EVENTFD_H
+#define PLX_POSIX_EVENTFD_H
+
+#include "epoll/engine.h"
+
+#define PLX_EVENTFD_U 0x1fffffull
+#define PLX_EVENTFD_POLL (1ull << 21)
+#define PLX_EVENTFD_POLLS (7 * PLX_EVENTFD_POLL)
+#define PLX_EVENTFD_WRITE (1ull << 24)
+#define PLX_EVENTFD_WRITES (7 * PLX_EVENTFD_WRITE)
+#define PLX_EVENTFD_MARK (1ull << 27)
+#define PLX_EVENTFD_FLUSH (1ull << 28)
+_Static_assert((PLX_EVENTFD_U | PLX_EVENTFD_POLLS | PLX_EVENTFD_WRITES | PLX_EVENTFD_MARK |
+		PLX_EVENTFD_FLUSH) == PLX_PAYLOAD,
+	       "they fill the payload");
+
+struct plx_eventfd {
+	struct pollux_file file;
+	/* The only one, as long as it is CACHED. */
+	int number;
+	/* It is, or is about to be, registered edge-triggered; under the lock of its front. */
+	uint32_t edge;
+	/* Calls that use the number, and are no calls on it by the program; close waits for them.
+	 */
+	uint32_t pins;
+};
+
+_Static_assert(sizeof(struct plx_eventfd) <= PLX_SLAB_OBJECT, "an eventfd has its own lines");
+
+static inline struct plx_eventfd *plx_file_eventfd(struct pollux_file *f)
+{
+	return plx_container_of(f, struct plx_eventfd, file);
+}
+
+/* CACHED or FLUSHING: not the kernel's alone. */
+static inline bool plx_eventfd_in(const struct pollux_file *f)
+{
+	return (plx_load_acq(&f->word) & (PLX_SLOW | PLX_EVENTFD_FLUSH)) != PLX_SLOW;
+}
+
+/* What a flush leads to. */
+enum plx_eventfd_end {
+	/* CACHED with MARK. */
+	PLX_EVENTFD_MARKED,
+	/* KERNEL. */
+	PLX_EVENTFD_LEAVES,
+};
+
+/*
+ * Writes U to the kernel's object. False if it was the kernel's already. The caller has a
+ * reference, and is not within an RCU section.
+ */
+bool plx_eventfd_flush(struct plx_eventfd *e, enum plx_eventfd_end end);
+
+/*
+ * Moves of counts that have begun, and that are over, of all objects: flushes, writes that go to
+ * the kernel, and marks that a read takes away. Who loads `over`, looks at both sides, and finds
+ * `begun` equal to it afterwards has looked beside none.
+ */
+extern uint32_t plx_moves_begun, plx_moves_over;
+
+/* Before the kernel can have an event of e: the epolls that watch it ask the kernel. */
+void plx_eventfd_ask(struct plx_eventfd *e);
+
+/*
+ * U is 0: the word becomes `to`, if it is *w, by which the next write may go to the kernel; else *w
+ * is what it is now. That is a move, too: what a wait has seen here it may see there, though
+ * another count.
+ */
+bool plx_eventfd_to_kernel(struct plx_eventfd *e, uint64_t *w, uint64_t to);
+
+/* For a poll: true if U is 0, and then *counted says whether plx_eventfd_poll_end has to follow. */
+bool plx_eventfd_poll_begin(struct plx_eventfd *e, bool *counted);
+static inline void plx_eventfd_poll_end(struct plx_eventfd *e)
+{
+	plx_xadd(&e->file.word, -PLX_EVENTFD_POLL);
+}
+
+/* RCU section open: the number of f is about to be closed. False: plx_eventfd_flush has to be
+ * called before. */
+bool plx_eventfd_leave(struct pollux_file *f);
+
+/* The kernel may have events of an object, which a front watches from now on. */
+static inline bool plx_eventfd_may_be_kernels(const struct pollux_file *f)
+{
+	return plx_load_acq(&f->word) & (PLX_SLOW | PLX_EVENTFD_MARK | PLX_EVENTFD_WRITES);
+}
+
+/* Whether value goes to U. */
+static inline bool plx_eventfd_fits(uint64_t w, uint64_t value)
+{
+	return !(w & (PLX_SLOW | PLX_EVENTFD_POLLS | PLX_EVENTFD_MARK)) && value <= PLX_EVENTFD_U &&
+	       (w & PLX_EVENTFD_U) + value <= PLX_EVENTFD_U;
+}
+
+/* RCU section open: a write of which everybody has been told is done in one step; else false. */
+static inline bool plx_eventfd_write_quiet(struct plx_eventfd *e, uint64_t value)
+{
+	uint64_t w = plx_load(&e->file.word);
+
+	if (!(w & PLX_QUIET) || !plx_eventfd_fits(w, value))
+		return false;
+	PLX_DELAY(quiet_before_add);
+	return plx_cas(&e->file.word, &w, w + value);
+}
+
+/*
+ * A completion of AIO: one more, as the kernel does it (AIO-CQ-04). get: the object that fd means,
+ * with a reference, if it is CACHED, or NULL. tell: fd is the number it was found by, which may
+ * have been closed since.
+ */
+struct plx_eventfd *plx_eventfd_get(int fd);
+void plx_eventfd_tell(struct plx_eventfd *e, int fd);
+
+/*
+ * The same for one that is the kernel's: hold gives a descriptor of our own, which is to be closed,
+ * or -errno if fd is no eventfd.
+ */
+int plx_eventfd_hold(int fd);
+void plx_eventfd_tell_kernel(int fd);
+/* Whether the kernel has an eventfd at fd. */
+bool plx_fd_is_eventfd(int fd);
+
+#endif

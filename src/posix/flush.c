@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Moves of the count of an eventfd to the kernel. The protocol is told in eventfd.h.
+ */
+#include "posix/eventfd.h"
+
+#include <fcntl.h>
+
+#include "base/inside.h"
+#include "base/sys.h"
+#include "posix/front.h"
+
+uint32_t plx_moves_begun, plx_moves_over;
+
+/* Who adds it to another looks at its word (plx_eventfd_may_be_kernels). */
+void plx_eventfd_ask(struct plx_eventfd *e)
+{
+	plx_rcu_read_lock();
+	for (struct plx_watch *w = plx_load_acq(&e->file.watches); w; w = plx_load_acq(&w->next)) {
+		struct plx_front *fr;
+
+		if (!plx_watch_is_item(w))
+			continue;
+		fr = plx_watch_item(w)->ep->owner;
+		if (!plx_load(&fr->nkernel))
+			plx_xchg(&fr->nkernel, 1);
+	}
+	plx_rcu_read_unlock();
+}
+
+/*
+ * The object is FLUSHING, by this call, and U is count. The kernel takes it, unless somebody past
+ * us has filled K, which is all that it can say then; or the number was closed past us, and there
+ * is nobody to tell.
+ */
+static void flush_run(struct plx_eventfd *e, uint64_t count, enum plx_eventfd_end end)
+{
+	uint64_t w, to;
+
+	plx_xadd(&plx_moves_begun, 1);
+	plx_eventfd_ask(e);
+	PLX_DELAY(flush_begun);
+	if (!PLX_INJECTED(forgotten_count))
+		plx_sys3(SYS_write, e->number, &count, sizeof(count));
+	PLX_DELAY(flush_written);
+	w = plx_load(&e->file.word);
+	do {
+		to = (w & ~(PLX_EVENTFD_FLUSH | PLX_EVENTFD_U)) + PLX_EPOCH_ONE;
+		if (end == PLX_EVENTFD_MARKED)
+			to = (to & ~PLX_SLOW) | PLX_EVENTFD_MARK;
+	} while (!plx_cas(&e->file.word, &w, to));
+	PLX_DELAY(flush_cleared);
+	plx_xadd(&plx_moves_over, 1);
+}
+
+bool plx_eventfd_to_kernel(struct plx_eventfd *e, uint64_t *w, uint64_t to)
+{
+	bool done;
+
+	plx_xadd(&plx_moves_begun, 1);
+	plx_eventfd_ask(e);
+	done = plx_cas(&e->file.word, w, to);
+	plx_xadd(&plx_moves_over, 1);
+	return done;
+}
+
+enum { FLUSH_NOTHING, FLUSH_DONE, FLUSH_WAITS };
+
+static int flush_try(struct plx_eventfd *e, enum plx_eventfd_end end)
+{
+	uint64_t w = plx_load_acq(&e->file.word);
+
+	for (;;) {
+		if (w & PLX_SLOW)
+			return w & PLX_EVENTFD_FLUSH ? FLUSH_WAITS : FLUSH_NOTHING;
+		if (w & PLX_EVENTFD_U) {
+			if (!plx_cas(&e->file.word, &w, w | PLX_SLOW | PLX_EVENTFD_FLUSH))
+				continue;
+			flush_run(e, w & PLX_EVENTFD_U, end);
+			return FLUSH_DONE;
+		}
+		if (plx_eventfd_to_kernel(
+			    e, &w, w | (end == PLX_EVENTFD_LEAVES ? PLX_SLOW : PLX_EVENTFD_MARK)))
+			return FLUSH_DONE;
+	}
+}
+
+/* No handler may close the number under its own thread, or wait for this flush. */
+bool plx_eventfd_flush(struct plx_eventfd *e, enum plx_eventfd_end end)
+{
+	struct plx_masked masked;
+	int r;
+
+	for (int tries = 0;; tries++) {
+		plx_signals_block(&masked);
+		r = flush_try(e, end);
+		plx_signals_unblock(&masked);
+		if (r != FLUSH_WAITS)
+			return r == FLUSH_DONE;
+		plx_await_step(tries);
+	}
+}
+
+bool plx_eventfd_leave(struct pollux_file *f)
+{
+	uint64_t w = plx_load_acq(&f->word);
+
+	do {
+		if (w & (PLX_EVENTFD_U | PLX_EVENTFD_FLUSH))
+			return false;
+	} while (!(w & PLX_SLOW) && !plx_cas(&f->word, &w, w | PLX_SLOW));
+	return true;
+}
+
+bool plx_eventfd_poll_begin(struct plx_eventfd *e, bool *counted)
+{
+	uint64_t w = plx_load_acq(&e->file.word);
+
+	*counted = false;
+	for (;;) {
+		if (w & PLX_EVENTFD_U)
+			return false;
+		if (w & PLX_SLOW)
+			return true;
+		if ((w & PLX_EVENTFD_POLLS) == PLX_EVENTFD_POLLS) {
+			if (plx_eventfd_to_kernel(e, &w, w | PLX_SLOW))
+				return true;
+		} else if (plx_cas(&e->file.word, &w, w + PLX_EVENTFD_POLL)) {
+			*counted = true;
+			return true;
+		}
+	}
+}
+
+bool plx_fd_is_eventfd(int fd)
+{
+	static const char folder[] = "/proc/self/fd/", what[] = "anon_inode:[eventfd]";
+	char path[sizeof(folder) + 10], link[sizeof(what)] = "";
+	char *at = path + sizeof(path);
+
+	if (fd < 0)
+		return false;
+	*--at = '\0';
+	do
+		*--at = (char)('0' + fd % 10);
+	while (fd /= 10);
+	at -= sizeof(folder) - 1;
+	memcpy(at, folder, sizeof(folder) - 1);
+	return plx_sys4(SYS_readlinkat, AT_FDCWD, at, link, sizeof(link)) == sizeof(what) - 1 &&
+	       memcmp(link, what, sizeof(what) - 1) == 0;
+}

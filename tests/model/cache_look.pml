@@ -1,0 +1,555 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One eventfd, cached from its creation, in one epoll: what is given is reported, and once, while it is
+ * flushed beside waits that sleep and looks that do not, in either order of the two sides.
+ *
+ * Mirrors: src/posix/eventfd.c; beside_move in src/posix/wait.c. The word as in cache_through.pml,
+ * without polls; the kernel's object and its epoll as in cache_wait.pml; the doorbell, which is rung
+ * for each push beside a sleeper (cache_ring.pml has the rule that rings less). WRITERS that write
+ * WRITES times, each write perhaps too much for U; WAITERS that wait WAITS times each and sleep, and
+ * read after a report, or not (MUST_READ: always); READS reads of one more; LOOKS looks; FLUSHES
+ * flushes, with the mark or for good. STRANGER: the first writer may write past us, and a read that
+ * finds it out flushes. EDGES: the registration is edge-triggered, and a read asks K each time.
+ *
+ * A move is a flush, a step to the kernel without U, a write that goes through, and a read that clears
+ * the mark; it is counted when it begins and when it is over. A look asks our list, then the kernel; or
+ * the kernel, then our list, and if both had nothing beside a move, the kernel once more. Beside a move
+ * what both report becomes one event. BACK: an edge of ours is put back on the list instead.
+ *
+ * Checked:
+ *  - when nobody can move, nobody sleeps beside a count (EDGES: beside a count with a write that no
+ *    report and no read followed; with MUST_READ and one who waits: beside any);
+ *  - a look that finds nothing: what writes have given that had returned before has been read (EDGES,
+ *    without reads: has been reported);
+ *  - both sides report the object beside a move only.
+ *
+ * Memory: barriers are the order of steps here; cache_ring.pml has the store buffers.
+ *
+ * Broken variants: KERNEL_FIRST (a look that asked the kernel first does not ask it again), IN_HAND (a
+ * flush takes U before K has it), BEGUN_LATE (a flush is counted after it has written), OVER_EARLY (it
+ * is over before U is 0), LEAVE_UNCOUNTED, THROUGH_UNCOUNTED, READ_UNCOUNTED (such moves are not
+ * counted), NO_RECHECK (a wait does not look at the list after it has announced itself), NO_SECOND (nor
+ * at U after an item was taken off), NO_PUSH (EDGES: an addition to a U above 0 does not push),
+ * TAKEN_LATE (EDGES: the item is taken off the list after U has been looked at), READ_U (EDGES,
+ * STRANGER: a read takes U alone).
+ */
+#ifndef WRITERS
+#define WRITERS 2
+#endif
+#ifndef WRITES
+#define WRITES 1
+#endif
+/* Of the first. */
+#ifndef FIRST
+#define FIRST WRITES
+#endif
+#ifndef WAITERS
+#define WAITERS 1
+#endif
+#ifndef WAITS
+#define WAITS 1
+#endif
+#ifndef LOOKS
+#define LOOKS 1
+#endif
+#ifndef READS
+#define READS 0
+#endif
+#ifndef FLUSHES
+#define FLUSHES 1
+#endif
+
+#define KERNEL 0
+#define CACHED 1
+#define FLUSHING 2
+
+/* The word. */
+byte st = CACHED, epoch, through, u;
+bit mark;
+/* The kernel's: the count; the object and the doorbell on its list; who sleeps. */
+byte k;
+bit ready, door;
+bit asleep[2];
+/* Our list. */
+bit queued;
+byte sleepers;
+
+/* Ghosts. */
+byte count, returned, taken, reports;
+byte ended;
+/* EDGES: a write, one that has returned, has been followed by no report and no read that left 0. */
+bit fresh, owed;
+/* Moves under way; whether one has begun since the look has, or before it and was not over: what the
+ * counts of moves begun and over tell. */
+byte moves;
+bit looking, moved;
+
+#ifdef EDGES
+#define is_edge true
+#else
+#define is_edge false
+#endif
+
+inline wake()
+{
+	if
+	:: asleep[0] -> asleep[0] = 0
+	:: asleep[1] -> asleep[1] = 0
+	:: else
+	fi
+}
+
+/* Both in one step with what they are about. */
+#define WRITTEN(n) count = count + (n); fresh = is_edge; at = reports
+#define REPORT reports = reports + is_edge; fresh = 0; owed = 0
+#define WAS_READ(n) \
+	taken = taken + (n); \
+	count = count - (n); \
+	if \
+	:: !count -> fresh = 0; owed = 0; reports = reports + is_edge \
+	:: else \
+	fi
+
+#define KERNEL_WRITE(n) k = k + (n); ready = 1; wake()
+
+inline ring()
+{
+	d_step {
+		if
+		:: sleepers -> door = 1; wake()
+		:: else
+		fi
+	}
+}
+
+#define BEGIN d_step { moves++; moved = looking }
+#ifdef BROKEN_LEAVE_UNCOUNTED
+#define COUNT_LEAVE(x) skip
+#else
+#define COUNT_LEAVE(x) x
+#endif
+#ifdef BROKEN_THROUGH_UNCOUNTED
+#define COUNT_THROUGH(x) skip
+#else
+#define COUNT_THROUGH(x) x
+#endif
+#ifdef BROKEN_READ_UNCOUNTED
+#define COUNT_READ(x) skip
+#else
+#define COUNT_READ(x) x
+#endif
+
+/* f: with the mark. */
+inline flush(f)
+{
+	do
+	:: st == KERNEL -> break
+	:: st == FLUSHING -> (st != FLUSHING)
+	:: atomic { f && st == CACHED && !u -> mark = 1 };
+		break
+	:: !f && st == CACHED && !u ->
+		COUNT_LEAVE(BEGIN);
+		if
+		:: atomic { st == CACHED && !u -> st = KERNEL };
+			COUNT_LEAVE(moves--);
+			break
+		:: st != CACHED || u -> COUNT_LEAVE(moves--)
+		fi
+	:: atomic { st == CACHED && u -> st = FLUSHING;
+#ifdef BROKEN_IN_HAND
+		h = u;
+		u = 0
+#endif
+	   };
+#ifdef BROKEN_IN_HAND
+		BEGIN;
+		d_step { KERNEL_WRITE(h); h = 0 };
+#elif defined(BROKEN_BEGUN_LATE)
+		d_step { KERNEL_WRITE(u) };
+		BEGIN;
+#else
+		BEGIN;
+		d_step { KERNEL_WRITE(u) };
+#endif
+#ifdef BROKEN_OVER_EARLY
+		moves--;
+#endif
+		d_step {
+			u = 0;
+			epoch++;
+			if
+			:: f -> st = CACHED; mark = 1
+			:: else -> st = KERNEL
+			fi
+		}
+#ifndef BROKEN_OVER_EARLY
+		moves--;
+#endif
+		break
+	od
+}
+
+proctype writer(bit stranger)
+{
+	byte n = (stranger -> FIRST : WRITES), at;
+#ifdef BROKEN_IN_HAND
+	byte h;
+#endif
+	bit was;
+
+again:
+	if
+#ifdef STRANGER
+	:: atomic { stranger -> KERNEL_WRITE(1); WRITTEN(1) }
+#endif
+	:: st == KERNEL -> d_step { KERNEL_WRITE(1); WRITTEN(1) }
+	:: st == FLUSHING -> (st != FLUSHING); goto again
+	:: atomic { st == CACHED && !mark -> was = (u > 0); u++; WRITTEN(1) };
+#ifdef BROKEN_NO_PUSH
+		queued = queued || !was;
+#else
+		queued = 1;
+#endif
+		ring()
+	:: st == CACHED && u -> flush(1); goto again
+	:: atomic { st == CACHED && !u -> mark = 1; through++ };
+		COUNT_THROUGH(BEGIN);
+		d_step { KERNEL_WRITE(1); WRITTEN(1) };
+		d_step { through--; epoch++ };
+		COUNT_THROUGH(moves--)
+	fi;
+	d_step {
+		returned++;
+		if
+		:: is_edge && reports == at -> owed = 1
+		:: else
+		fi;
+		at = 0;
+		was = 0;
+		n--
+	}
+	if
+	:: n > 0 -> goto again
+	:: else
+	fi;
+	ended++
+}
+
+inline report_u()
+{
+	d_step {
+		if
+		:: u -> c = 1; REPORT
+		:: else
+		fi
+	}
+}
+
+/* c: the list has something; level-triggered items stay on it. */
+inline collect()
+{
+	c = 0;
+	if
+	:: !queued
+#ifdef EDGES
+#ifdef BROKEN_TAKEN_LATE
+	:: queued -> report_u(); queued = 0
+#else
+	:: atomic { queued -> queued = 0 };
+		report_u()
+#endif
+#else
+	:: atomic { queued && u -> c = 1 }
+	:: queued && !u ->
+		queued = 0;
+#ifndef BROKEN_NO_SECOND
+		if
+		:: u -> queued = 1; c = 1
+		:: else
+		fi
+#endif
+#endif
+	fi
+}
+
+/* What the kernel's list holds: e the object, b the doorbell. In one step. */
+inline take_kernel()
+{
+	e = 0;
+	b = 0;
+	if
+	:: ready && k ->
+		e = 1;
+		ready = !is_edge
+	:: ready && !k -> ready = 0
+	:: else
+	fi;
+	if
+	:: e && is_edge -> REPORT
+	:: else
+	fi;
+	if
+	:: door -> door = 0; b = 1
+	:: else
+	fi;
+	if
+	:: ready -> wake()
+	:: else
+	fi
+}
+
+inline hand_on()
+{
+	if
+	:: queued && sleepers -> ring()
+	:: else
+	fi
+}
+
+/* Both sides, without a sleep; c: something was reported. */
+inline whole_look()
+{
+	d_step { looking = 1; moved = (moves > 0) };
+	if
+	:: e = 0;
+		collect();
+		d_step { take_kernel() }
+	:: d_step { c = 0; take_kernel() };
+		collect();
+#ifndef BROKEN_KERNEL_FIRST
+		d_step {
+			if
+			:: !c && !e && moved -> take_kernel()
+			:: else
+			fi
+		}
+#endif
+	fi;
+	/* Both have it: they are compared beside a move only. */
+	d_step { assert(!c || !e || moved); looking = 0; moved = 0 };
+#ifdef BACK
+	d_step {
+		if
+		:: c && e && is_edge -> queued = 1
+		:: else
+		fi
+	}
+#endif
+	hand_on();
+	c = c || e
+}
+
+inline read_it()
+{
+	g = 0;
+	goto again_read;
+more_read:
+	if
+	:: counted -> COUNT_READ(moves--); counted = 0
+	:: else
+	fi;
+again_read:
+	if
+	:: st == KERNEL -> atomic { WAS_READ(k); k = 0 }
+	:: st == FLUSHING -> (st != FLUSHING); goto again_read
+#if !defined(EDGES) || defined(BROKEN_READ_U)
+	:: atomic { st == CACHED && u -> WAS_READ(u); u = 0 }
+	:: atomic { st == CACHED && !u -> g = epoch; m = mark || through };
+#else
+	:: atomic { st == CACHED -> g = epoch; m = mark || through };
+#endif
+		atomic { r = k > 0; WAS_READ(k); k = 0 };
+		counted = mark;
+		if
+		:: counted -> COUNT_READ(BEGIN)
+		:: else
+		fi;
+		if
+		:: atomic { st == KERNEL && r -> g = 0; m = 0 }
+		:: atomic { st == KERNEL && !r -> g = 0; m = 0 }; goto more_read
+		:: atomic { st == FLUSHING && r -> g = 0; m = 0 }
+		:: atomic { st == FLUSHING && !r -> g = 0; m = 0 }; goto more_read
+		:: atomic { st == CACHED && !r && !u && epoch != g -> g = 0; m = 0 }; goto more_read
+		:: atomic { st == CACHED && (r || u || epoch == g) ->
+#ifdef STRANGER
+			m = (r && !m && !mark && epoch == g);
+#endif
+			if
+			:: epoch == g && !through && counted -> mark = 0
+			:: else
+			fi;
+			if
+			:: u -> WAS_READ(u); u = 0
+			:: else
+			fi;
+			g = 0;
+			r = 0
+		   };
+#ifdef STRANGER
+			if
+			:: m ->
+				m = 0;
+				flush(0)
+			:: else
+			fi
+#endif
+		fi
+	fi;
+	if
+	:: counted -> COUNT_READ(moves--); counted = 0
+	:: else
+	fi;
+	d_step { g = 0; r = 0; m = 0 }
+}
+
+proctype reader()
+{
+	byte n = READS, g;
+	bit r, m, counted;
+#ifdef BROKEN_IN_HAND
+	byte h;
+#endif
+
+	do
+	:: n == 0 -> break
+	:: n > 0 -> n--; read_it()
+	od;
+	ended++
+}
+
+proctype waiter(bit me)
+{
+	byte n = WAITS, g;
+	bit c, e, b, r, m, counted;
+#ifdef BROKEN_IN_HAND
+	byte h;
+#endif
+
+again:
+	sleepers++;
+#ifndef BROKEN_NO_RECHECK
+	if
+	:: queued -> sleepers--; goto list
+	:: else
+	fi;
+#endif
+park:
+	if
+	:: atomic { ready || door -> take_kernel() }
+	:: atomic { !ready && !door -> asleep[me] = 1 };
+endp:		if
+		:: !asleep[me] -> goto park
+		fi
+	fi;
+	if
+	:: !e && !b -> goto park
+	:: else
+	fi;
+	sleepers--;
+	if
+	:: e -> hand_on(); goto got
+	:: else
+	fi;
+list:
+	collect();
+	hand_on();
+	if
+	:: !c -> d_step { b = 0; e = 0 }; goto again
+	:: else
+	fi;
+got:	skip;
+	d_step { c = 0; e = 0; b = 0 };
+	if
+	:: true -> read_it()
+#ifndef MUST_READ
+	:: true
+#endif
+	fi;
+	n--;
+	if
+	:: n > 0 -> goto again
+	:: else
+	fi;
+	ended++
+}
+
+proctype looker()
+{
+	byte n = LOOKS, before;
+	bit c, e, b, still;
+
+	do
+	:: n == 0 -> break
+	:: n > 0 ->
+		d_step { before = returned; still = owed };
+		whole_look();
+		d_step {
+			assert(is_edge || c || taken >= before);
+			assert(WAITERS + READS > 0 || c || !still);
+			c = 0;
+			e = 0;
+			b = 0;
+			before = 0;
+			still = 0;
+			n--
+		}
+	od;
+	ended++
+}
+
+proctype flusher()
+{
+	byte n = FLUSHES;
+#ifdef BROKEN_IN_HAND
+	byte h;
+#endif
+
+	do
+	:: n == 0 -> break
+	:: n > 0 ->
+		n--;
+		if
+		:: true
+		:: flush(0)
+		:: flush(1)
+		fi
+	od;
+	ended++
+}
+
+init {
+	byte i;
+	bit c, e, b;
+
+	atomic {
+		do
+		:: i < WRITERS -> run writer(i == 0); i++
+		:: else -> break
+		od;
+		i = 0;
+		do
+		:: i < WAITERS -> run waiter(i); i++
+		:: else -> break
+		od;
+		run looker();
+		run reader();
+		run flusher();
+		i = 0
+	}
+	/* True when nobody else can take a step. */
+	timeout ->
+	assert(ended + asleep[0] + asleep[1] == WRITERS + WAITERS + 3);
+	assert(count == u + k);
+	assert(!(asleep[0] || asleep[1]) || !count || (is_edge && !fresh));
+#ifdef MUST_READ
+	assert(WAITERS > 1 || !asleep[0] || !count);
+#endif
+#ifdef EDGES
+	if
+	:: WAITERS == 0 && fresh && count ->
+		whole_look();
+		assert(c)
+	:: else
+	fi
+#endif
+}
