@@ -7,18 +7,18 @@ the pages have one skeleton; mandoc finds nothing wrong; and each example in the
 compiles without a warning, runs, and ends with 0.
 """
 
-import os
 import re
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 
+import program
 import prototypes
 
 SKELETON = ["NAME", "SYNOPSIS", "DESCRIPTION", "CONTEXTS", "MEMORY ORDER", "OWNERSHIP",
             "RETURN VALUES", "EXAMPLES", "ERRORS", "SEE ALSO"]
-WARNINGS = ["-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror"]
 
 
 def sections(path):
@@ -94,20 +94,6 @@ class Check:
         print("%s %d - %s" % ("not ok" if wrong else "ok", self.count, name))
 
 
-def run_example(text, include, library, scratch):
-    source, program = os.path.join(scratch, "example.c"), os.path.join(scratch, "example")
-    with open(source, "w", encoding="utf-8") as f:
-        f.write(text)
-    compiled = subprocess.run(
-        [os.environ.get("CC", "cc"), *WARNINGS, "-D_GNU_SOURCE", "-I", include, "-o", program, source,
-         library, "-Wl,-rpath," + os.path.dirname(library), "-pthread"],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if compiled.returncode:
-        return compiled.stdout or "it does not compile"
-    ran = subprocess.run([program], cwd=scratch, timeout=60, check=False)
-    return ran.returncode and "it ends with %d" % ran.returncode
-
-
 def main():
     include, folder, library = (os.path.realpath(a) for a in sys.argv[1:])
     pages = {n: os.path.join(folder, n) for n in sorted(os.listdir(folder)) if n[-2] == "."}
@@ -156,12 +142,13 @@ def main():
         print("# mandoc is not installed")
 
     with tempfile.TemporaryDirectory() as scratch:
-        check.say(not run_example("int main(void) { return 3; }\n", include, library, scratch) and
+        check.say(not program.run("int main(void) { return 3; }\n", include, library, scratch)[0] and
                   "it passes", "an example that fails is found")
         for page, path in pages.items():
             if page[-1] in "37":
                 for text in literal(sections(path)[0].get("EXAMPLES", [])):
-                    check.say(run_example(text, include, library, scratch), "%s: its example" % page)
+                    check.say(program.run(text, include, library, scratch)[0],
+                              "%s: its example" % page)
     return check.failed > 0
 
 
