@@ -240,7 +240,7 @@ IN_LOOP bool unsure(const struct iocb *cb, long res)
 static void resfd_put(struct plx_eventfd **e)
 {
 	if (plx_unlikely(*e))
-		pollux_file_put(&(*e)->file);
+		plx_eventfd_put(*e);
 }
 
 static void resfd_close(int *fd)

@@ -263,7 +263,7 @@ int plx_front_ring(struct plx_front *fr)
 	int r = 0;
 
 	plx_lock(&fr->lock, PLX_RANK_FRONT);
-	if (!fr->spilled)
+	if (!plx_load(&fr->spilled))
 		r = fr->inproc ? doorbell_setup(fr) : -EAGAIN;
 	plx_unlock(&fr->lock, PLX_RANK_FRONT);
 	return r;
@@ -283,7 +283,7 @@ static int front_setup(struct plx_front *fr, int epfd)
 	plx_lock(&fr->lock, PLX_RANK_FRONT);
 	if (fr->inproc == PLX_INPROC_READY)
 		goto out;
-	if (fr->spilled) {
+	if (plx_load(&fr->spilled)) {
 		r = -ESTALE;
 		goto out;
 	}
@@ -482,6 +482,10 @@ static long ctl_inproc(struct pollux_file *ef, int epfd, int op, struct pollux_f
 		return PLX_PASS;
 	if (op != EPOLL_CTL_DEL && plx_copy_in(&copy, ev, sizeof(copy)))
 		return -EFAULT;
+	if (!plx_eventfd_in(f)) {
+		plx_eventfd_touch(f);
+		return ctl_kernel(fr, op, &copy);
+	}
 	if (copy.events & ~(uint32_t)SILENT_EVENTS) {
 		plx_px_escape(fd, PLX_OUT_MASK);
 		return ctl_kernel(fr, op, &copy);

@@ -67,13 +67,15 @@ long plx_px_eventfd(unsigned int init, int flags)
 	bool locked, kept;
 	long fd;
 
-	if ((flags & ~EFD_CLOEXEC) != EFD_NONBLOCK || (plx_px_no_adopt & PLX_ADOPT_EVENTFD) ||
+	if ((flags & ~(EFD_CLOEXEC | EFD_NONBLOCK)) || (plx_px_no_adopt & PLX_ADOPT_EVENTFD) ||
 	    !plx_px_begin())
 		return PLX_PASS;
 	e = eventfd_new();
 	if (!e)
 		return PLX_PASS;
-	if (init)
+	if (!(flags & EFD_NONBLOCK))
+		e->file.word = PLX_SLOW | PLX_EVENTFD_MARK;
+	else if (init)
 		e->file.word = PLX_EVENTFD_MARK;
 	locked = plx_table_enter();
 	fd = plx_sys2(SYS_eventfd2, init, flags);
@@ -88,7 +90,7 @@ long plx_px_eventfd(unsigned int init, int flags)
 	if (old)
 		pollux_file_put(old);
 	if (kept)
-		plx_px_count(PLX_COUNT_EVENTFDS);
+		plx_px_count(flags & EFD_NONBLOCK ? PLX_COUNT_EVENTFDS : PLX_COUNT_FRESH);
 	else
 		pollux_file_put(&e->file);
 	return fd;
@@ -146,9 +148,12 @@ static long put(struct plx_eventfd *e, int fd, uint64_t value)
 }
 
 /* A call on a number that is not an eventfd; f is what it was, under RCU. Leaves RCU. */
-static __attribute__((noinline)) long no_eventfd(const struct pollux_file *f)
+static __attribute__((noinline)) long no_eventfd(struct pollux_file *f)
 {
 	bool hidden = f && f->kind == PLX_KIND_HIDDEN;
+
+	if (f && f->kind == PLX_KIND_EVENTFD)
+		plx_eventfd_touch(f);
 
 	plx_rcu_read_unlock();
 	return hidden ? -EBADF : PLX_PASS;
@@ -229,10 +234,8 @@ static long take(struct plx_eventfd *e, int fd, uint64_t *value)
 		*value = (w & PLX_EVENTFD_U) + PLX_INJECTED(wrong_count);
 		return 0;
 	}
-	if (!plx_eventfd_in(&e->file) || !pollux_file_tryget(&e->file)) {
-		plx_rcu_read_unlock();
-		return PLX_PASS;
-	}
+	if (!plx_eventfd_in(&e->file) || !pollux_file_tryget(&e->file))
+		return no_eventfd(&e->file);
 	plx_rcu_read_unlock();
 	r = take_both(e, fd, value);
 	pollux_file_put(&e->file);
@@ -288,10 +291,8 @@ static long write_served(struct plx_eventfd *e, int fd, uint64_t value)
 		plx_rcu_read_unlock();
 		return sizeof(value);
 	}
-	if (!plx_eventfd_in(&e->file) || !pollux_file_tryget(&e->file)) {
-		plx_rcu_read_unlock();
-		return PLX_PASS;
-	}
+	if (!plx_eventfd_in(&e->file) || !pollux_file_tryget(&e->file))
+		return no_eventfd(&e->file);
 	plx_rcu_read_unlock();
 	r = put(e, fd, value);
 	pollux_file_put(&e->file);
@@ -362,15 +363,32 @@ long plx_px_vector(int fd)
 	return PLX_PASS;
 }
 
+void plx_eventfd_put(struct plx_eventfd *e)
+{
+	plx_xadd(&e->told, (uint32_t)-1);
+	pollux_file_put(&e->file);
+}
+
 struct plx_eventfd *plx_eventfd_get(int fd)
 {
 	struct pollux_file *f = plx_table_get(fd);
+	struct plx_eventfd *e;
 
-	if (f && (f->kind != PLX_KIND_EVENTFD || !plx_eventfd_in(f))) {
+	if (!f)
+		return NULL;
+	if (f->kind != PLX_KIND_EVENTFD) {
 		pollux_file_put(f);
-		f = NULL;
+		return NULL;
 	}
-	return f ? plx_file_eventfd(f) : NULL;
+	e = plx_file_eventfd(f);
+	plx_xadd(&e->told, 1);
+	/* Partner: eventfd_leaves. */
+	plx_mb_after_rmw();
+	if (plx_eventfd_in(f))
+		return e;
+	plx_eventfd_touch(f);
+	plx_eventfd_put(e);
+	return NULL;
 }
 
 int plx_eventfd_hold(int fd)

@@ -6,14 +6,15 @@
  * U + K: U is here, K is the kernel's. Values move one way, from U to K, and who looks at both
  * looks so that he notices a move (wait.c).
  *
- * States: CACHED; FLUSHING, while U is written to K; KERNEL, for good. Only an object with
- * O_NONBLOCK and without EFD_SEMAPHORE, with one number and one registration, is cached.
+ * States: FRESH, which becomes CACHED or KERNEL; CACHED; FLUSHING, while U is written to K; KERNEL,
+ * for good. Only an object with O_NONBLOCK and without EFD_SEMAPHORE, with one number and one
+ * registration, is cached.
  *
  * One word, that of the file, is changed by compare-and-swap alone. Its upper half is the engine's.
  *
  *   SLOW    not CACHED
  *   FLUSH   with SLOW: FLUSHING
- *   MARK    CACHED: K may hold something
+ *   MARK    CACHED: K may hold something; with SLOW alone: FRESH
  *   WRITES  writes that go to the kernel while it is CACHED, and are not over
  *   POLLS   sleepers in poll and select, counted where U was 0
  *   U       the count in user space
@@ -38,6 +39,9 @@
  * Flush. U stands until the kernel has it, so a look finds it on one side, or on both. Readers and
  * writers wait for the end, which is one system call away that does not block. It needs neither
  * memory nor a descriptor.
+ *
+ * A write past us is seen by reads, by polls, by waits that sleep, and where the kernel is asked in
+ * any case; not by a wait that does not sleep, in an epoll with nothing but cached eventfds.
  *
  * A count that the kernel has and that nobody of this process has written (MARK and WRITES were
  * clear) comes from a writer past us. The object is the kernel's from then on.
@@ -72,6 +76,8 @@ struct plx_eventfd {
 	/* Calls that use the number, and are no calls on it by the program; close waits for them.
 	 */
 	uint32_t pins;
+	/* Requests of AIO that are going to tell it (plx_eventfd_get). */
+	uint32_t told;
 };
 
 _Static_assert(sizeof(struct plx_eventfd) <= PLX_SLAB_OBJECT, "an eventfd has its own lines");
@@ -86,6 +92,19 @@ static inline bool plx_eventfd_in(const struct pollux_file *f)
 {
 	return (plx_load_acq(&f->word) & (PLX_SLOW | PLX_EVENTFD_FLUSH)) != PLX_SLOW;
 }
+
+/* Made to block, and nothing has been done with it: it is cached if it is made not to block. */
+static inline bool plx_eventfd_fresh(const struct pollux_file *f)
+{
+	return (plx_load_acq(&f->word) & (PLX_SLOW | PLX_EVENTFD_FLUSH | PLX_EVENTFD_MARK)) ==
+	       (PLX_SLOW | PLX_EVENTFD_MARK);
+}
+
+/* Before the program's own call on a fresh one, which is the kernel's for good then. */
+void plx_eventfd_touch(struct pollux_file *f);
+
+/* The kernel has been told that f does not block. True if it is cached from now on. */
+bool plx_eventfd_adopt(struct pollux_file *f);
 
 /* What a flush leads to. */
 enum plx_eventfd_end {
@@ -155,10 +174,11 @@ static inline bool plx_eventfd_write_quiet(struct plx_eventfd *e, uint64_t value
 
 /*
  * A completion of AIO: one more, as the kernel does it (AIO-CQ-04). get: the object that fd means,
- * with a reference, if it is CACHED, or NULL. tell: fd is the number it was found by, which may
+ * for plx_eventfd_put, if it is CACHED, or NULL. tell: fd is the number it was found by, which may
  * have been closed since.
  */
 struct plx_eventfd *plx_eventfd_get(int fd);
+void plx_eventfd_put(struct plx_eventfd *e);
 void plx_eventfd_tell(struct plx_eventfd *e, int fd);
 
 /*

@@ -57,7 +57,7 @@ static void eventfd_escapes(int fd)
 
 	plx_rcu_read_lock();
 	f = plx_table_peek(fd);
-	is = f && f->kind == PLX_KIND_EVENTFD && plx_eventfd_in(f);
+	is = f && f->kind == PLX_KIND_EVENTFD && (plx_eventfd_in(f) || plx_eventfd_fresh(f));
 	plx_rcu_read_unlock();
 	if (is)
 		plx_px_escape(fd, PLX_OUT_DUP);
@@ -602,12 +602,37 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 	return r;
 }
 
-/* It is cached while it does not block. */
-static void fcntl_eventfd(int fd, int cmd, long arg)
+/*
+ * The program says by a call on fd whether it blocks: it is cached while it does not. A fresh one
+ * may be cached from then on, when the kernel has been told.
+ */
+static long set_blocking(struct pollux_file *f, int fd, bool nonblock, long nr, long cmd, long arg)
 {
-	if (cmd != F_GETFL && cmd != F_GETFD && cmd != F_SETFD &&
-	    (cmd != F_SETFL || (arg & (O_NONBLOCK | O_ASYNC)) != O_NONBLOCK))
+	long r;
+
+	if (!nonblock)
 		plx_px_escape(fd, PLX_OUT_FCNTL);
+	if (!nonblock || !plx_eventfd_fresh(f))
+		return PLX_PASS;
+	r = plx_sys3(nr, fd, cmd, arg);
+	if (r == 0 && plx_eventfd_adopt(f))
+		plx_px_count(PLX_COUNT_EVENTFDS);
+	return r;
+}
+
+static long fcntl_eventfd(struct pollux_file *f, int fd, int cmd, long arg)
+{
+	switch (cmd) {
+	case F_GETFL:
+	case F_GETFD:
+	case F_SETFD:
+		return PLX_PASS;
+	case F_SETFL:
+		return set_blocking(f, fd, (arg & (O_NONBLOCK | O_ASYNC)) == O_NONBLOCK, SYS_fcntl,
+				    F_SETFL, arg);
+	}
+	plx_px_escape(fd, PLX_OUT_FCNTL);
+	return PLX_PASS;
 }
 
 long plx_px_fcntl(int fd, int cmd, long arg)
@@ -622,7 +647,7 @@ long plx_px_fcntl(int fd, int cmd, long arg)
 	if (!f)
 		return plx_fd_hidden(fd) ? -EBADF : PLX_PASS;
 	if (f->kind == PLX_KIND_EVENTFD)
-		fcntl_eventfd(fd, cmd, arg);
+		r = fcntl_eventfd(f, fd, cmd, arg);
 	else if (f->kind == PLX_KIND_TIMER && cmd != F_GETFD && cmd != F_SETFD && cmd != F_GETFL)
 		plx_px_escape(fd, PLX_OUT_FCNTL);
 	pollux_file_put(f);
@@ -646,8 +671,8 @@ long plx_px_ioctl(int fd, unsigned long req, void *arg)
 	}
 	switch (req) {
 	case FIONBIO:
-		if (!plx_copy_in(&on, arg, sizeof(on)) && !on)
-			plx_px_escape(fd, PLX_OUT_FCNTL);
+		if (!plx_copy_in(&on, arg, sizeof(on)))
+			r = set_blocking(f, fd, on, SYS_ioctl, FIONBIO, (long)&on);
 		break;
 	case FIOCLEX:
 	case FIONCLEX:

@@ -59,6 +59,9 @@ bool plx_eventfd_to_kernel(struct plx_eventfd *e, uint64_t *w, uint64_t to)
 
 	plx_xadd(&plx_moves_begun, 1);
 	plx_eventfd_ask(e);
+	/* With SLOW it would be fresh. */
+	if (to & PLX_SLOW)
+		to &= ~PLX_EVENTFD_MARK;
 	done = plx_cas(&e->file.word, w, to);
 	plx_xadd(&plx_moves_over, 1);
 	return done;
@@ -71,8 +74,16 @@ static int flush_try(struct plx_eventfd *e, enum plx_eventfd_end end)
 	uint64_t w = plx_load_acq(&e->file.word);
 
 	for (;;) {
+		if (w & PLX_EVENTFD_FLUSH)
+			return FLUSH_WAITS;
+		/* Fresh. */
+		if ((w & PLX_SLOW) && (w & PLX_EVENTFD_MARK) && end == PLX_EVENTFD_LEAVES) {
+			if (plx_cas(&e->file.word, &w, w & ~PLX_EVENTFD_MARK))
+				return FLUSH_DONE;
+			continue;
+		}
 		if (w & PLX_SLOW)
-			return w & PLX_EVENTFD_FLUSH ? FLUSH_WAITS : FLUSH_NOTHING;
+			return FLUSH_NOTHING;
 		if (w & PLX_EVENTFD_U) {
 			if (!plx_cas(&e->file.word, &w, w | PLX_SLOW | PLX_EVENTFD_FLUSH))
 				continue;
@@ -103,13 +114,34 @@ bool plx_eventfd_flush(struct plx_eventfd *e, enum plx_eventfd_end end)
 
 bool plx_eventfd_leave(struct pollux_file *f)
 {
-	uint64_t w = plx_load_acq(&f->word);
+	uint64_t w = plx_load_acq(&f->word), to;
 
 	do {
 		if (w & (PLX_EVENTFD_U | PLX_EVENTFD_FLUSH))
 			return false;
-	} while (!(w & PLX_SLOW) && !plx_cas(&f->word, &w, w | PLX_SLOW));
+		to = (w & ~PLX_EVENTFD_MARK) | PLX_SLOW;
+	} while (w != to && !plx_cas(&f->word, &w, to));
 	return true;
+}
+
+void plx_eventfd_touch(struct pollux_file *f)
+{
+	uint64_t w = plx_load_acq(&f->word);
+
+	while ((w & PLX_SLOW) && (w & PLX_EVENTFD_MARK) &&
+	       !plx_cas(&f->word, &w, w & ~PLX_EVENTFD_MARK))
+		;
+}
+
+bool plx_eventfd_adopt(struct pollux_file *f)
+{
+	uint64_t w = plx_load_acq(&f->word);
+
+	/* The mark stays: K is what it was made with. */
+	while ((w & (PLX_SLOW | PLX_EVENTFD_FLUSH)) == PLX_SLOW && (w & PLX_EVENTFD_MARK))
+		if (plx_cas(&f->word, &w, w & ~PLX_SLOW))
+			return true;
+	return false;
 }
 
 bool plx_eventfd_poll_begin(struct plx_eventfd *e, bool *counted)

@@ -128,6 +128,8 @@ static bool judge_one(void *arg, int fd, bool input, nfds_t at)
 		kind = f->kind;
 	if (kind == PLX_KIND_EVENTFD && input && plx_eventfd_in(f))
 		c->cached = true;
+	else if (kind == PLX_KIND_EVENTFD)
+		plx_eventfd_touch(f);
 	plx_rcu_read_unlock();
 	if (kind == PLX_KIND_HIDDEN)
 		c->hidden = true;

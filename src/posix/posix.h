@@ -263,6 +263,8 @@ void plx_eventfd_after_fork_child(void);
 enum plx_counter {
 	PLX_COUNT_EPOLLS,
 	PLX_COUNT_EVENTFDS,
+	/* That are not cached yet. */
+	PLX_COUNT_FRESH,
 	PLX_COUNT_TIMERS,
 	PLX_COUNT_AIO,
 	PLX_COUNT_AIO_GIVEN,

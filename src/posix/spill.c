@@ -17,10 +17,18 @@
 #include "base/inside.h"
 #include "base/sys.h"
 
-/* Its entry stays: a request of AIO that is being done finds by it that the number is its own. */
+/* The entry stays for a request of AIO that finds by it that the number is still its own. */
 static int eventfd_leaves(struct plx_eventfd *e)
 {
-	return plx_eventfd_flush(e, PLX_EVENTFD_LEAVES);
+	struct pollux_file **slot = plx_table_slot(e->number), *mine = &e->file;
+
+	if (!plx_eventfd_flush(e, PLX_EVENTFD_LEAVES))
+		return 0;
+	/* Partner: plx_eventfd_get. */
+	plx_mb();
+	if (!plx_load(&e->told) && plx_cas(slot, &mine, NULL))
+		plx_file_put_locked(&e->file);
+	return 1;
 }
 
 /* Under RCU. */
@@ -104,9 +112,9 @@ bool plx_fd_in_process(int fd)
 
 	plx_rcu_read_lock();
 	f = plx_table_peek(fd);
-	is = f &&
-	     ((f->kind == PLX_KIND_EVENTFD && plx_eventfd_in(f)) || f->kind == PLX_KIND_TIMER ||
-	      (f->kind == PLX_KIND_EPOLL && !plx_load(&plx_file_front(f)->spilled)));
+	is = f && ((f->kind == PLX_KIND_EVENTFD && (plx_eventfd_in(f) || plx_eventfd_fresh(f))) ||
+		   f->kind == PLX_KIND_TIMER ||
+		   (f->kind == PLX_KIND_EPOLL && !plx_load(&plx_file_front(f)->spilled)));
 	plx_rcu_read_unlock();
 	return is;
 }

@@ -103,7 +103,7 @@ static void ESCAPE_cancelled_threads_end_whatever_they_sleep_in(void **state)
 		struct victim *v = calloc(1, sizeof(*v));
 
 		v->how = how;
-		v->fd = efd_new(0, 0);
+		v->fd = efd_new(0, how == IN_READ ? 0 : EFD_NONBLOCK);
 		v->ep = ep_new();
 		assert_ok(ep_ctl(v->ep, EPOLL_CTL_ADD, v->fd, EPOLLIN, 5));
 		thread_start(&v->t, victim_main, v);

@@ -201,7 +201,8 @@ def scenario(side):
                "graceful shutdown: the transfer comes to its end", "%d bytes" % len(body))
     side.check(nginx.wait(30) == 0, "nginx ends with status 0", nginx.said())
     if side.pollux:
-        side.check(nginx.adopted("epolls") >= 2 and nginx.adopted("eventfds") >= 2,
+        # Its eventfds block: they are the kernel's.
+        side.check(nginx.adopted("epolls") >= 2,
                    "the workers were served", nginx.said())
     errors = [l for l in harness.read_text(nginx.err).splitlines()
               if re.search(r"\[(warn|error|crit|alert|emerg)\]", l)]

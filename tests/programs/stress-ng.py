@@ -8,7 +8,7 @@ import re
 import harness
 
 # What each must have had served in process, by the statistics.
-STRESSORS = {"epoll": "epolls", "eventfd": "eventfds", "pipe": None, "timerfd": None, "poll": None,
+STRESSORS = {"epoll": "epolls", "eventfd": None, "pipe": None, "timerfd": None, "poll": None,
              "aio": None, "aiol": "contexts"}
 # Others that go where objects leave the process, or where descriptors change their meaning.
 LONG_ONLY = ["close", "clone", "daemon", "dup", "fork", "pipeherd", "sigfd", "sigio",
