@@ -24,6 +24,13 @@
 
 #define EFD_MAX (UINT64_MAX - 1)
 
+/* Whether this is built with ThreadSanitizer. */
+#ifdef PLX_TSAN
+#define TSAN 1
+#else
+#define TSAN 0
+#endif
+
 /* Never written once threads run. */
 PLX_START_PAGE uint32_t plx_write_watched;
 
@@ -71,7 +78,7 @@ long plx_px_eventfd(unsigned int init, int flags)
 	    !plx_px_begin())
 		return PLX_PASS;
 	/* ThreadSanitizer has to see the making of what its own read and write are for. */
-	if (!(flags & EFD_NONBLOCK) && plx_tsan_here())
+	if (!(flags & EFD_NONBLOCK) && (TSAN || plx_tsan_here()))
 		return PLX_PASS;
 	e = eventfd_new();
 	if (!e)
