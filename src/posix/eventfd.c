@@ -157,7 +157,7 @@ static long put(struct plx_eventfd *e, int fd, uint64_t value)
 	}
 }
 
-/* A call on a number that is not an eventfd; f is what it was, under RCU. Leaves RCU. */
+/* A call that is not served; f is what the number means, under RCU. Leaves RCU. */
 static __attribute__((noinline)) long no_eventfd(struct pollux_file *f)
 {
 	bool hidden = f && f->kind == PLX_KIND_HIDDEN;
@@ -244,7 +244,9 @@ static long take(struct plx_eventfd *e, int fd, uint64_t *value)
 		*value = (w & PLX_EVENTFD_U) + PLX_INJECTED(wrong_count);
 		return 0;
 	}
-	if (!plx_eventfd_in(&e->file) || !pollux_file_tryget(&e->file))
+	/* One that is adopted at this moment goes the long way. */
+	if ((!plx_eventfd_in(&e->file) && plx_eventfd_touch(&e->file)) ||
+	    !pollux_file_tryget(&e->file))
 		return no_eventfd(&e->file);
 	plx_rcu_read_unlock();
 	r = take_both(e, fd, value);
@@ -301,7 +303,9 @@ static long write_served(struct plx_eventfd *e, int fd, uint64_t value)
 		plx_rcu_read_unlock();
 		return sizeof(value);
 	}
-	if (!plx_eventfd_in(&e->file) || !pollux_file_tryget(&e->file))
+	/* One that is adopted at this moment goes the long way. */
+	if ((!plx_eventfd_in(&e->file) && plx_eventfd_touch(&e->file)) ||
+	    !pollux_file_tryget(&e->file))
 		return no_eventfd(&e->file);
 	plx_rcu_read_unlock();
 	r = put(e, fd, value);

@@ -100,8 +100,11 @@ static inline bool plx_eventfd_fresh(const struct pollux_file *f)
 	       (PLX_SLOW | PLX_EVENTFD_MARK);
 }
 
-/* Before the program's own call on a fresh one, which is the kernel's for good then. */
-void plx_eventfd_touch(struct pollux_file *f);
+/*
+ * Before the program's own call on a fresh one, which is the kernel's for good then. False if it is
+ * CACHED meanwhile.
+ */
+bool plx_eventfd_touch(struct pollux_file *f);
 
 /* The kernel has been told that f does not block. True if it is cached from now on. */
 bool plx_eventfd_adopt(struct pollux_file *f);

@@ -49,17 +49,22 @@ static void eventfd_goes(int fd, bool closed)
 	pollux_file_put(f);
 }
 
-/* It gets a second number. */
-static void eventfd_escapes(int fd)
+static bool eventfd_at(int fd)
 {
 	struct pollux_file *f;
 	bool is;
 
 	plx_rcu_read_lock();
 	f = plx_table_peek(fd);
-	is = f && f->kind == PLX_KIND_EVENTFD && (plx_eventfd_in(f) || plx_eventfd_fresh(f));
+	is = f && f->kind == PLX_KIND_EVENTFD;
 	plx_rcu_read_unlock();
-	if (is)
+	return is;
+}
+
+/* It gets a second number. */
+static void eventfd_escapes(int fd)
+{
+	if (eventfd_at(fd))
 		plx_px_escape(fd, PLX_OUT_DUP);
 }
 
@@ -565,15 +570,15 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		pollux_file_get(f);
 		old = plx_table_set(newfd, f);
 		PLX_DELAY(dup_entry);
+	} else if (slot && eventfd_at(newfd)) {
+		/* It is the kernel's, so its calls need no entry. */
+		old = plx_table_set(newfd, NULL);
 	} else if (slot) {
 		was = plx_table_peek(newfd);
 	}
-	/* It is the kernel's, so its calls need no entry. Partner: plx_eventfd_tell. */
-	if (was && was->kind == PLX_KIND_EVENTFD) {
-		old = plx_table_set(newfd, NULL);
-		plx_await_zero(&plx_file_eventfd(was)->pins);
-		was = NULL;
-	}
+	/* Partner: plx_eventfd_tell. */
+	if (old && old->kind == PLX_KIND_EVENTFD)
+		plx_await_zero(&plx_file_eventfd(old)->pins);
 	PLX_DELAY(dup_before_kernel);
 	r = plx_sys3(SYS_dup3, oldfd, newfd, flags == -1 ? 0 : flags);
 	PLX_DELAY(dup_after_kernel);

@@ -124,13 +124,14 @@ bool plx_eventfd_leave(struct pollux_file *f)
 	return true;
 }
 
-void plx_eventfd_touch(struct pollux_file *f)
+bool plx_eventfd_touch(struct pollux_file *f)
 {
 	uint64_t w = plx_load_acq(&f->word);
 
 	while ((w & PLX_SLOW) && (w & PLX_EVENTFD_MARK) &&
 	       !plx_cas(&f->word, &w, w & ~PLX_EVENTFD_MARK))
 		;
+	return w & PLX_SLOW;
 }
 
 bool plx_eventfd_adopt(struct pollux_file *f)
