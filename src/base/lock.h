@@ -11,7 +11,7 @@
  *   rank               lock                      protects
  *   PLX_RANK_TABLE     descriptor table's lock   number -> file changes, spilling
  *   PLX_RANK_TIMER     plx_timer.lock            a timerfd: what the kernel knows of it
- *   PLX_RANK_FRONT     plx_front.lock            setting up and taking down its doorbell
+ *   PLX_RANK_FRONT     plx_front.lock            its doorbell; ADD, MOD and DEL of served objects
  *   PLX_RANK_TOPOLOGY  the one global mutex      shape of nested epolls while one is added
  *   PLX_RANK_EP        eventpoll.mtx             ordered ready list, items, harvest
  *   PLX_RANK_FILE      file.lock                 the file's list of watches, its primary flag

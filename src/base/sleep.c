@@ -241,7 +241,7 @@ static void sleep_end(struct plx_sleep **at)
 		asleep = NULL;
 }
 
-static long sleep_once(struct plx_sleep *s, long nr, bool can_be_cancelled)
+static long sleep_once(struct plx_sleep *s, long nr)
 {
 	__attribute__((cleanup(sleep_end))) struct plx_sleep *me = s;
 
@@ -250,7 +250,7 @@ static long sleep_once(struct plx_sleep *s, long nr, bool can_be_cancelled)
 	s->depth = plx_inside.depth;
 	s->breaks = plx_inside.breaks;
 	/* As libc has it: where there is one thread there is nobody who could cancel it. */
-	s->cancellable = can_be_cancelled && !__libc_single_threaded;
+	s->cancellable = !__libc_single_threaded;
 	if (s->cancellable)
 		pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &s->cancel_type);
 	asleep = s;
@@ -265,7 +265,7 @@ static long sleep_once(struct plx_sleep *s, long nr, bool can_be_cancelled)
 
 long plx_sleep(struct plx_sleep *s, enum plx_sleep_kind kind, long nr)
 {
-	long r = sleep_once(s, nr, true);
+	long r = sleep_once(s, nr);
 	bool broken;
 
 	if (plx_likely(s->over == NOT))
@@ -276,13 +276,6 @@ long plx_sleep(struct plx_sleep *s, enum plx_sleep_kind kind, long nr)
 	if (s->over == ENDED_WITHIN)
 		return PLX_SLEEP_BROKEN;
 	return kind == PLX_SLEEP_MASKED ? PLX_SLEEP_ANEW : PLX_SLEEP_LOOK;
-}
-
-long plx_sleep_uncut(struct plx_sleep *s, long nr)
-{
-	long r = sleep_once(s, nr, false);
-
-	return s->over == ENDED_BEFORE ? PLX_SLEEP_ANEW : r;
 }
 
 /* --- sleeping until one is rung for ------------------------------------------------------- */

@@ -148,12 +148,6 @@ struct plx_sleep {
  * where sleeps are seen.
  */
 long plx_sleep(struct plx_sleep *s, enum plx_sleep_kind kind, long nr);
-/*
- * The same for a call that is no cancellation point, and that signals do not end: its result, or
- * ANEW if a handler has come before it.
- */
-long plx_sleep_uncut(struct plx_sleep *s, long nr);
-
 /* For who catches a signal: what becomes of it where the thread is. */
 enum plx_sleep_signal {
 	/* The handler runs; first plx_sleep_aside. */

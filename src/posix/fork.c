@@ -246,7 +246,7 @@ PLX_CHILD_CODE void plx_px_fork_child_locks(void)
 			fr->ep->sleepers = 0;
 		plx_lock_reset(&f->lock);
 	}
-	plx_hidden_after_fork_child();
+	plx_hidden_unlock();
 	plx_gate_open();
 	plx_signals_unblock(&masked);
 	plx_inside_end(&fork_depth);
@@ -268,7 +268,7 @@ PLX_CHILD_CODE void plx_px_fork_child_clean(void)
 		struct pollux_file *f = plx_table_peek(fd);
 
 		if (f && f->kind == PLX_KIND_HIDDEN)
-			plx_fd_drop_private(fd);
+			plx_fd_drop_left(fd);
 	}
 }
 

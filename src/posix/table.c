@@ -19,17 +19,14 @@
 #define HIDDEN_BASE 4000
 #define HIDDEN_ROOM 256
 
-/* All under hidden_lock, and process and shared also where no other thread is. */
+/* All under hidden_lock, and shared also where no other thread is. */
 struct hidden {
 	struct pollux_file file;
 	int *owner;
 	plx_moved_t moved;
-	plx_slept_on_t slept_on;
 	/* Where it is now, -1: closed. Numbers that it has left mean it, too, for a while. */
 	int number;
 	uint32_t moves;
-	/* One more than `forks` of the process that keeps it for itself, or 0. */
-	uint32_t process;
 	/* Both sides of a fork may have it. */
 	bool shared;
 };
@@ -449,7 +446,7 @@ PLX_CHILD_CODE void plx_limit_after_fork_child(void)
  * come meanwhile, and numbers have to be looked for further down, a close that has not looked yet
  * may go by.) (2) A descriptor is moved by evict. The old number keeps its entry, and its place in
  * the kernel, while those who have read it from *owner may use it: for a grace period, and until
- * all who change numbers have left; some sleep with it, and are made to leave (poll.c). None of
+ * all who change numbers have left. None of
  * them is waited for under the lock, for who is waited for may want it. So whoever wants the number
  * looks again, under the lock: another may have been quicker with the same number, which was the
  * program's, and perhaps ours again, since. `moves` tells this leaving from an earlier one, and the
@@ -459,8 +456,6 @@ PLX_CHILD_CODE void plx_limit_after_fork_child(void)
  * hidden_lock; its holder never waits for either.
  */
 static PLX_FORK_PAGE plx_lock_t hidden_lock;
-/* How many forks lie between this process and the first; written in the child, under the lock. */
-static PLX_FORK_PAGE uint32_t forks;
 int plx_hidden_from = HIDDEN_BASE;
 
 PLX_CHILD_CODE void plx_hidden_lock(void)
@@ -474,12 +469,6 @@ PLX_CHILD_CODE void plx_hidden_lock(void)
 PLX_CHILD_CODE void plx_hidden_unlock(void)
 {
 	plx_unlock(&hidden_lock, PLX_RANK_HIDDEN);
-}
-
-PLX_CHILD_CODE void plx_hidden_after_fork_child(void)
-{
-	forks++;
-	plx_hidden_unlock();
 }
 
 int plx_fd_high(void)
@@ -569,7 +558,7 @@ static PLX_CHILD_CODE struct hidden *hidden_at(int fd)
 	return h;
 }
 
-static int hide_here(int n, int *owner, uint32_t keeper)
+static int hide_here(int n, int *owner)
 {
 	struct hidden *h = plx_zalloc(sizeof(*h));
 
@@ -581,47 +570,28 @@ static int hide_here(int n, int *owner, uint32_t keeper)
 	h->file.kind = PLX_KIND_HIDDEN;
 	h->owner = owner;
 	h->number = n;
-	h->process = keeper;
 	plx_store(owner, n);
 	plx_table_set(n, &h->file);
 	return n;
 }
 
-static int hide_dup(int fd, int *owner, uint32_t keeper)
+int plx_fd_hide_dup(int fd, int *owner)
 {
 	int n = dup_high(fd);
 
 	if (n < 0)
 		return -EMFILE;
 	PLX_DELAY(hidden_no_entry);
-	if (hide_here(n, owner, keeper) < 0) {
+	if (hide_here(n, owner) < 0) {
 		plx_sys1(SYS_close, n);
 		return -EMFILE;
 	}
 	return n;
 }
 
-int plx_fd_hide_dup(int fd, int *owner)
-{
-	return hide_dup(fd, owner, 0);
-}
-
-int plx_fd_hide_dup_private(int fd, int *owner)
-{
-	return hide_dup(fd, owner, forks + 1);
-}
-
 int plx_fd_hide(int fd, int *owner)
 {
-	int n = hide_dup(fd, owner, 0);
-
-	plx_sys1(SYS_close, fd);
-	return n;
-}
-
-int plx_fd_hide_private(int fd, int *owner)
-{
-	int n = plx_fd_hide_dup_private(fd, owner);
+	int n = plx_fd_hide_dup(fd, owner);
 
 	plx_sys1(SYS_close, fd);
 	return n;
@@ -640,11 +610,6 @@ bool plx_fd_shared(struct pollux_file *f)
 void plx_fd_on_move(const int *owner, plx_moved_t moved)
 {
 	hidden_at(*owner)->moved = moved;
-}
-
-void plx_fd_on_leave(const int *owner, plx_slept_on_t slept_on)
-{
-	hidden_at(*owner)->slept_on = slept_on;
 }
 
 /*
@@ -668,43 +633,21 @@ static PLX_CHILD_CODE int take_out(int *owner, struct pollux_file **f)
 	return n;
 }
 
-/* Unless it has users: they are looked for under the lock. */
-static PLX_CHILD_CODE void unhide(int *owner, const uint32_t *users)
+PLX_CHILD_CODE void plx_fd_unhide_locked(int *owner)
 {
-	struct pollux_file *f = NULL;
-	int n = -1;
+	struct pollux_file *f;
+	int n;
 
 	if (plx_load(owner) < 0)
 		return;
 	PLX_DELAY(unhide);
 	plx_hidden_lock();
-	if (!users || !plx_load(users))
-		n = take_out(owner, &f);
+	n = take_out(owner, &f);
 	if (n >= 0)
 		plx_sys1(SYS_close, n);
 	plx_hidden_unlock();
 	if (f)
 		plx_file_put_locked(f);
-}
-
-PLX_CHILD_CODE void plx_fd_unhide_locked(int *owner)
-{
-	unhide(owner, NULL);
-}
-
-void plx_fd_unhide_unused(int *owner, const uint32_t *users)
-{
-	unhide(owner, users);
-}
-
-int plx_fd_used(const int *owner)
-{
-	int n;
-
-	plx_hidden_lock();
-	n = plx_load(owner);
-	plx_hidden_unlock();
-	return n;
 }
 
 PLX_CHILD_CODE void plx_fd_unhide(int *owner)
@@ -724,18 +667,15 @@ static PLX_CHILD_CODE struct pollux_file *left_close(int fd)
 	return f;
 }
 
-PLX_CHILD_CODE void plx_fd_drop_private(int fd)
+PLX_CHILD_CODE void plx_fd_drop_left(int fd)
 {
 	struct hidden *h = plx_container_of(plx_table_peek(fd), struct hidden, file);
 
-	if (h->number != fd) {
-		/* Whoever wanted it is not here. */
-		plx_hidden_lock();
-		plx_file_put_locked(left_close(fd));
-		plx_hidden_unlock();
-	} else if (h->process && h->process != forks + 1) {
-		plx_fd_unhide(h->owner);
-	}
+	if (h->number == fd)
+		return;
+	plx_hidden_lock();
+	plx_file_put_locked(left_close(fd));
+	plx_hidden_unlock();
 }
 
 /* hidden_lock held. h goes from its number to another one. */
@@ -762,24 +702,6 @@ static int move_away(struct hidden *h)
 	return 0;
 }
 
-/*
- * Who sleeps with the number in the kernel is made to leave, which takes no longer than to be run;
- * at most a second, as a handler of the program may be in the way.
- */
-#define LEAVE_STEPS 10000
-static void await_sleepers(struct hidden *h, int fd)
-{
-	bool slept_on = true;
-
-	for (int tries = 0; slept_on && tries < LEAVE_STEPS; tries++) {
-		if (tries)
-			plx_await_step(tries);
-		plx_hidden_lock();
-		slept_on = h->slept_on && h->number >= 0 && h->slept_on(h->owner, fd);
-		plx_hidden_unlock();
-	}
-}
-
 int plx_fd_evict(int fd, struct plx_left *left)
 {
 	struct hidden *h;
@@ -803,7 +725,6 @@ int plx_fd_evict(int fd, struct plx_left *left)
 	/* Who has read the old number uses it inside an RCU section, or where numbers change. */
 	plx_rcu_synchronize();
 	plx_table_await();
-	await_sleepers(plx_container_of(left->file, struct hidden, file), fd);
 	return 0;
 }
 

@@ -184,8 +184,6 @@ int plx_kernel_eventfd(unsigned int flags);
  */
 void plx_hidden_lock(void);
 void plx_hidden_unlock(void);
-/* The end of what its parent has begun with plx_hidden_lock. */
-void plx_hidden_after_fork_child(void);
 /* Before the first object. */
 void plx_hidden_begin(void);
 int plx_fd_high(void);
@@ -196,9 +194,6 @@ int plx_fd_high(void);
  */
 int plx_fd_hide(int fd, int *owner);
 int plx_fd_hide_dup(int fd, int *owner);
-/* The same for this process alone: in the child of a fork, drop closes it. */
-int plx_fd_hide_private(int fd, int *owner);
-int plx_fd_hide_dup_private(int fd, int *owner);
 /* The child of a fork need not close it. */
 void plx_fd_share(const int *owner);
 /*
@@ -207,25 +202,13 @@ void plx_fd_share(const int *owner);
  */
 typedef void (*plx_moved_t)(int *owner, int from, int to);
 void plx_fd_on_move(const int *owner, plx_moved_t moved);
-/*
- * Whoever uses a number for longer than an RCU section: plx_hidden_lock held, the file has left
- * number; whether it is still used by another thread, which is made to stop that.
- */
-typedef bool (*plx_slept_on_t)(int *owner, int number);
-void plx_fd_on_leave(const int *owner, plx_slept_on_t slept_on);
-
 /* plx_hidden_lock not held. unhide closes it. */
 void plx_fd_unhide(int *owner);
 /* The same for a caller that holds locks: leaves the waiting for grace periods. */
 void plx_fd_unhide_locked(int *owner);
-/*
- * As plx_fd_unhide_locked, if it has no users. plx_fd_used, for one of them, who has counted
- * himself before: the number, which is not closed under him, or -1.
- */
-void plx_fd_unhide_unused(int *owner, const uint32_t *users);
-int plx_fd_used(const int *owner);
-/* fd is hidden, in the child of a fork. */
-void plx_fd_drop_private(int fd);
+/* fd is hidden, in the child of a fork: closes it, if it was being left for somebody who is not
+ * here. */
+void plx_fd_drop_left(int fd);
 /* f is a hidden file. */
 bool plx_fd_shared(struct pollux_file *f);
 
