@@ -458,20 +458,25 @@ static void edges_round(bool kernels, uint32_t *r)
 	pollux_close(e.fd);
 }
 
-static void each_write_makes_an_edge(void **state)
+static void in_rounds(void (*round)(bool odd, uint32_t *r))
 {
 	struct steps before = steps_now();
 	unsigned long rounds = 0;
 	int64_t start = now_ns();
 	uint32_t r = (uint32_t)start;
 
-	(void)state;
 	torture_begin();
 	for (; torture_until(start, steps_since(&before, 20)); rounds++)
-		edges_round(rounds % 2, &r);
+		round(rounds % 2, &r);
 	torture_end(NULL, 0);
 	steps_print(&before, rounds);
 	assert_true(steps_since(&before, 20));
+}
+
+static void each_write_makes_an_edge(void **state)
+{
+	(void)state;
+	in_rounds(edges_round);
 }
 
 /* --- one wait ------------------------------------------------------------------------------ */
@@ -566,18 +571,8 @@ static void looks_round(bool with_pipe, uint32_t *r)
 
 static void one_wait_reports_an_item_once(void **state)
 {
-	struct steps before = steps_now();
-	unsigned long rounds = 0;
-	int64_t start = now_ns();
-	uint32_t r = (uint32_t)start;
-
 	(void)state;
-	torture_begin();
-	for (; torture_until(start, steps_since(&before, 20)); rounds++)
-		looks_round(rounds % 2, &r);
-	torture_end(NULL, 0);
-	steps_print(&before, rounds);
-	assert_true(steps_since(&before, 20));
+	in_rounds(looks_round);
 }
 
 /* --- writers past us ----------------------------------------------------------------------- */
