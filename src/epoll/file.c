@@ -534,6 +534,7 @@ static void push_only(struct plx_epitem *item, uint32_t pops)
 	struct pollux_ep *ep = item->ep;
 
 	plx_item_push(item, pops);
+	/* Partner: plx_ep_announce. */
 	plx_mb_after_rmw();
 	plx_ep_wake_one(ep);
 	(void)ep_tell_own(ep);
@@ -577,6 +578,7 @@ bool plx_file_change(struct pollux_file *f, uint64_t *w, uint64_t to)
 	if (item) {
 		push_only(item, pops);
 	} else if (!(to & PLX_QUIET) && !lost) {
+		/* Partner: whoever takes the item off the list and polls (harvest.c). */
 		plx_mb_after_rmw();
 		plx_file_wake_rcu(f, EPOLLIN, false);
 	}

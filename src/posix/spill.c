@@ -82,6 +82,7 @@ static int front_leaves(struct plx_front *fr)
 	plx_store_rel(&fr->spilled, PLX_SPILLED_BEGUN);
 	plx_front_unbell(fr);
 	plx_unlock(&fr->lock, PLX_RANK_FRONT);
+	/* Partner: keep_front in timer.c. */
 	plx_mb();
 	plx_timers_leave(fr);
 	PLX_DELAY(spill_front);
@@ -137,6 +138,7 @@ void plx_gate_close(void)
 {
 	plx_lock(&plx_table_lock, PLX_RANK_TABLE);
 	plx_store_rel(&plx_spilling, 1);
+	/* Partner: plx_table_enter, by the grace period. */
 	plx_mb();
 	plx_rcu_synchronize();
 	plx_table_await();
