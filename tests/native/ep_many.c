@@ -216,10 +216,16 @@ static int64_t exclusive_adds(int n)
 
 static void EP_EXC_02_many_exclusive_watches_of_one_file(void **state)
 {
-	int64_t few = exclusive_adds(2000), many = exclusive_adds(64000);
+	bool same = false;
 
 	(void)state;
-	assert_true(many < 200 * few);
+	/* Other work makes a measurement wrong, but never one of a walk through all of them right. */
+	for (int tries = 0; tries < 10 && !same; tries++) {
+		int64_t few = exclusive_adds(2000);
+
+		same = exclusive_adds(64000) < 200 * few;
+	}
+	assert_true(same);
 }
 
 int main(void)
