@@ -219,7 +219,8 @@ static void EP_EXC_02_many_exclusive_watches_of_one_file(void **state)
 	bool same = false;
 
 	(void)state;
-	/* Other work makes a measurement wrong, but never one of a walk through all of them right. */
+	/* Other work makes a measurement wrong, but never one of a walk through all of them right.
+	 */
 	for (int tries = 0; tries < 10 && !same; tries++) {
 		int64_t few = exclusive_adds(2000);
 
