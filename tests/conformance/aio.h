@@ -55,20 +55,6 @@ static inline int aio_cancel(aio_context_t ctx, struct iocb *cb, struct io_event
 	return (int)syscall(SYS_io_cancel, ctx, cb, result);
 }
 
-/*
- * io_setup where EAGAIN can only come from others, and passes: on the kernel aio-max-nr counts the
- * contexts of all processes, other tests that run at this moment included. For children as well.
- */
-static inline int aio_setup_in_turn(unsigned int nr, aio_context_t *ctx)
-{
-	int64_t end = now_ms() + SOON_MS;
-	int r;
-
-	while ((r = aio_setup(nr, ctx)) == -1 && errno == EAGAIN && now_ms() < end)
-		sleep_ms(1);
-	return r;
-}
-
 /* A context for nr requests. */
 static inline aio_context_t aio_new(unsigned int nr)
 {

@@ -587,7 +587,7 @@ static bool kernel_signal(int fd)
 	struct iocb *list[] = {&cb};
 	bool ok = false;
 
-	if (syscall(SYS_io_setup, 1, &ctx) == 0) {
+	if (aio_setup_in_turn(1, &ctx) == 0) {
 		ok = syscall(SYS_io_submit, ctx, 1, list) == 1 &&
 		     syscall(SYS_io_getevents, ctx, 1, 1, &done, NULL) == 1;
 		syscall(SYS_io_destroy, ctx);

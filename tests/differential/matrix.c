@@ -574,17 +574,22 @@ static long one_request(int fd, int op, int told)
 	struct timespec soon = {0, 3000000};
 	aio_context_t ctx = 0;
 	struct io_event ev;
+	int saved, tries = 0;
 	long r, n;
-	int saved;
 
 	memcpy(buf, &one, sizeof(one));
 	if (op == IOCB_CMD_POLL) {
 		cb.aio_buf = POLLIN | POLLOUT;
 		cb.aio_nbytes = 0;
 	}
-	/* The kernel takes its time to end a context. */
-	if (watched || syscall(SYS_io_setup, 4, &ctx))
+	if (watched)
 		return -1;
+	/* The kernel takes its time to end a context, and counts those of other processes. */
+	while (syscall(SYS_io_setup, 4, &ctx)) {
+		if (errno != EAGAIN || tries++ == 1000)
+			return -1;
+		nanosleep(&(struct timespec){0, 1000000}, NULL);
+	}
 	r = syscall(SYS_io_submit, ctx, 1, &list);
 	saved = errno;
 	ticks(false);

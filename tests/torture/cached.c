@@ -404,13 +404,15 @@ static void edges_waiter(struct thread *t)
 	struct edges *e = t->arg;
 	uint32_t r = (uint32_t)(uintptr_t)t ^ (uint32_t)now_ns();
 	struct epoll_event ev;
+	unsigned long seen;
 
-	while (!atomic_get(&e->stop)) {
+	do {
 		check(pollux_epoll_wait(e->ep, &ev, 1, -1) == 1);
 		if (rnd(&r) % 2)
 			e->got += get(e->fd);
-		atomic_set(&e->reported, atomic_get(&e->written));
-	}
+		seen = atomic_get(&e->written);
+		atomic_set(&e->reported, seen);
+	} while (seen < EDGES);
 }
 
 /* Counted as a sleeper whenever there is nothing. */
@@ -442,7 +444,6 @@ static void edges_round(bool kernels, uint32_t *r)
 
 		if (i == end && kernels)
 			flushes(e.fd, r);
-		atomic_set(&e.stop, i == EDGES);
 		e.sum += v;
 		atomic_set(&e.written, i);
 		put(e.fd, v);
@@ -451,6 +452,7 @@ static void edges_round(bool kernels, uint32_t *r)
 			_exit(1);
 		}
 	}
+	atomic_set(&e.stop, 1);
 	for (int i = 0; i < 2; i++)
 		thread_join(&t[i]);
 	check(stopping() || e.got + get(e.fd) == e.sum);
