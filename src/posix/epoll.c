@@ -100,6 +100,7 @@ static struct plx_front *front_new(void)
 	fr->kfd = fr->doorbell = -1;
 	fr->id = plx_xadd(&ids, 1) + 1;
 	fr->soon = INT64_MAX;
+	fr->heard = 1;
 	fr->ep->file.ops = &front_ops;
 	fr->ep->owner = fr;
 	return fr;

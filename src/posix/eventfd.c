@@ -176,6 +176,29 @@ static long counted(enum plx_stat what, long r)
 	return r;
 }
 
+/* RCU section open. What waits have taken of the kernel's events in the epoll that watches e; or 0.
+ */
+static uint64_t heard(struct plx_eventfd *e)
+{
+	for (struct plx_watch *w = plx_load_acq(&e->file.watches); w; w = plx_load_acq(&w->next)) {
+		struct plx_front *fr;
+
+		if (!plx_watch_is_item(w))
+			continue;
+		fr = plx_watch_item(w)->ep->owner;
+		return plx_load_acq(&fr->heard);
+	}
+	return 0;
+}
+
+/* The same: nobody can have been told of a count that is in K alone. */
+static bool edges_are_ours(struct plx_eventfd *e)
+{
+	uint64_t now = heard(e);
+
+	return now && plx_load(&e->asked) == now;
+}
+
 #define EPOCH_OF(w) ((w) / PLX_EPOCH_ONE)
 
 /*
@@ -186,7 +209,7 @@ static long counted(enum plx_stat what, long r)
 static long take_both(struct plx_eventfd *e, int fd, uint64_t *value)
 {
 	for (int tries = 0;;) {
-		uint64_t was = plx_load_acq(&e->file.word), w, to, k = 0;
+		uint64_t was = plx_load_acq(&e->file.word), w, to, k = 0, seen;
 		bool same, stranger, marked;
 		long r;
 
@@ -196,10 +219,14 @@ static long take_both(struct plx_eventfd *e, int fd, uint64_t *value)
 			plx_await_step(tries++);
 			continue;
 		}
+		plx_rcu_read_lock();
+		seen = heard(e);
+		plx_rcu_read_unlock();
 		plx_stat(PLX_STAT_MADE);
 		r = plx_sys3(SYS_read, fd, &k, sizeof(k));
 		if (r != sizeof(k) && r != -EAGAIN)
 			return r < 0 ? r : PLX_PASS;
+		plx_store(&e->asked, seen);
 		PLX_DELAY(read_between);
 		w = plx_load_acq(&e->file.word);
 		marked = w & PLX_EVENTFD_MARK;
@@ -236,7 +263,8 @@ static long take(struct plx_eventfd *e, int fd, uint64_t *value)
 	uint64_t w = plx_load_acq(&e->file.word);
 	long r;
 
-	while (!(w & PLX_SLOW) && (w & PLX_EVENTFD_U) && !plx_load(&e->edge)) {
+	while (!(w & PLX_SLOW) && (w & PLX_EVENTFD_U) &&
+	       (!plx_load(&e->edge) || edges_are_ours(e))) {
 		if (!plx_cas(&e->file.word, &w, w & ~PLX_EVENTFD_U))
 			continue;
 		plx_flood_sum(w & PLX_EVENTFD_U, &e->file.word);

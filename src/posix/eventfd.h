@@ -27,11 +27,14 @@
  * waits. A sum that is too large for U is flushed before, and one that is too large for an eventfd
  * is refused.
  *
- * Read. U, if there is something, and the object is not registered edge-triggered. Otherwise the
- * kernel's read first, and U is added to it. MARK goes with that if EPOCH has not moved since
- * before the kernel's read, and nobody is counted in WRITES: then K is 0. The end of a write
- * through the kernel moves EPOCH, and that of a flush does. An edge-triggered object always asks K:
- * a writer past us has had his edge, and nobody would tell of K again.
+ * Read. U, if there is something. Otherwise the kernel's read first, and U is added to it. MARK
+ * goes with that if EPOCH has not moved since before the kernel's read, and nobody is counted in
+ * WRITES: then K is 0. The end of a write through the kernel moves EPOCH, and that of a flush does.
+ *
+ * Edge-triggered, a writer past us may have had his edge, and nobody would tell of K again. But the
+ * edge was an event of the kernel's that a wait has taken. Waits count these before they give them
+ * to the program, and a read that asks K notes what the count was before. As long as it is the
+ * same, U alone is read.
  *
  * Poll. Where U is 0 a sleeper is counted in the same step, and writers go to the kernel until he
  * is uncounted. Nothing has to be looked at after the kernel's poll.
@@ -41,7 +44,8 @@
  * memory nor a descriptor.
  *
  * A write past us is seen by reads, by polls, by waits that sleep, and where the kernel is asked in
- * any case; not by a wait that does not sleep, in an epoll with nothing but cached eventfds.
+ * any case. Of the waits that do not sleep, in an epoll with nothing but cached eventfds, one in 64
+ * asks it.
  *
  * A count that the kernel has and that nobody of this process has written (MARK and WRITES were
  * clear) comes from a writer past us. The object is the kernel's from then on.
@@ -78,6 +82,8 @@ struct plx_eventfd {
 	uint32_t pins;
 	/* Requests of AIO that are going to tell it (plx_eventfd_get). */
 	uint32_t told;
+	/* What the count of its front's events (front.heard) was when K was asked last. */
+	uint64_t asked;
 };
 
 _Static_assert(sizeof(struct plx_eventfd) <= PLX_SLAB_OBJECT, "an eventfd has its own lines");

@@ -17,11 +17,11 @@
  *   renumbered  atomic; calls by which a number is about to mean it, or to mean it no more (fd.c)
  *   nkernel   atomic; 0: the kernel's side can have no event but the doorbell's
  *   turn      who goes first in the next wait, because the other has filled a whole one (wait.c)
- *   direct    approximate; so many waits may sleep without a look at the kernel's side before
- *   id        of no other epoll that ever was
- *   nlazy     atomic; timers of which the kernel does not know the setting (timer.c)
- *   twaiters  atomic; waits that know of them
- *   notimers  set once: there are none any more
+ *   heard     atomic, from 1; how often waits have taken events of the kernel's, while inproc is
+ * set looks     approximate; waits that have left out a look at the kernel's side direct
+ * approximate; so many waits may sleep without a look at the kernel's side before id        of no
+ * other epoll that ever was nlazy     atomic; timers of which the kernel does not know the setting
+ * (timer.c) twaiters  atomic; waits that know of them notimers  set once: there are none any more
  *   soon      atomic; none of them expires in the kernel before this time
  *   timer_mark  the upper bits of the data by which the kernel knows them; 0: none so far
  *   timers    set once: all waits know the mark, or will be seen as sleepers
@@ -51,8 +51,10 @@ struct plx_front {
 	uint32_t nkernel;
 	uint32_t turn;
 	uint32_t direct;
+	uint32_t looks;
 	int kfd;
 	int doorbell;
+	uint64_t heard;
 	uint64_t marker;
 	uint64_t id;
 	uint32_t nlazy;

@@ -210,8 +210,7 @@ static void child(void)
 		_exit(2);
 	mine = eventfd(0, nonblock ? EFD_NONBLOCK : 0);
 	ep = epoll_create1(0);
-	if (mine < 0 || ep < 0 || pipe(own_pipe) ||
-	    (how >= SUBMIT && aio_setup_in_turn(4, &ctx)) ||
+	if (mine < 0 || ep < 0 || pipe(own_pipe) || (how >= SUBMIT && aio_setup_in_turn(4, &ctx)) ||
 	    ep_ctl(ep, EPOLL_CTL_ADD, mine, EPOLLIN | EPOLLET, 1) ||
 	    (how == WAIT_MIXED && ep_ctl(ep, EPOLL_CTL_ADD, theirs[0], EPOLLIN | EPOLLET, 2)) ||
 	    ptrace(PTRACE_TRACEME, 0, NULL, NULL))

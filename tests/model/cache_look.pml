@@ -9,7 +9,8 @@
  * WRITES times, each write perhaps too much for U; WAITERS that wait WAITS times each and sleep, and
  * read after a report, or not (MUST_READ: always); READS reads of one more; LOOKS looks; FLUSHES
  * flushes, with the mark or for good. STRANGER: the first writer may write past us, and a read that
- * finds it out flushes. EDGES: the registration is edge-triggered, and a read asks K each time.
+ * finds it out flushes. EDGES: the registration is edge-triggered, and a read asks K if a wait has
+ * taken an event of the kernel's since K was asked last.
  *
  * A move is a flush, a step to the kernel without U, a write that goes through, and a read that clears
  * the mark; it is counted when it begins and when it is over. A look asks our list, then the kernel; or
@@ -30,8 +31,9 @@
  * is over before U is 0), LEAVE_UNCOUNTED, THROUGH_UNCOUNTED, READ_UNCOUNTED (such moves are not
  * counted), NO_RECHECK (a wait does not look at the list after it has announced itself), NO_SECOND (nor
  * at U after an item was taken off), NO_PUSH (EDGES: an addition to a U above 0 does not push),
- * TAKEN_LATE (EDGES: the item is taken off the list after U has been looked at), READ_U (EDGES,
- * STRANGER: a read takes U alone).
+ * TAKEN_LATE (EDGES: the item is taken off the list after U has been looked at), and with EDGES and
+ * STRANGER: READ_U (a read takes U alone), HEARD_LATE (a wait counts the kernel's event when it has
+ * given it to the program), ASKED_LATE (a read notes what has been counted after it has asked K).
  */
 #ifndef WRITERS
 #define WRITERS 2
@@ -73,6 +75,8 @@ bit asleep[2];
 /* Our list. */
 bit queued;
 byte sleepers;
+/* Events of the kernel's that waits have taken; how many of them when K was asked last. */
+byte heard = 1, asked;
 
 /* Ghosts. */
 byte count, returned, taken, reports;
@@ -298,6 +302,21 @@ inline take_kernel()
 	fi
 }
 
+#ifdef EDGES
+#define HEARD \
+	if \
+	:: e -> heard++ \
+	:: else \
+	fi
+#else
+#define HEARD skip
+#endif
+#ifdef BROKEN_HEARD_LATE
+#define HEARD_EARLY skip
+#else
+#define HEARD_EARLY HEARD
+#endif
+
 inline hand_on()
 {
 	if
@@ -325,6 +344,7 @@ inline whole_look()
 		}
 #endif
 	fi;
+	HEARD;
 	/* Both have it: they are compared beside a move only. */
 	d_step { assert(!c || !e || moved); looking = 0; moved = 0 };
 #ifdef BACK
@@ -356,9 +376,19 @@ again_read:
 	:: atomic { st == CACHED && u -> WAS_READ(u); u = 0 }
 	:: atomic { st == CACHED && !u -> g = epoch; m = mark || through };
 #else
-	:: atomic { st == CACHED -> g = epoch; m = mark || through };
+	:: atomic { st == CACHED && u && asked == heard -> WAS_READ(u); u = 0 }
+	:: atomic { st == CACHED && !(u && asked == heard) -> g = epoch; m = mark || through };
+#ifndef BROKEN_ASKED_LATE
+		h = heard;
+#endif
 #endif
 		atomic { r = k > 0; WAS_READ(k); k = 0 };
+#ifdef EDGES
+#ifdef BROKEN_ASKED_LATE
+		h = heard;
+#endif
+		d_step { asked = h; h = 0 };
+#endif
 		counted = mark;
 		if
 		:: counted -> COUNT_READ(BEGIN)
@@ -404,11 +434,8 @@ again_read:
 
 proctype reader()
 {
-	byte n = READS, g;
+	byte n = READS, g, h;
 	bit r, m, counted;
-#ifdef BROKEN_IN_HAND
-	byte h;
-#endif
 
 	do
 	:: n == 0 -> break
@@ -419,11 +446,8 @@ proctype reader()
 
 proctype waiter(bit me)
 {
-	byte n = WAITS, g;
+	byte n = WAITS, g, h;
 	bit c, e, b, r, m, counted;
-#ifdef BROKEN_IN_HAND
-	byte h;
-#endif
 
 again:
 	sleepers++;
@@ -445,6 +469,7 @@ endp:		if
 	:: !e && !b -> goto park
 	:: else
 	fi;
+	HEARD_EARLY;
 	sleepers--;
 	if
 	:: e -> hand_on(); goto got
@@ -458,13 +483,20 @@ list:
 	:: else
 	fi;
 got:	skip;
-	d_step { c = 0; e = 0; b = 0 };
+#ifndef BROKEN_HEARD_LATE
+	e = 0;
+#endif
+	d_step { c = 0; b = 0 };
 	if
 	:: true -> read_it()
 #ifndef MUST_READ
 	:: true
 #endif
 	fi;
+#ifdef BROKEN_HEARD_LATE
+	HEARD;
+	e = 0;
+#endif
 	n--;
 	if
 	:: n > 0 -> goto again

@@ -408,6 +408,8 @@ cache_look_read_edges ok cache_look -DEDGES -DWAITERS=0 -DREADS=1 -DWRITERS=1 -D
 cache_look_sleep ok cache_look -DLOOKS=0 -DWRITERS=1 -DFIRST=2
 cache_look_sleep_edges ok cache_look -DEDGES -DLOOKS=0 -DFLUSHES=0
 cache_look_stranger ok cache_look -DEDGES -DSTRANGER -DMUST_READ -DLOOKS=0 -DFLUSHES=0 -DWRITERS=1 -DFIRST=2 -DWAITS=2
+cache_look_asked ok cache_look -DEDGES -DSTRANGER -DMUST_READ -DLOOKS=0 -DFLUSHES=0 -DWRITERS=1 -DFIRST=3 -DWAITS=3
+cache_look_asked_read long cache_look -DEDGES -DSTRANGER -DMUST_READ -DLOOKS=0 -DREADS=1 -DFLUSHES=0 -DWRITERS=1 -DFIRST=2 -DWAITS=2
 cache_look_flush_read long cache_look -DWAITERS=0 -DREADS=1 -DWRITERS=1 -DFIRST=2
 cache_look_flush_read_edges long cache_look -DEDGES -DWAITERS=0 -DREADS=1 -DWRITERS=1 -DFIRST=2
 cache_look_kernel_first broken cache_look -DWAITERS=0 -DBROKEN_KERNEL_FIRST
@@ -422,6 +424,8 @@ cache_look_no_second broken cache_look -DLOOKS=0 -DFLUSHES=0 -DWAITS=2 -DBROKEN_
 cache_look_no_push broken cache_look -DEDGES -DWAITERS=0 -DBROKEN_NO_PUSH
 cache_look_taken_late broken cache_look -DEDGES -DLOOKS=0 -DFLUSHES=0 -DWAITS=2 -DBROKEN_TAKEN_LATE
 cache_look_read_u broken cache_look -DEDGES -DSTRANGER -DMUST_READ -DLOOKS=0 -DFLUSHES=0 -DWRITERS=1 -DFIRST=2 -DWAITS=2 -DBROKEN_READ_U
+cache_look_heard_late broken cache_look -DEDGES -DSTRANGER -DMUST_READ -DLOOKS=0 -DFLUSHES=0 -DWRITERS=1 -DFIRST=3 -DWAITS=3 -DBROKEN_HEARD_LATE
+cache_look_asked_late broken cache_look -DEDGES -DSTRANGER -DMUST_READ -DLOOKS=0 -DREADS=1 -DFLUSHES=0 -DWRITERS=1 -DFIRST=2 -DWAITS=2 -DBROKEN_ASKED_LATE
 aio_call ok aio_table -DCALLER -DSETUPS
 aio_stray ok aio_table -DSTRAY -DSETUPS
 aio_destroys ok aio_table -DCALLER -DDESTROYERS
