@@ -586,23 +586,32 @@ long plx_px_timerfd_gettime(int fd, struct itimerspec *value)
 
 /* --- everything else ------------------------------------------------------------------------ */
 
-/* One that blocks may sleep in the kernel while others set the timer: no laziness any more. */
+/*
+ * One that blocks may sleep in the kernel while others set the timer: no laziness any more. Who
+ * provides the program's memory may wait for the section (userfaultfd): it is stored after that.
+ */
 long plx_timer_read(struct pollux_file *f, int fd, void *buf, size_t n)
 {
 	struct plx_timer *t = timer_lock(file_timer(f));
+	/* The kernel refuses such a buffer before it takes anything. */
+	bool passes = t && (!t->nonblock || n < sizeof(uint64_t) || !plx_user_range(buf, n));
 	bool blocks = t && !t->nonblock;
+	uint64_t value;
 	long r = PLX_PASS;
 
 	if (t) {
 		if (t->fr)
 			make_true(t, false);
-		if (!blocks)
-			r = plx_sys3(SYS_read, t->fd, buf, n);
+		if (!passes)
+			r = plx_sys3(SYS_read, t->fd, &value, sizeof(value));
 		timer_unlock(t);
 	}
 	plx_rcu_read_unlock();
 	if (blocks && plx_timer_escape(fd))
 		plx_px_spilled(PLX_OUT_TIMER_READ, 1);
+	/* The expirations are gone even if they cannot be stored. */
+	if (r == sizeof(value) && plx_unlikely(plx_copy_out(buf, &value, sizeof(value))))
+		r = -EFAULT;
 	return r;
 }
 

@@ -142,6 +142,69 @@ static void TFD_17_a_read_to_a_bad_buffer_loses_the_count(void **state)
 	close(fd);
 }
 
+struct reader {
+	struct test_thread t;
+	int fd;
+	void *buf;
+	long r;
+};
+
+static void *reader_main(void *arg)
+{
+	struct reader *r = arg;
+
+	r->r = read(r->fd, r->buf, sizeof(uint64_t));
+	return NULL;
+}
+
+/* The memory is provided by a thread that makes, closes and forks before it does (userfaultfd). */
+static void TFD_11_a_read_waits_for_nobody_but_its_memory(void **state)
+{
+	struct reader *r = calloc(1, sizeof(*r));
+	struct trap trap = {0};
+	struct itimerspec left;
+	uint64_t n;
+	pid_t pid;
+	int ep, st;
+
+	(void)state;
+	if (!trap_new(&trap, 0)) {
+		free(r);
+		SKIP("no userfaultfd for this user");
+	}
+	ep = ep_new();
+	r->fd = new_timer();
+	r->buf = trap.ev;
+	set(r->fd, 0, 1, 0);
+	/* Not by a poll, which has an effect on what serves it. */
+	do
+		assert_ok(timerfd_gettime(r->fd, &left));
+	while (left.it_value.tv_sec || left.it_value.tv_nsec);
+	thread_start(&r->t, reader_main, r);
+	trap_wait(&trap);
+	for (int i = 0; i < 1000; i++) {
+		int fd = efd_new(0, i % 2 ? EFD_NONBLOCK : 0);
+
+		ep_add(ep, fd, EPOLLIN, 0);
+		efd_add(fd, 1);
+		close(fd);
+	}
+	pid = fork();
+	if (!pid)
+		_exit(0);
+	assert_int_equal(waitpid(pid, &st, 0), pid);
+	assert_int_equal(st, 0);
+	trap_open(&trap);
+	assert_true(thread_join(&r->t, SOON_MS));
+	assert_int_equal(r->r, sizeof(n));
+	memcpy(&n, trap.ev, sizeof(n));
+	assert_int_equal(n, 1);
+	close(r->fd);
+	close(ep);
+	trap_free(&trap);
+	free(r);
+}
+
 static void TFD_22_what_is_too_far_is_as_far_as_can_be(void **state)
 {
 	int fd = new_timer(), ep = ep_new();
@@ -184,6 +247,7 @@ int main(void)
 		cmocka_unit_test(TFD_02_flags_of_the_file_and_writes),
 		cmocka_unit_test(TFD_04_it_is_set_though_the_old_value_cannot_be_stored),
 		cmocka_unit_test(TFD_05_the_descriptor_counts_before_the_address),
+		cmocka_unit_test(TFD_11_a_read_waits_for_nobody_but_its_memory),
 		cmocka_unit_test(TFD_16_gettime_keeps_the_count),
 		cmocka_unit_test(TFD_17_a_read_to_a_bad_buffer_loses_the_count),
 		cmocka_unit_test(TFD_22_what_is_too_far_is_as_far_as_can_be),
