@@ -141,6 +141,8 @@ struct obj {
 	uint8_t kind;
 	uint8_t where;
 	bool nonblock;
+	/* An eventfd that is the kernel's, and may be adopted if it is made not to block. */
+	bool fresh;
 	bool semaphore;
 	/* Of an epoll: the order of its events is not promised any more. */
 	bool any_order;
@@ -320,6 +322,8 @@ void model_unref(struct model *m, struct obj *o);
 void model_escape(struct model *m, struct obj *o);
 /* It stays cached, but its count may be on the kernel's side. */
 void model_both_sides(struct model *m, struct obj *o);
+/* It is made not to block. */
+void model_may_adopt(struct model *m, struct obj *o);
 /* Whether an epoll other than ep watches it. */
 bool model_watched(struct model *m, struct obj *o, struct obj *ep);
 /* Two epolls. */
@@ -330,6 +334,8 @@ void model_escape_all(struct model *m);
 void model_settle(struct model *m, struct step *s);
 /* An epoll that leaves by the step itself, whose result would tell what is in it. */
 void model_leaves_first(struct model *m, struct step *s, int slot);
+/* Whether from watches to, itself or by what it watches. */
+bool model_reaches(struct model *m, struct obj *from, struct obj *to);
 struct item *model_item(struct model *m, struct obj *ep, struct obj *o, int number);
 struct item *model_add_item(struct model *m, struct obj *ep, struct obj *o, int number);
 void model_del_item(struct obj *ep, struct item *it);

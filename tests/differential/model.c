@@ -31,36 +31,6 @@ void model_init(struct model *m, enum profile profile)
 	m->me = &m->procs[0];
 }
 
-/* A number that Pollux may have taken for itself since the sequence gave it up. */
-static bool is_hidden(struct model *m, int slot)
-{
-	return slot != NO_SLOT && model_number(m, slot) >= HIGH_NUMBER && !model_obj(m, slot) &&
-	       model_number(m, slot) < HIGH_NUMBER + 200;
-}
-
-void model_apply(struct model *m, struct step *s)
-{
-	struct obj *ep;
-
-	m->me = &m->procs[s->proc];
-	s->skip = s->any_order = false;
-	s->nsettled = 0;
-	if (!BAD_POINTERS)
-		s->ptr = PTR_GOOD;
-	if (!m->me->alive) {
-		s->skip = true;
-		return;
-	}
-	model_settle(m, s);
-	if (!ops[s->op]->replaced && (is_hidden(m, s->a) || is_hidden(m, s->b))) {
-		s->skip = true;
-		return;
-	}
-	ep = model_obj_kind(m, s->a, KIND_EPOLL);
-	s->direct = ep && !ep->unsure;
-	ops[s->op]->apply(m, s);
-}
-
 /* Place in proc.obj of a descriptor number; -1: none. */
 static int number_index(int number)
 {
@@ -285,12 +255,39 @@ static void move_file(struct model *m, struct obj *o, enum where where)
 }
 
 /* By a number that means this epoll for certain. */
-static int number_of_epoll(struct model *m, struct obj *ep)
+static int number_of_epoll(struct model *m, const struct proc *p, struct obj *ep)
 {
 	for (int i = 0; i < LOW_NUMBERS + HIGH_NUMBERS; i++)
-		if (m->me->obj[i] == obj_index(m, ep))
+		if (p->obj[i] == obj_index(m, ep))
 			return number_at(i);
 	return -1;
+}
+
+/* What ep watches has to be settled first, and only the other process can do that. */
+static bool settled_by_other(struct model *m, struct obj *ep)
+{
+	const struct proc *other = &m->procs[m->me == &m->procs[0]];
+	bool here = number_of_epoll(m, m->me, ep) >= 0;
+
+	for (int i = 0; i < ep->nitems; i++) {
+		struct obj *o = &m->objs[ep->items[i].obj];
+
+		if (o->kind == KIND_EPOLL ? settled_by_other(m, o)
+					  : !here && ep->items[i].may_repeat && other->alive &&
+						    number_of_epoll(m, other, ep) >= 0)
+			return true;
+	}
+	return false;
+}
+
+/* An epoll of this process is in that state. */
+static bool other_settles_first(struct model *m)
+{
+	for (int i = 0; i < m->nobjs; i++)
+		if (m->objs[i].kind == KIND_EPOLL && number_of_epoll(m, m->me, &m->objs[i]) >= 0 &&
+		    settled_by_other(m, &m->objs[i]))
+			return true;
+	return false;
 }
 
 static void settle_add(struct model *m, struct step *s, struct settled what)
@@ -308,7 +305,7 @@ static void settle_add(struct model *m, struct step *s, struct settled what)
 /* What it watches comes first: it tells what is in there. (Linux nests no deeper.) */
 static void settle_epoll(struct model *m, struct step *s, struct obj *ep, int depth)
 {
-	int number = ep->kind == KIND_EPOLL ? number_of_epoll(m, ep) : -1;
+	int number = ep->kind == KIND_EPOLL ? number_of_epoll(m, m->me, ep) : -1;
 
 	if (number < 0 || depth > 5)
 		return;
@@ -332,6 +329,40 @@ void model_settle(struct model *m, struct step *s)
 		settle_epoll(m, s, &m->objs[i], 0);
 }
 
+/* A number that Pollux may have taken for itself since the sequence gave it up. */
+static bool is_hidden(struct model *m, int slot)
+{
+	return slot != NO_SLOT && model_number(m, slot) >= HIGH_NUMBER && !model_obj(m, slot) &&
+	       model_number(m, slot) < HIGH_NUMBER + 200;
+}
+
+void model_apply(struct model *m, struct step *s)
+{
+	struct obj *ep;
+
+	m->me = &m->procs[s->proc];
+	s->skip = s->any_order = false;
+	s->nsettled = 0;
+	if (!BAD_POINTERS)
+		s->ptr = PTR_GOOD;
+	if (!m->me->alive) {
+		s->skip = true;
+		return;
+	}
+	if (other_settles_first(m)) {
+		s->skip = true;
+		return;
+	}
+	model_settle(m, s);
+	if (!ops[s->op]->replaced && (is_hidden(m, s->a) || is_hidden(m, s->b))) {
+		s->skip = true;
+		return;
+	}
+	ep = model_obj_kind(m, s->a, KIND_EPOLL);
+	s->direct = ep && !ep->unsure;
+	ops[s->op]->apply(m, s);
+}
+
 void model_leaves_first(struct model *m, struct step *s, int slot)
 {
 	struct obj *ep = model_obj_kind(m, slot, KIND_EPOLL);
@@ -345,6 +376,7 @@ void model_leaves_first(struct model *m, struct step *s, int slot)
 
 void model_escape(struct model *m, struct obj *o)
 {
+	o->fresh = false;
 	if (o->where == AT_KERNEL)
 		return;
 	if (o->kind == KIND_EPOLL) {
@@ -360,6 +392,15 @@ void model_both_sides(struct model *m, struct obj *o)
 {
 	if (o->where != AT_POLLUX)
 		return;
+	o->where = AT_EITHER;
+	check_watchers(m, o);
+}
+
+void model_may_adopt(struct model *m, struct obj *o)
+{
+	if (!o->fresh)
+		return;
+	o->fresh = false;
 	o->where = AT_EITHER;
 	check_watchers(m, o);
 }
@@ -390,13 +431,9 @@ void model_escape_maybe(struct model *m, struct obj *o)
 	if (o->where == AT_KERNEL)
 		return;
 	if (o->kind == KIND_EPOLL) {
-		bool before = o->where == AT_EITHER;
-
 		o->where = AT_EITHER;
-		/* The model may believe in a circle of epolls. */
 		for (int i = 0; i < o->nitems; i++)
-			if (!before || m->objs[o->items[i].obj].kind != KIND_EPOLL)
-				model_escape_maybe(m, &m->objs[o->items[i].obj]);
+			model_escape_maybe(m, &m->objs[o->items[i].obj]);
 		return;
 	}
 	move_file(m, o, AT_EITHER);
@@ -409,6 +446,16 @@ void model_escape_all(struct model *m)
 		may_repeat(m, &m->objs[i]);
 	for (int i = 0; i < m->nobjs; i++)
 		m->objs[i].where = AT_KERNEL;
+}
+
+bool model_reaches(struct model *m, struct obj *from, struct obj *to)
+{
+	if (from == to)
+		return true;
+	for (int i = 0; from->kind == KIND_EPOLL && i < from->nitems; i++)
+		if (model_reaches(m, &m->objs[from->items[i].obj], to))
+			return true;
+	return false;
 }
 
 struct item *model_item(struct model *m, struct obj *ep, struct obj *o, int number)

@@ -198,7 +198,10 @@ static void ctl_apply(struct model *m, struct step *s)
 		   ((s->flags & ~(uint32_t)CACHED_EVENTS) || model_watched(m, o, ep))) {
 		model_escape_maybe(m, o);
 	}
-	if (ep->kind != KIND_EPOLL || o->kind == KIND_PLAIN || ep == o)
+	if (ep->kind != KIND_EPOLL || o->kind == KIND_PLAIN)
+		return;
+	/* No circles, so that what is watched can be settled before what watches it. */
+	if (s->n == EPOLL_CTL_ADD && model_reaches(m, o, ep))
 		return;
 	if (s->n != EPOLL_CTL_DEL && (s->flags & EPOLLEXCLUSIVE) &&
 	    (s->n == EPOLL_CTL_MOD || o->kind == KIND_EPOLL || (s->flags & ~exclusive_ok)))

@@ -36,6 +36,7 @@ static void new_apply(struct model *m, struct step *s)
 	}
 	o->count = s->u;
 	o->semaphore = s->flags & EFD_SEMAPHORE;
+	o->fresh = !o->nonblock && !o->semaphore;
 	if (!o->nonblock || o->semaphore)
 		o->where = AT_KERNEL;
 	else if (s->u)

@@ -302,6 +302,8 @@ static void flags_apply(struct model *m, struct step *s)
 		return;
 	if (s->n == SET_FL || s->n == FIO_NBIO) {
 		o->nonblock = s->flags;
+		if (s->flags)
+			model_may_adopt(m, o);
 		if (!s->flags && o->kind == KIND_EVENTFD)
 			model_escape_maybe(m, o);
 	}
