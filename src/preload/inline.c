@@ -29,8 +29,12 @@
  */
 #include "preload/preload.h"
 
+#include <fcntl.h>
 #include <link.h>
 #include <string.h>
+#include <sys/stat.h>
+
+#include "base/sys.h"
 
 /* Rust's library calls both. C++'s calls the second, and C programs may call the first. */
 static const char error_import[] = "\0__xpg_strerror_r";
@@ -176,14 +180,12 @@ static bool has_go_note(struct code in)
 	return false;
 }
 
-static int look_at(struct dl_phdr_info *o, size_t size, void *unused)
+static bool calls_unseen(const struct dl_phdr_info *o)
 {
 	const ElfW(Phdr) *p = o->dlpi_phdr, *end = p + o->dlpi_phnum;
 	const ElfW(Dyn) *d = NULL;
 	size_t d_size = 0;
 
-	(void)size;
-	(void)unused;
 	for (; p < end; p++) {
 		uintptr_t at = o->dlpi_addr + p->p_vaddr;
 
@@ -194,10 +196,10 @@ static int look_at(struct dl_phdr_info *o, size_t size, void *unused)
 		/* Those that are aligned to more are of the compiler's. */
 		if (p->p_type == PT_NOTE && p->p_align <= 4 && p->p_filesz <= NOTES_MAX &&
 		    has_go_note((struct code){loaded(o, at, p->p_filesz), p->p_filesz}))
-			return 1;
+			return true;
 	}
 	if (!d || !is_rust(o, d, d_size))
-		return 0;
+		return false;
 	for (p = o->dlpi_phdr; p < end; p++) {
 		struct code code = {.size = p->p_filesz};
 
@@ -205,9 +207,79 @@ static int look_at(struct dl_phdr_info *o, size_t size, void *unused)
 			continue;
 		code.start = loaded(o, o->dlpi_addr + p->p_vaddr, p->p_filesz);
 		if (code.start && calls_epoll(code))
-			return 1;
+			return true;
 	}
-	return 0;
+	return false;
+}
+
+static int look_at(struct dl_phdr_info *o, size_t size, void *unused)
+{
+	(void)size;
+	(void)unused;
+	return calls_unseen(o);
+}
+
+/* The headers of a loaded object, as dl_iterate_phdr tells them. false: they are not where they
+ * mostly are. */
+static bool headers(const struct link_map *m, bool program, struct dl_phdr_info *o)
+{
+	const ElfW(Ehdr) *h = (const void *)m->l_addr;
+	const ElfW(Phdr) * p;
+
+	*o = (struct dl_phdr_info){.dlpi_addr = m->l_addr};
+	if (program) {
+		o->dlpi_phdr = (const void *)plx_auxv(AT_PHDR);
+		o->dlpi_phnum = (ElfW(Half))plx_auxv(AT_PHNUM);
+	} else if (m->l_addr && m->l_addr % PAGE == 0 && plx_page_readable(m->l_addr) &&
+		   memcmp(h->e_ident, ELFMAG, SELFMAG) == 0 && h->e_phentsize == sizeof(*p) &&
+		   h->e_phoff <= PAGE && h->e_phnum <= (PAGE - h->e_phoff) / sizeof(*p)) {
+		o->dlpi_phdr = (const void *)(m->l_addr + h->e_phoff);
+		o->dlpi_phnum = h->e_phnum;
+	}
+	for (p = o->dlpi_phdr; p && p < o->dlpi_phdr + o->dlpi_phnum; p++)
+		if (p->p_type == PT_DYNAMIC)
+			return m->l_addr + p->p_vaddr == (uintptr_t)m->l_ld;
+	return false;
+}
+
+/* Nobody else loads or unloads anything. */
+static bool one_thread(void)
+{
+	struct stat st;
+
+	return plx_sys4(SYS_newfstatat, AT_FDCWD, "/proc/self/task", &st, 0) == 0 &&
+	       st.st_nlink == 3;
+}
+
+/*
+ * Not by dl_iterate_phdr, where the list is as safe without the loader's lock: in the child of a
+ * fork that lock may be held by a thread that is not there. What was loaded at the start stays.
+ * What came later does while there is one thread; of that, what such a child finds half unloaded is
+ * not looked at.
+ */
+static bool any_calls_unseen(void)
+{
+	struct link_map *last, *first = plx_real_objects(&last);
+	bool later = false;
+
+	for (struct link_map *m = first; m; m = m->l_next) {
+		struct dl_phdr_info o;
+
+		if (headers(m, m == first, &o)) {
+			if (calls_unseen(&o))
+				return true;
+		} else if (!later) {
+			break;
+		}
+		if (m == last) {
+			if (!m->l_next)
+				return false;
+			if (!one_thread())
+				break;
+			later = true;
+		}
+	}
+	return !later && dl_iterate_phdr(look_at, NULL);
 }
 
 void plx_inline_look(void)
@@ -217,7 +289,7 @@ void plx_inline_look(void)
 
 	if (plx_likely(plx_load_acq(&looked)))
 		return;
-	if (!(plx_px_adopt & PLX_ADOPT_INLINE) && dl_iterate_phdr(look_at, NULL))
+	if (!(plx_px_adopt & PLX_ADOPT_INLINE) && any_calls_unseen())
 		plx_stop_adopting_descriptors(PLX_OUT_SYSCALL);
 	plx_store_rel(&looked, 1);
 }

@@ -55,6 +55,14 @@ PLX_START_CODE const char *plx_real_learn(void)
 	return own;
 }
 
+#ifndef PLX_STARTER
+struct link_map *plx_real_objects(struct link_map **last)
+{
+	*last = plx_load_acq(&last_next);
+	return *last ? _r_debug.r_map : NULL;
+}
+#endif
+
 typedef ElfW(Sym) symbol;
 
 struct tables {

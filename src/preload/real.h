@@ -218,6 +218,12 @@ extern __attribute__((visibility("hidden"))) struct plx_real plx_real;
 
 /* In our constructor: where they are to be found. The path by which the loader has loaded us. */
 const char *plx_real_learn(void);
+struct link_map;
+/*
+ * The first of all objects, and the last of those that were loaded at the start of the program,
+ * which stay, and so do their places in the list. NULL before our constructor.
+ */
+struct link_map *plx_real_objects(struct link_map **last);
 /* Looks up what has not been; harmless when two threads do it at the same time. */
 void plx_real_init(void);
 /* The real vfork, which no stub can call for somebody: it returns twice into its caller. */
