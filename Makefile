@@ -47,7 +47,7 @@ check-quick: deps
 check-long: deps program-deps
 	@python3 scripts/run-tests.py --long --jobs $(JOBS) $(if $(ONLY),--only '$(ONLY)')
 	@$(if $(ONLY),:,python3 scripts/jitter.py -- python3 scripts/run-tests.py --listed tests/jitter.txt)
-	@$(if $(ONLY),:,python3 scripts/jitter.py --busy 300 -- python3 scripts/run-tests.py --listed tests/jitter.txt)
+	@$(if $(ONLY),:,python3 scripts/run-tests.py --listed tests/busy.txt --busy 300 --jobs $(JOBS))
 
 # Not part of make check: an emulated machine takes its time.
 check-aarch64: build-deps

@@ -11,18 +11,17 @@ change of what it can see but the policy of its threads.
 
     scripts/jitter.py [--seed N] -- scripts/run-tests.py --only 'plain/conformance-pollux/*'
 
-With --busy N there are N busy processes and nothing else: everybody is late, and equally so.
 It takes the right to give threads back their policy, as root has it.
 """
 
 import argparse
-import ctypes
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
+
+from suite import busy
 
 HELD_SECONDS = 0.01, 0.05, 0.2, 0.5
 PAUSE_SECONDS = 0.001, 0.005, 0.02
@@ -98,36 +97,16 @@ def disturb(command, chance):
         let_go(thread)
 
 
-def start_busy(n):
-    """Each in a session of its own: where sessions share the CPUs, they would be one. None outlives
-    this process, whatever ends it."""
-    libc = ctypes.CDLL(None)
-    pr_set_pdeathsig = 1
-
-    def die_with_parent():
-        libc.prctl(pr_set_pdeathsig, signal.SIGKILL)
-
-    return [subprocess.Popen(["sh", "-c", "while :; do :; done"], start_new_session=True,
-                             preexec_fn=die_with_parent)
-            for _ in range(n)]
-
-
 def main():
     parser = argparse.ArgumentParser(description="Runs a command on a machine that is unfair to it.")
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--busy", type=int, metavar="N",
-                        help="only keep N processes busy beside the command")
     parser.add_argument("command", nargs="+", metavar="COMMAND")
     args = parser.parse_args()
 
-    print("jitter: " + ("%d busy processes" % args.busy if args.busy else "seed %d" % args.seed),
-          flush=True)
-    busy = start_busy(args.busy or os.cpu_count() or 1)
+    print("jitter: seed %d" % args.seed, flush=True)
+    beside = busy.start(os.cpu_count() or 1)
     command = subprocess.Popen(args.command)
     try:
-        if args.busy:
-            command.wait()
-            return command.returncode if command.returncode >= 0 else 128 - command.returncode
         # This process must not be late itself.
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
         disturb(command, random.Random(args.seed))
@@ -139,8 +118,7 @@ def main():
     except KeyboardInterrupt:
         command.wait()
     finally:
-        for b in busy:
-            b.kill()
+        busy.end(beside)
     return command.returncode if command.returncode >= 0 else 128 - command.returncode
 
 

@@ -18,13 +18,15 @@ import resource
 import sys
 import time
 
-from suite import build, checks, models, schedule
+from suite import build, busy, checks, models, schedule
 from suite.configs import BUILT, CONFIGS, Config
 from suite.outcome import FAIL, PASS, SKIP, TOP, Result, Unit, matches
 from suite.report import Progress, report, say, write_summary
 
 # Nothing can run before it is built.
 BUILD_FIRST = float("inf")
+# Beside busy processes each test has little of a CPU, and so many more run at once.
+BESIDE_BUSY = 20
 QUICK = os.path.join(TOP, "tests", "quick.txt")
 
 
@@ -96,6 +98,8 @@ class Run:
         self.progress = Progress()
         self.listed = None
         self.left_out = []
+        # What is to run when everything is built.
+        self.later = []
         if args.listed:
             with open(args.listed, encoding="utf-8") as f:
                 self.listed = [l.strip() for l in f if l.strip() and not l.startswith("#")]
@@ -159,7 +163,11 @@ class Run:
             if results[0].outcome == FAIL:
                 return []
             after = self.checks(checks.AFTER_PLAIN) if config.name == "plain" else []
-            return after + [self.task(u) for u in unit.units]
+            after += [self.task(u) for u in unit.units]
+            if self.args.busy:
+                self.later += after
+                return []
+            return after
 
         return schedule.Task(configured, 1, BUILD_FIRST)
 
@@ -186,6 +194,12 @@ class Run:
                 tasks.append(self.config(config, max(1, args.jobs // len(wanted))))
         tasks += self.checks(checks.BEFORE_BUILDS)
         schedule.run_tasks(tasks, args.jobs)
+        if self.later:
+            beside = busy.start(args.busy)
+            try:
+                schedule.run_tasks(self.later, args.jobs * BESIDE_BUSY)
+            finally:
+                busy.end(beside)
 
     def builds(self, config):
         args = self.args
@@ -226,6 +240,8 @@ def main():
     parser.add_argument("--slowdown", type=float, default=1, metavar="N",
                         help="with --built: tests may take N times as long (default 1)")
     parser.add_argument("--long", action="store_true", help="the long forms of the tests")
+    parser.add_argument("--busy", type=int, metavar="N",
+                        help="keep N processes busy beside the tests, once everything is built")
     parser.add_argument("--costs", action="store_true",
                         help="put into tests/costs.tsv what the tests have cost, on a quiet machine")
     parser.add_argument("--list", action="store_true",
@@ -251,7 +267,7 @@ def main():
                          for g in args.only):
             configs = named
 
-    run = Run(args, configs)
+    run, interrupted = Run(args, configs), False
     if args.list:
         for c in configs:
             if build.is_configured(c):
@@ -263,6 +279,9 @@ def main():
     try:
         run.everything()
         run.rule_coverage()
+    except KeyboardInterrupt:
+        # What has run is reported.
+        interrupted = True
     finally:
         run.watch.end_all()
         run.progress.end()
@@ -281,7 +300,7 @@ def main():
     say()
     totals = {o: sum(r.outcome == o for u in units for r in u.results) for o in (PASS, FAIL, SKIP)}
     say("%d passed, %d failed, %d skipped" % (totals[PASS], totals[FAIL], totals[SKIP]))
-    return 1 if failures else 0
+    return 1 if failures or interrupted else 0
 
 
 if __name__ == "__main__":
