@@ -18,7 +18,7 @@ stamp=$build/.configured
 wanted=$(
 	printf 'compiler %s\n' "${CC-default}"
 	printf 'option %s\n' "$@"
-	for library in liburcu-bp cmocka; do
+	for library in liburcu-bp cmocka glib-2.0 liburing lwip; do
 		printf 'library %s %s\n' "$library" "$(pkg-config --modversion "$library" 2>/dev/null)"
 	done
 	cksum "$top/third_party/liburcu/src/urcu-bp.c" 2>/dev/null || true

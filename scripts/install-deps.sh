@@ -74,6 +74,8 @@ spin spin
 musl-gcc musl-tools"
 	need_module="$need_module
 cmocka libcmocka-dev
+glib-2.0 libglib2.0-dev
+lwip liblwip-dev
 liburcu-bp liburcu-dev"
 	need_header='libaio.h libaio-dev
 liburing.h liburing-dev'
