@@ -4,9 +4,9 @@
  *
  * Files are copied by reads and writes of one ring. Each copy is an object that is readable while
  * completions of it have not been taken: so it can be waited for alone, by whom it belongs to, and
- * needs no descriptor of its own. The ring's descriptor is in the same wait; when it says that there
- * is something, completions are handed out to the copies. A thread asks over a socket how many bytes
- * are copied, and gets its answers from the same wait as well.
+ * needs no descriptor of its own. The ring's descriptor is in the same wait; when it says that
+ * there is something, completions are handed out to the copies. A thread asks over a socket how
+ * many bytes are copied, and gets its answers from the same wait as well.
  *
  *   uring [MEGABYTES]   of each of four files, 4 if it is not said
  */
@@ -191,7 +191,8 @@ static int copy_is_right(struct copy *c)
 	for (uint64_t at = 0; at < c->size; at += BLOCK_BYTES) {
 		ssize_t n = pread(c->from, a, BLOCK_BYTES, (off_t)at);
 
-		if (n <= 0 || pread(c->to, b, BLOCK_BYTES, (off_t)at) != n || memcmp(a, b, (size_t)n))
+		if (n <= 0 || pread(c->to, b, BLOCK_BYTES, (off_t)at) != n ||
+		    memcmp(a, b, (size_t)n))
 			return 0;
 	}
 	return c->copied == c->size;

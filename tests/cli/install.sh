@@ -44,6 +44,10 @@ for header in "$here"/../../include/pollux/*.h; do
 	name=$(basename "$header")
 	ok "header pollux/$name is installed" cmp "$header" "$prefix/include/pollux/$name"
 done
+for example in $(cd "$here/../../examples" && find . -type f ! -name meson.build); do
+	ok "examples/${example#./} is installed" cmp "$here/../../examples/$example" \
+		"$prefix/share/doc/pollux/examples/$example"
+done
 for page in pollux.1 pollux-run.1 pollux-bench.1 pollux-doctor.1; do
 	[ -s "$prefix/share/man/man1/$page" ]
 	report $? "man page $page is installed"
