@@ -6,9 +6,9 @@
 #
 # Installs what is missing to build Pollux (build), or to build and test it (check, the default),
 # or to do so for aarch64 on an emulated machine (aarch64), or the programs that tests/programs/
-# runs (all of them, or those named). Each need is looked for first, wherever it may come from; apt
-# is asked only for what is not there. All but programs get the source of liburcu as well
-# (get-liburcu.sh).
+# runs and the libraries that examples use (all of them, or those named). Each need is looked for
+# first, wherever it may come from; apt is asked only for what is not there. All but programs get
+# the source of liburcu as well (get-liburcu.sh).
 #
 # A program that cannot be had is no error of the first call, which prepares for a whole run: its
 # test says that it is skipped. It is an error when it is named.
@@ -55,7 +55,9 @@ glib/mainloop libglib2.0-tests
 # Libraries have no command: the file that ends in this name is looked for among the loader's.
 program_libraries='
 libeatmydata.so libeatmydata1
+libglib-2.0.so libglib2.0-dev
 libjemalloc.so.2 libjemalloc2
+liblwip.so liblwip-dev
 liburing.so.2 liburing2
 '
 
@@ -74,8 +76,6 @@ spin spin
 musl-gcc musl-tools"
 	need_module="$need_module
 cmocka libcmocka-dev
-glib-2.0 libglib2.0-dev
-lwip liblwip-dev
 liburcu-bp liburcu-dev"
 	need_header='libaio.h libaio-dev
 liburing.h liburing-dev'
