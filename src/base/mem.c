@@ -65,7 +65,8 @@ PLX_CHILD_CODE void plx_mem_after_fork(void)
 #define BLOCK 65536
 #define HEAD 64
 #define ARENA (16 * BLOCK)
-#define FIRST_ARENA (8 * BLOCK)
+_Static_assert(PLX_MEM_NEAR % BLOCK == 0 && PLX_MEM_NEAR >= 2 * BLOCK,
+	       "blocks and what aligns them");
 
 static const uint32_t classes[] = {64, 128, 192, 256, 384, 512, 1024, 2048, 4096, 8192, 32704};
 #define CLASSES (sizeof(classes) / sizeof(classes[0]))
@@ -82,8 +83,7 @@ struct free_object {
 
 /*
  * What each fork has to copy is little: one object is cut off a block at a time, so that pages
- * without objects are not touched, and the first blocks lie beside the library's variables, where
- * they are no mapping of their own.
+ * without objects are not touched, and the drop-in has the first blocks beside its variables.
  */
 static PLX_FORK_PAGE plx_lock_t mem_lock;
 static struct free_object *free_objects[CLASSES];
@@ -93,7 +93,6 @@ static struct {
 } uncut[CLASSES];
 /* Blocks that were never used. */
 static char *arena, *arena_end;
-static PLX_LARGE char first_arena[FIRST_ARENA + BLOCK];
 
 /* length bytes (a multiple of BLOCK), aligned to BLOCK; NULL if there are none. */
 static void *map_blocks(size_t length)
@@ -117,15 +116,15 @@ static void *map_blocks(size_t length)
 /* mem_lock held. */
 static bool arena_new(void)
 {
-	static bool first_is_used;
+	static bool near_is_used;
 
-	if (first_is_used) {
+	if (!plx_mem_near || near_is_used) {
 		arena = map_blocks(ARENA);
 		arena_end = arena ? arena + ARENA : NULL;
 	} else {
-		arena = first_arena + (-(uintptr_t)first_arena & (BLOCK - 1));
-		arena_end = arena + FIRST_ARENA;
-		first_is_used = true;
+		arena = plx_mem_near + (-(uintptr_t)plx_mem_near & (BLOCK - 1));
+		arena_end = arena + PLX_MEM_NEAR - BLOCK;
+		near_is_used = true;
 	}
 	return arena;
 }

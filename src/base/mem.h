@@ -21,6 +21,15 @@ void *plx_mem_get(size_t size);
 void *plx_mem_get_zero(size_t size);
 void plx_mem_put(void *p);
 
+/*
+ * Memory beside the drop-in's variables (src/preload/near.c), for its first objects: each fork of
+ * each program has to copy a mapping more without. A library has none, and maps all of its memory.
+ */
+#define PLX_MEM_NEAR (9 * 65536)
+extern char plx_mem_near[] __attribute__((weak, visibility("hidden")));
+#define PLX_SLAB_NEAR (64 * 1024)
+extern char plx_slab_near[] __attribute__((weak, visibility("hidden")));
+
 /* Around fork: the lock is held, so that the child finds the memory whole. */
 void plx_mem_before_fork(void);
 void plx_mem_after_fork(void);

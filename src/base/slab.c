@@ -45,8 +45,6 @@ PLX_CHILD_CODE void plx_slab_after_fork(void)
 #else
 #define PACK 64
 #define CHUNK (256 * 1024)
-/* Beside the library's variables: no mapping of its own, which a fork would have to copy. */
-#define FIRST_CHUNK (64 * 1024)
 
 /*
  * A set that is larger than what the TLB reaches misses it at every step, and on a virtual
@@ -70,7 +68,6 @@ struct free_object {
 /* depot_lock: what no thread keeps, and memory that was never used. */
 static PLX_FORK_PAGE plx_lock_t depot_lock;
 static struct free_object *depot;
-static PLX_LARGE char first_chunk[FIRST_CHUNK] __attribute__((aligned(64)));
 static char *fresh, *fresh_end;
 
 /*
@@ -162,9 +159,9 @@ static void fresh_chunk(void)
 	size_t size = HUGE_CHUNK;
 
 	fresh = taken < HUGE_FROM ? NULL : map_huge();
-	if (!taken) {
-		size = FIRST_CHUNK;
-		fresh = first_chunk;
+	if (!taken && plx_slab_near) {
+		size = PLX_SLAB_NEAR;
+		fresh = plx_slab_near;
 	} else if (!fresh) {
 		size = CHUNK;
 		fresh = map_pages(size);

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/* A program with one object in one epoll, or, without POLLUX, with neither; it prints what it
+ * takes. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#if POLLUX
+#include <pollux/epoll.h>
+
+static uint32_t always(struct pollux_file *f, uint32_t wanted)
+{
+	(void)f;
+	return wanted & EPOLLIN;
+}
+
+static int use(void)
+{
+	static const struct pollux_file_ops ops = {.size = sizeof(ops), .poll = always};
+	static struct pollux_file file;
+	struct epoll_event ev = {.events = EPOLLIN};
+	struct pollux_ep *ep;
+
+	pollux_file_init(&file, &ops);
+	if (pollux_ep_new(&ep, NULL) || pollux_ep_ctl(ep, EPOLL_CTL_ADD, &file, 0, &ev))
+		return -1;
+	pollux_file_wake(&file, EPOLLIN);
+	return pollux_ep_wait(ep, &ev, 1, POLLUX_FOREVER) == 1 ? 0 : -1;
+}
+#else
+static int use(void)
+{
+	return 0;
+}
+#endif
+
+int main(void)
+{
+	static char text[4096];
+	int fd;
+	ssize_t n;
+
+	if (use())
+		return 1;
+	fd = open("/proc/self/smaps_rollup", O_RDONLY);
+	n = fd < 0 ? -1 : read(fd, text, sizeof(text));
+	return n > 0 && write(1, text, (size_t)n) == n ? 0 : 1;
+}

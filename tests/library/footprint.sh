@@ -1,0 +1,38 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# footprint.sh ARCHIVE - the memory that the engine takes in a program with one object in one epoll;
+# says TAP.
+set -u
+
+archive=$(realpath "$1") || exit 1
+here=$(dirname "$0")
+. "$here/../cli/tap.sh"
+
+: "${CC:=cc}"
+
+bss=$(size "$archive" | awk '$6 ~ /^(src_(base|rcu|epoll|source|wait)_|bp\.c)/ { n += $3 } END { print n + 0 }')
+[ "$bss" -gt 0 ] && [ "$bss" -lt 65536 ]
+report $? "its variables that are zero at first take less than 64 KiB: $bss bytes"
+
+$CC -O2 -o "$scratch/without" "$here/footprint.c" &&
+	$CC -O2 -DPOLLUX=1 -I "$here/../../include" -o "$scratch/with" "$here/footprint.c" "$archive" -pthread &&
+	$CC -O2 -static -o "$scratch/without-static" "$here/footprint.c" &&
+	$CC -O2 -static -DPOLLUX=1 -I "$here/../../include" -o "$scratch/with-static" \
+		"$here/footprint.c" "$archive" -pthread || exit 1
+
+# takes PROGRAM FIELD: KiB
+takes()
+{
+	"$scratch/$1" | awk -v field="$2:" '$1 == field { print $2 }'
+}
+
+for kind in "" -static; do
+	# What is nobody else's. Pages of files may be there or not; those are told only.
+	private=$(($(takes with$kind Anonymous) - $(takes without$kind Anonymous)))
+	resident=$(($(takes with$kind Rss) - $(takes without$kind Rss)))
+	[ "$private" -gt 0 ] && [ "$private" -le 64 ]
+	report $? "linked with the archive${kind:+, and statically with libc}: $private KiB that are its own (at most 64), $resident resident"
+done
+
+finish
