@@ -315,12 +315,37 @@ static inline void efd_has_read(struct pollux_efd *e, int r, uint32_t events, ui
 	plx_tsan_after(e);
 }
 
+/* s is linked. What a handler does counts from when breaks was read. */
+static int sleeper_waits(struct efd_sleeper *s, uint32_t breaks,
+			 int (*try)(struct pollux_efd *, uint64_t *), uint64_t *value)
+{
+	uint32_t since;
+	struct pollux_efd *e = s->e;
+	int r, ended = 0;
+
+	plx_mb();
+	for (;;) {
+		r = try(e, value);
+		plx_spin_brought(&plx_read_yields, r == 0);
+		if (r != -EAGAIN)
+			return r;
+		/* What was there before a signal goes before it. */
+		if (ended || breaks != plx_inside.breaks)
+			return -EINTR;
+		since = plx_spin_sleeps(&e->spin);
+		ended = plx_parker_wait(&s->parker);
+		if (plx_sleep_is_over(ended))
+			return ended;
+		plx_spin_slept(&e->spin, since);
+	}
+}
+
 static int efd_sleep(struct pollux_efd *e, uint32_t events,
 		     int (*try)(struct pollux_efd *, uint64_t *), uint64_t *value)
 {
-	uint32_t breaks = plx_inside.breaks, since;
+	uint32_t breaks = plx_inside.breaks;
 	struct efd_sleeper *s;
-	int r, ended = 0;
+	int r;
 
 	/* The caller's may go while it waits. */
 	pollux_file_get(&e->file);
@@ -345,25 +370,7 @@ static int efd_sleep(struct pollux_efd *e, uint32_t events,
 	plx_parker_init(&s->parker);
 	plx_watch_link(&e->file, &s->w);
 	PLX_HOLD_PUSH(sleeper_done, s);
-	plx_mb();
-	for (;;) {
-		r = try(e, value);
-		plx_spin_brought(&plx_read_yields, r == 0);
-		if (r != -EAGAIN)
-			break;
-		/* What was there before a signal goes before it. */
-		if (ended || breaks != plx_inside.breaks) {
-			r = -EINTR;
-			break;
-		}
-		since = plx_spin_sleeps(&e->spin);
-		ended = plx_parker_wait(&s->parker);
-		if (plx_sleep_is_over(ended)) {
-			r = ended;
-			break;
-		}
-		plx_spin_slept(&e->spin, since);
-	}
+	r = sleeper_waits(s, breaks, try, value);
 	efd_has_read(e, r, events, *value);
 	PLX_HOLD_POP(1);
 	return r;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The counter: arithmetic, masks, and which watchers hear of what. */
+#include "epoll/engine.h"
+
 #include "native.h"
 
 #define TOP (UINT64_MAX - 1)
@@ -275,6 +277,24 @@ static void EFD_05_a_reader_sleeps_until_there_is_something(void **state)
 	efd_put(e);
 }
 
+static void EFD_05_a_reader_that_is_cancelled_leaves(void **state)
+{
+	struct pollux_efd *e = efd_new(0, 0);
+	struct blocked *b = blocked_new(e, 0, 0);
+	void *end;
+
+	(void)state;
+	assert_non_null(pollux_efd_file(e)->watches);
+	assert_int_equal(pthread_cancel(b->t.id), 0);
+	assert_int_equal(pthread_join(b->t.id, &end), 0);
+	assert_ptr_equal(end, PTHREAD_CANCELED);
+	assert_null(pollux_efd_file(e)->watches);
+	efd_add(e, 3);
+	assert_int_equal(efd_take(e), 3);
+	free(b);
+	efd_put(e);
+}
+
 static void EFD_10_a_writer_sleeps_until_it_fits(void **state)
 {
 	struct pollux_efd *e = efd_new(TOP - 2, POLLUX_EFD_SEMAPHORE);
@@ -373,6 +393,7 @@ int main(void)
 		TEST(EFD_14_signals_stop_at_the_top),
 		TEST(EFD_15_after_the_overflow),
 		TEST(EFD_05_a_reader_sleeps_until_there_is_something),
+		TEST(EFD_05_a_reader_that_is_cancelled_leaves),
 		TEST(EFD_10_a_writer_sleeps_until_it_fits),
 		TEST(EFD_16_one_write_satisfies_as_many_as_the_count_allows),
 		TEST(EFD_16_a_blocked_reader_does_not_hide_the_watchers),
