@@ -3,7 +3,6 @@
 #include "native.h"
 
 #include <poll.h>
-#include <pollux/posix.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -254,28 +253,6 @@ static void without_descriptors_there_is_no_side(void **state)
 	assert_order(ep, 8, "p");
 	ep_put(ep);
 	pipe_put(p);
-}
-
-/* What is served in the process under a number is the kernel's from then on. */
-static void a_descriptor_that_is_served_joins_as_the_kernels(void **state)
-{
-	struct pollux_ep *ep = ep_new();
-	int fd = pollux_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	uint64_t v = 1;
-
-	(void)state;
-	assert_true(fd >= 0);
-	assert_int_equal(pollux_fd_served(fd), 1);
-	add_fd(ep, fd, EPOLLIN, 's');
-	assert_int_equal(pollux_fd_served(fd), 0);
-	assert_none(ep);
-	assert_int_equal(pollux_write(fd, &v, sizeof(v)), sizeof(v));
-	assert_order(ep, 8, "s");
-	assert_int_equal(pollux_read(fd, &v, sizeof(v)), sizeof(v));
-	assert_none(ep);
-	assert_int_equal(del_fd(ep, fd), 0);
-	pollux_close(fd);
-	ep_put(ep);
 }
 
 /* --- shares ------------------------------------------------------------------------------ */
@@ -973,7 +950,6 @@ int main(void)
 		TEST(an_epoll_without_descriptors_has_none),
 		TEST(its_own_descriptors_are_close_on_exec_and_nobodys),
 		TEST(without_descriptors_there_is_no_side),
-		TEST(a_descriptor_that_is_served_joins_as_the_kernels),
 		TEST(a_busy_side_does_not_starve_the_other),
 		TEST(edges_of_another_thread_do_not_starve_a_pipe),
 		TEST(each_side_ends_a_sleep),
