@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/flood.h"
 
-#include <sys/single_threaded.h>
-
 #include "base/clock.h"
 #include "base/spin.h"
+#include "base/threads.h"
 
 #define FLOOD_NS 1000
 #define FLOOD_ROUNDS_PER_LOOK 8
@@ -55,7 +54,7 @@ void plx_flood_look(const uint64_t *word)
 {
 	uint32_t skip = sums.skip;
 
-	if (!plx_spin_enabled || __libc_single_threaded || plx_spin_cpus() < 2)
+	if (!plx_spin_enabled || plx_single_threaded() || plx_spin_cpus() < 2)
 		return;
 	/* A handler may come in between. */
 	if (skip) {

@@ -30,6 +30,7 @@
 #define PLX_BASE_INSIDE_H
 
 #include <signal.h>
+#include <stddef.h>
 
 #include "base/atomic.h"
 

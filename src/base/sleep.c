@@ -4,11 +4,11 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <stddef.h>
-#include <sys/single_threaded.h>
 #include <ucontext.h>
 
 #include "base/delay.h"
 #include "base/sys.h"
+#include "base/threads.h"
 
 uint32_t plx_sleeps_seen;
 static __thread struct plx_sleep *asleep;
@@ -250,7 +250,7 @@ static long sleep_once(struct plx_sleep *s, long nr)
 	s->depth = plx_inside.depth;
 	s->breaks = plx_inside.breaks;
 	/* As libc has it: where there is one thread there is nobody who could cancel it. */
-	s->cancellable = !__libc_single_threaded;
+	s->cancellable = !plx_single_threaded();
 	if (s->cancellable)
 		pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &s->cancel_type);
 	asleep = s;

@@ -4,13 +4,13 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <string.h>
-#include <sys/single_threaded.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/inside.h"
 #include "base/lock.h"
 #include "base/sys.h"
+#include "base/threads.h"
 
 /*
  * Once both sides spin, an answer takes about a microsecond. To get there, one of them
@@ -333,7 +333,7 @@ enum plx_spin_how plx_spin_how(struct plx_yields *y, struct plx_spin_state *s)
 	uint32_t tries = plx_load(&s->tries);
 	int32_t cpus;
 
-	if (!plx_spin_enabled || __libc_single_threaded)
+	if (!plx_spin_enabled || plx_single_threaded())
 		return PLX_SPIN_NOT;
 	if (tries & TRIES_SKIP) {
 		plx_store(&s->tries, tries - TRIES_SKIP_ONE);
@@ -399,7 +399,7 @@ uint32_t plx_spin_sleeps(const struct plx_spin_state *s)
 {
 	uint32_t tries = plx_load(&s->tries), log = tries & TRIES_LOG;
 
-	if (__libc_single_threaded || !plx_spin_enabled ||
+	if (plx_single_threaded() || !plx_spin_enabled ||
 	    (tries & TRIES_SKIP) == ((1u << log) - 1) * TRIES_SKIP_ONE)
 		return 0;
 	return spin_now();

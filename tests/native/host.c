@@ -217,7 +217,8 @@ static void a_poll_is_told_what_is_wanted(void **state)
 	obj_put(o);
 }
 
-#if !PLX_TSAN
+/* musl has no makecontext. */
+#if !PLX_TSAN && defined(__GLIBC__)
 /* A fibre that waits in one thread and goes on in another. */
 static struct fibre {
 	ucontext_t self, scheduler;
@@ -289,7 +290,7 @@ int main(void)
 		TEST(a_look_takes_as_long_as_the_host_says),
 		TEST(what_comes_in_the_look_needs_no_sleep),
 		TEST(a_poll_is_told_what_is_wanted),
-#if !PLX_TSAN
+#if !PLX_TSAN && defined(__GLIBC__)
 		TEST(park_may_come_back_on_another_thread),
 #endif
 	};

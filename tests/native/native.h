@@ -227,18 +227,33 @@ static inline void sleep_ms(int ms)
 }
 
 /* A thread that stays on one CPU. */
-static inline pthread_t thread_bound(int cpu, void *(*fn)(void *), void *arg)
+struct bound {
+	int cpu;
+	void *(*fn)(void *);
+	void *arg;
+};
+
+static inline void *bound_main(void *p)
 {
-	pthread_attr_t attr;
-	pthread_t t;
+	struct bound b = *(struct bound *)p;
 	cpu_set_t set;
 
+	free(p);
 	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	pthread_attr_init(&attr);
-	assert_int_equal(pthread_attr_setaffinity_np(&attr, sizeof(set), &set), 0);
-	assert_int_equal(pthread_create(&t, &attr, fn, arg), 0);
-	pthread_attr_destroy(&attr);
+	CPU_SET(b.cpu, &set);
+	if (pthread_setaffinity_np(pthread_self(), sizeof(set), &set))
+		abort();
+	return b.fn(b.arg);
+}
+
+static inline pthread_t thread_bound(int cpu, void *(*fn)(void *), void *arg)
+{
+	struct bound *b = malloc(sizeof(*b));
+	pthread_t t;
+
+	assert_non_null(b);
+	*b = (struct bound){.cpu = cpu, .fn = fn, .arg = arg};
+	assert_int_equal(pthread_create(&t, NULL, bound_main, b), 0);
 	return t;
 }
 

@@ -5,6 +5,11 @@
  */
 #include "torture.h"
 
+/* glibc got this name late. */
+#ifndef sigev_notify_thread_id
+#define sigev_notify_thread_id _sigev_un._tid
+#endif
+
 #define FILES 3
 #define CALLS 7
 
@@ -51,7 +56,7 @@ static void victim(struct thread *t)
 	timer_t timer;
 
 	victim_id = pthread_self();
-	sev._sigev_un._tid = t->tid;
+	sev.sigev_notify_thread_id = t->tid;
 	if (timer_create(CLOCK_MONOTONIC, &sev, &timer) != 0)
 		broken("no timer");
 	while (!stopping()) {
