@@ -70,6 +70,7 @@ check)
 abidiff abigail-tools
 clang clang
 clang-format clang-format
+cmake cmake
 g++ g++
 mandoc mandoc
 spin spin
