@@ -15,6 +15,10 @@ if ! command -v "$cc" >/dev/null; then
 	echo "skipped: $cc is not installed"
 	exit 77
 fi
+if ! echo '#include <stdio.h>' | "$cc" -E -x c - >/dev/null 2>&1; then
+	echo "skipped: $cc finds no headers of libc"
+	exit 77
+fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -30,7 +34,7 @@ failed=0
 count=0
 for source in "$top"/src/*/*.c; do
 	count=$((count + 1))
-	"$cc" -std=gnu11 -O2 -D_GNU_SOURCE= -Wall -Wextra -Werror -fno-strict-aliasing \
+	"$cc" -std=gnu11 -O1 -D_GNU_SOURCE= -Wall -Wextra -Werror -fno-strict-aliasing \
 		-ftls-model=initial-exec -fno-common -fexceptions -fPIC -fvisibility=hidden \
 		-DPOLLUX_LIBDIR='"/usr/lib"' -DCLI_VERSION='"0"' \
 		-I"$top/include" -I"$top/src" -I"$top/src/rcu" \

@@ -28,6 +28,8 @@ xz xz-utils
 need_module=
 # Libraries that bring no description for pkg-config: their header is looked for.
 need_header=
+# For aarch64-linux-gnu-gcc.
+need_cross_header=
 
 # The command that is looked for, and the packages that bring it.
 programs='
@@ -67,6 +69,7 @@ named=$*
 case $group in
 check)
 	need_command="$need_command
+aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
 abidiff abigail-tools
 clang clang
 clang-format clang-format
@@ -78,6 +81,7 @@ musl-gcc musl-tools"
 	need_module="$need_module
 cmocka libcmocka-dev
 liburcu-bp liburcu-dev"
+	need_cross_header='stdio.h libc6-dev-arm64-cross'
 	need_header='libaio.h libaio-dev
 liburing.h liburing-dev'
 	;;
@@ -153,6 +157,13 @@ find_missing()
 		echo "#include <$probe>" | gcc -E -x c - >/dev/null 2>&1 || missing="$missing $package"
 	done <<-END
 	$need_header
+	END
+	while read -r probe package; do
+		[ -n "$probe" ] || continue
+		echo "#include <$probe>" | aarch64-linux-gnu-gcc -E -x c - >/dev/null 2>&1 ||
+			missing="$missing $package"
+	done <<-END
+	$need_cross_header
 	END
 }
 
