@@ -151,6 +151,24 @@ int pollux_ep_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_
 int pollux_ep_wait_until(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t deadline);
 
 /*
+ * The same with a signal mask for the time of the call, as epoll_pwait(2) (EP-SIG-06); mask NULL:
+ * as without. The mask is set and the sleep begun in one step, so a signal that is blocked before
+ * the call and not in `mask` ends the sleep whenever it comes. If the call returns -EINTR the
+ * handler has run, under `mask`. If it returns anything else, what was blocked before is pending
+ * still: events go before signals, and a call that does not sleep handles none.
+ *
+ * Only the kernel can do that. The first sleep with a mask therefore takes two descriptors, as the
+ * first descriptor does (pollux_ep_ctl_fd), and can fail with its errors -EMFILE, -ENFILE and
+ * -ENOMEM, and with -EOPNOTSUPP if the epoll has a host of its own: that one's park decides about
+ * signals. The file of the epoll can still be watched. After a fork the child's waits of this epoll
+ * return -EOWNERDEAD.
+ */
+int pollux_ep_pwait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t timeout_ns,
+		    const sigset_t *mask);
+int pollux_ep_pwait_until(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t deadline,
+			  const sigset_t *mask);
+
+/*
  * Ends all waits of the epoll, those that sleep and those that come later: they return -ESHUTDOWN,
  * also if there are events. Nothing else changes; registrations stay, and its file can be polled.
  * It cannot be undone. Cannot fail. Any thread that keeps the epoll valid for the call, signal

@@ -239,7 +239,7 @@ static int ctl_add(struct pollux_ep *ep, struct pollux_file *f, int key, uint32_
 		plx_lock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
 		plx_store(&plx_topology_gen, plx_topology_gen + 1);
 		/* What its descriptors say no watch of the file would hear. */
-		if (is_ep && plx_file_ep(f)->side)
+		if (is_ep && plx_file_ep(f)->side && plx_file_ep(f)->side->fds)
 			r = -EOPNOTSUPP;
 		else if (is_ep)
 			r = plx_topology_check(ep, plx_file_ep(f));

@@ -242,6 +242,8 @@ struct plx_side {
 	/* pollux_ep_wait; sleeps: the time-out is not 0; deadline: negative for none. */
 	int (*wait)(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps,
 		    int64_t deadline);
+	/* The epoll has or may get descriptors: its file is not watched. Topology lock. */
+	uint32_t fds;
 	/* Wakes one who sleeps there: as unpark_one of a host. */
 	void (*ring)(struct pollux_ep *ep);
 	/* The last reference of the epoll has gone: nobody waits. Some may still ring. */
@@ -511,6 +513,8 @@ static inline bool plx_ep_on_futex(const struct pollux_ep *ep)
 {
 	return ep->host.unpark_one == plx_futex_host.unpark_one;
 }
+/* The host's time at which a time-out that begins now is over; negative for none. */
+int64_t plx_ep_deadline(struct pollux_ep *ep, int64_t timeout_ns);
 /* Topology lock held: from now on waiters of ep, who sleep on a futex, sleep on this side. */
 void plx_ep_side_begin(struct pollux_ep *ep, struct plx_side *side);
 /* The sink of a program's array. */

@@ -304,15 +304,19 @@ static int wait_for(struct pollux_ep *ep, struct epoll_event *ev, int max, bool 
 	return n || !sleeps ? n : wait_holding(ep, ev, max, deadline);
 }
 
+int64_t plx_ep_deadline(struct pollux_ep *ep, int64_t timeout_ns)
+{
+	int64_t now;
+
+	if (timeout_ns <= 0)
+		return -1;
+	now = ep->host.now(ep->host.arg);
+	return timeout_ns > INT64_MAX - now ? INT64_MAX : now + timeout_ns;
+}
+
 int pollux_ep_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t timeout_ns)
 {
-	int64_t deadline = -1;
-
-	if (timeout_ns > 0) {
-		deadline = ep->host.now(ep->host.arg);
-		deadline = timeout_ns > INT64_MAX - deadline ? INT64_MAX : deadline + timeout_ns;
-	}
-	return wait_for(ep, ev, max, timeout_ns != 0, deadline);
+	return wait_for(ep, ev, max, timeout_ns != 0, plx_ep_deadline(ep, timeout_ns));
 }
 
 int pollux_ep_wait_until(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t deadline)

@@ -2,12 +2,13 @@
 /*
  * Descriptors of the kernel in an epoll of the native API.
  *
- * Overview. An epoll gets a kernel's side with its first descriptor, or when it is asked for a
- * descriptor itself: an epoll of the kernel's that is nobody else's, with the descriptors under the
- * program's own masks and data, and a doorbell, an eventfd that is registered there edge-triggered
- * and never read. From then on its waiters sleep in the kernel's wait (wait.c), and a producer
- * rings by a write to the doorbell, where the bell's rule of ready.c says that one is due. An epoll
- * without has no descriptor, and a wait of it pays for one load.
+ * Overview. An epoll gets a kernel's side with its first descriptor, when it is asked for a
+ * descriptor itself, or with the first sleep that has a signal mask: an epoll of the kernel's that
+ * is nobody else's, with the descriptors under the program's own masks and data, and a doorbell, an
+ * eventfd that is registered there edge-triggered and never read. From then on its waiters sleep in
+ * the kernel's wait (wait.c), and a producer rings by a write to the doorbell, where the bell's
+ * rule of ready.c says that one is due. An epoll without has no descriptor, and a wait of it pays
+ * for one load.
  *
  * Data. The kernel keeps the program's data, not an index of ours. A registration may end without
  * a call, with the last descriptor of its file, and may live on when its number means another file,
@@ -24,11 +25,12 @@
  * Locking. It is published under the topology lock, as whether the epoll is watched is decided
  * there. ctl_fd, wait and ring take no lock.
  *
- * Nesting. A watch of the epoll's file hears of the ready list alone, so an epoll with a kernel's
- * side is not watched as a file: each of the two calls that would make it so fails, with
- * -EOPNOTSUPP. What is watched is its descriptor, by a ctl_fd of the outer one. Sides are thus at
- * the top of what is nested by files, so all ways between epolls that lead through a side are the
- * kernel's, and it finds the loops.
+ * Nesting. A watch of the epoll's file hears of the ready list alone, so an epoll that descriptors
+ * may be added to is not watched as a file: each of the two calls that would make it so fails, with
+ * -EOPNOTSUPP. What is watched is its descriptor, by a ctl_fd of the outer one. Such sides are thus
+ * at the top of what is nested by files, so all ways between epolls that lead through a side are
+ * the kernel's, and it finds the loops. A side that is there for masks alone has nothing but its
+ * doorbell, and is in nobody's way (head.fds).
  *
  * A descriptor for foreign loops is the kernel's epoll itself. It is readable if a descriptor is
  * ready, or if the doorbell's event is there. Who waits on it is a sleeper that never leaves: it is
@@ -138,9 +140,7 @@ static int side_publish(struct plx_kernel_side *s)
 	int r = -EEXIST;
 
 	plx_lock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
-	if (plx_load(&ep->file.watches)) {
-		r = -EOPNOTSUPP;
-	} else if (!plx_load(&ep->side)) {
+	if (!plx_load(&ep->side)) {
 		plx_ep_side_begin(ep, &s->head);
 		plx_store_rel(&s->turned, 1);
 		r = 0;
@@ -149,13 +149,13 @@ static int side_publish(struct plx_kernel_side *s)
 	return r;
 }
 
-static int side_make(struct pollux_ep *ep)
+static int side_make(struct pollux_ep *ep, bool fds)
 {
 	struct plx_kernel_side *s;
 	int r;
 
 	/* Who brings his own sleep cannot sleep in the kernel's wait. */
-	if (!plx_ep_on_futex(ep) || plx_load(&ep->file.watches))
+	if (!plx_ep_on_futex(ep) || (fds && plx_load(&ep->file.watches)))
 		return -EOPNOTSUPP;
 	if (plx_load(&doorbells_wait) >= DOORBELLS_WAIT)
 		plx_retire_drain();
@@ -180,25 +180,41 @@ static int side_make(struct pollux_ep *ep)
 	return r == -EEXIST ? 0 : r;
 }
 
-/* Makes it if need be: 0, or a negative errno. */
-static int side_get(struct pollux_ep *ep, struct plx_kernel_side **s)
+static __attribute__((noinline)) int side_take_fds(struct plx_kernel_side *s)
+{
+	int r = 0;
+
+	plx_lock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
+	if (plx_load(&s->ep->file.watches))
+		r = -EOPNOTSUPP;
+	else
+		plx_store_rel(&s->head.fds, 1);
+	plx_unlock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
+	return r;
+}
+
+int plx_side_get(struct pollux_ep *ep, bool fds, struct plx_kernel_side **s)
 {
 	int r = 0;
 
 	if (plx_unlikely(!plx_load_acq(&ep->side)))
-		r = side_make(ep);
+		r = side_make(ep, fds);
 	if (r < 0)
 		return r;
 	*s = plx_side_of(ep);
 	plx_side_turn(*s);
-	return plx_side_ours(*s) ? 0 : -EOWNERDEAD;
+	if (plx_unlikely(!plx_side_ours(*s)))
+		return -EOWNERDEAD;
+	if (fds && plx_unlikely(!plx_load_acq(&(*s)->head.fds)))
+		return side_take_fds(*s);
+	return 0;
 }
 
 int pollux_ep_ctl_fd(struct pollux_ep *ep, int op, int fd, const struct epoll_event *ev)
 {
 	struct plx_kernel_side *s;
 	struct epoll_event copy = {0};
-	int r = side_get(ep, &s);
+	int r = plx_side_get(ep, true, &s);
 
 	if (r < 0)
 		return r;
@@ -227,7 +243,7 @@ int pollux_ep_ctl_fd(struct pollux_ep *ep, int op, int fd, const struct epoll_ev
 int pollux_ep_fd(struct pollux_ep *ep)
 {
 	struct plx_kernel_side *s;
-	int r = side_get(ep, &s);
+	int r = plx_side_get(ep, true, &s);
 
 	if (r < 0)
 		return r;

@@ -54,6 +54,12 @@ int plx_side_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sl
 		  int64_t deadline);
 
 /*
+ * side.c: makes the side of an epoll, if it has none. fds: for descriptors, so that its file is not
+ * watched. 0, or a negative errno.
+ */
+int plx_side_get(struct pollux_ep *ep, bool fds, struct plx_kernel_side **s);
+
+/*
  * For the room above, which serves descriptors of its own kind: fd is about to be registered with
  * the kernel by this op. 0, or a negative errno.
  */

@@ -40,6 +40,13 @@
  * Signals. The kernel looks for events before it looks for signals, so -EINTR means that there was
  * nothing on its side; a ring that was meant for this thread goes on to another. The wait has its
  * own reference on the epoll while it may sleep.
+ *
+ * A signal mask goes to the wait that sleeps: that is the only place where the kernel's own, too,
+ * looks for signals, after it has found no events (EP-SIG-01, EP-SIG-05), and it alone can change
+ * the mask and begin to sleep in one step. What this thread does before or between is done under
+ * the old mask: a signal that only the old one lets through is handled as if it had come before
+ * the call, and one that only the new one lets through waits for the sleep. So an epoll whose
+ * threads sleep on a futex gets a side with the first sleep that has a mask.
  */
 #include "wait/side.h"
 
@@ -52,35 +59,39 @@
 
 #define EVENTS_MOST (INT_MAX / (int)sizeof(struct epoll_event))
 
-static long kernel_wait(int epfd, struct epoll_event *ev, int max, int ms)
+/* The kernel's mask of signals. */
+#define MASK_SIZE 8
+
+static long kernel_wait(int epfd, struct epoll_event *ev, int max, int ms, const sigset_t *mask)
 {
 #ifdef SYS_epoll_wait
-	return plx_sys4(SYS_epoll_wait, epfd, ev, max, ms);
-#else
-	return plx_sys6(SYS_epoll_pwait, epfd, (long)ev, max, ms, 0, 0);
+	if (plx_likely(!mask))
+		return plx_sys4(SYS_epoll_wait, epfd, ev, max, ms);
 #endif
+	return plx_sys6(SYS_epoll_pwait, epfd, (long)ev, max, ms, (long)mask, MASK_SIZE);
 }
 
 /* To the deadline, by the call that can express it. Sandboxes refuse epoll_pwait2 with EPERM. */
-static long kernel_sleep(int epfd, struct epoll_event *ev, int max, int64_t deadline)
+static long kernel_sleep(int epfd, struct epoll_event *ev, int max, int64_t deadline,
+			 const sigset_t *mask)
 {
 	struct __kernel_timespec ts;
 	int64_t left;
 	long r;
 
 	if (deadline < 0)
-		return kernel_wait(epfd, ev, max, -1);
+		return kernel_wait(epfd, ev, max, -1, mask);
 	left = deadline - plx_now_ns();
 	if (left <= 0)
-		return kernel_wait(epfd, ev, max, 0);
+		return kernel_wait(epfd, ev, max, 0, mask);
 	ts.tv_sec = left / PLX_NSEC;
 	ts.tv_nsec = left % PLX_NSEC;
-	r = plx_sys6(SYS_epoll_pwait2, epfd, (long)ev, max, (long)&ts, 0, 0);
+	r = plx_sys6(SYS_epoll_pwait2, epfd, (long)ev, max, (long)&ts, (long)mask, MASK_SIZE);
 	if (plx_likely(r != -ENOSYS && r != -EPERM))
 		return r;
 	if (left > INT_MAX * 1000000ll)
 		left = INT_MAX * 1000000ll;
-	return kernel_wait(epfd, ev, max, (left + 999999) / 1000000);
+	return kernel_wait(epfd, ev, max, (left + 999999) / 1000000, mask);
 }
 
 /* Takes the doorbell's event out of n, and collects its rings; the number left. */
@@ -101,7 +112,7 @@ static int take_bell(struct plx_kernel_side *s, struct epoll_event *ev, int n)
 static int look_kernel(struct plx_kernel_side *s, struct epoll_event *ev, int room)
 {
 	for (;;) {
-		int n = (int)kernel_wait(s->epfd, ev, room, 0), kept;
+		int n = (int)kernel_wait(s->epfd, ev, room, 0, NULL), kept;
 
 		if (n <= 0)
 			return n;
@@ -168,20 +179,21 @@ static int look(struct plx_kernel_side *s, struct epoll_event *ev, int max)
 }
 
 /* Announced. The number of events without the doorbell's, or a negative errno. */
-static int sleep_on(struct plx_kernel_side *s, struct epoll_event *ev, int max, int64_t deadline)
+static int sleep_on(struct plx_kernel_side *s, struct epoll_event *ev, int max, int64_t deadline,
+		    const sigset_t *mask)
 {
 	uint32_t since = plx_spin_sleeps(&s->ep->spin);
 	int n;
 
 	PLX_DELAY(side_before_sleep);
-	n = (int)kernel_sleep(s->epfd, ev, max, deadline);
+	n = (int)kernel_sleep(s->epfd, ev, max, deadline, mask);
 	plx_spin_slept(&s->ep->spin, since);
 	PLX_DELAY(side_in_hand);
 	return n > 0 ? take_bell(s, ev, n) : n;
 }
 
 static int wait_for_some(struct plx_kernel_side *s, struct epoll_event *ev, int max,
-			 int64_t deadline)
+			 int64_t deadline, const sigset_t *mask)
 {
 	struct pollux_ep *ep = s->ep;
 
@@ -197,7 +209,7 @@ static int wait_for_some(struct plx_kernel_side *s, struct epoll_event *ev, int 
 				return n;
 		}
 		if (plx_ep_announce(ep)) {
-			n = sleep_on(s, ev, max, deadline);
+			n = sleep_on(s, ev, max, deadline, mask);
 			plx_ep_retract(ep);
 			if (plx_unlikely(plx_load(&ep->shut)))
 				return -ESHUTDOWN;
@@ -225,8 +237,8 @@ static int left(struct pollux_ep *ep, int n)
 	return plx_unlikely(plx_ep_shut_pass_on(ep)) && n <= 0 ? -ESHUTDOWN : n;
 }
 
-int plx_side_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps,
-		  int64_t deadline)
+static int side_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps,
+		     int64_t deadline, const sigset_t *mask)
 {
 	struct plx_kernel_side *s = plx_side_of(ep);
 	int n;
@@ -241,7 +253,48 @@ int plx_side_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sl
 	/* The caller's may go while it waits, as a descriptor may be closed (EP-LOCK-10). */
 	if (plx_unlikely(!plx_file_tryget(&ep->file)))
 		return -EBADF;
-	n = left(ep, wait_for_some(s, ev, max, deadline));
+	n = left(ep, wait_for_some(s, ev, max, deadline, mask));
 	pollux_file_put(&ep->file);
 	return n;
+}
+
+int plx_side_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps,
+		  int64_t deadline)
+{
+	return side_wait(ep, ev, max, sleeps, deadline, NULL);
+}
+
+/* mask: not NULL. */
+static int masked(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps,
+		  int64_t deadline, const sigset_t *mask)
+{
+	struct plx_kernel_side *s;
+	int r;
+
+	if (max <= 0 || !sleeps || plx_load(&ep->shut) || !plx_load_acq(&ep->side)) {
+		r = pollux_ep_wait(ep, ev, max, 0);
+		if (r || !sleeps)
+			return r;
+		r = plx_side_get(ep, false, &s);
+		if (r < 0)
+			return r;
+	}
+	return side_wait(ep, ev, max, true, deadline, mask);
+}
+
+int pollux_ep_pwait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t timeout_ns,
+		    const sigset_t *mask)
+{
+	if (!mask)
+		return pollux_ep_wait(ep, ev, max, timeout_ns);
+	return masked(ep, ev, max, timeout_ns != 0, plx_ep_deadline(ep, timeout_ns), mask);
+}
+
+int pollux_ep_pwait_until(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t deadline,
+			  const sigset_t *mask)
+{
+	if (!mask)
+		return pollux_ep_wait_until(ep, ev, max, deadline);
+	return masked(ep, ev, max, deadline < 0 || ep->host.now(ep->host.arg) < deadline, deadline,
+		      mask);
 }
