@@ -52,7 +52,7 @@ static int check_attr(const struct pollux_ep_attr *attr)
 	return r ? r : attr->flags ? -EINVAL : 0;
 }
 
-static int check_host(const struct pollux_host *host)
+int plx_host_check(const struct pollux_host *host)
 {
 	int r = check_size(host, host->size, sizeof(*host));
 
@@ -69,7 +69,7 @@ int pollux_ep_new(struct pollux_ep **out, const struct pollux_ep_attr *attr)
 
 	if (!r && attr && attr->host) {
 		host = attr->host;
-		r = check_host(host);
+		r = plx_host_check(host);
 	}
 	if (r)
 		return r;

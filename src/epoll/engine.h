@@ -154,12 +154,8 @@ struct plx_watch {
 	uint8_t place;
 	uint8_t dead;
 	uint8_t helped;
-	union {
-		/* Of a poller: another has come in front of it; under file.lock. */
-		uint8_t behind;
-		/* Of an exclusive item: a wake has ended at it. */
-		uint8_t spent;
-	};
+	/* Of an exclusive item: a wake has ended at it. */
+	uint8_t spent;
 };
 
 struct plx_list {
@@ -332,11 +328,8 @@ void plx_file_put_locked(struct pollux_file *f);
 void plx_watch_link(struct pollux_file *f, struct plx_watch *w);
 /* The same for an item; decides which mark it has. */
 void plx_item_link(struct pollux_file *f, struct plx_epitem *item);
-/*
- * Takes w off. After a grace period no waker can still be calling it. True if w is a poller that
- * was the first in the list all the time: then it may come to f again at once (file.c).
- */
-bool plx_watch_unlink(struct pollux_file *f, struct plx_watch *w);
+/* Takes w off. After a grace period no waker can still be calling it. */
+void plx_watch_unlink(struct pollux_file *f, struct plx_watch *w);
 /* Takes an item off; producers have to be told by a change of EPOCH in its mark. */
 void plx_item_unlink(struct plx_epitem *item);
 /* file.lock held, or the last reference has gone: the list of a file that has no row (index.c). */
@@ -487,6 +480,8 @@ void plx_ep_stand_down(struct pollux_ep *ep, bool came);
 
 /* pollux_ep_new for a host of our own, which is not looked at; NULL without memory. */
 struct pollux_ep *plx_ep_new(const struct pollux_host *host);
+/* A host of the program's: 0, or a negative errno. */
+int plx_host_check(const struct pollux_host *host);
 
 /* --- harvest.c ----------------------------------------------------------------------- */
 

@@ -196,8 +196,7 @@ void plx_list_link(struct pollux_file *f, struct plx_watch *w)
 		w->pprev = first->pprev;
 		first->pprev = &w->next;
 	}
-	/* Released: a waker may stand on a poller since an earlier time. */
-	plx_store_rel(&w->next, at == &f->watches ? first : NULL);
+	w->next = at == &f->watches ? first : NULL;
 	plx_store_rel(at, w);
 }
 
@@ -220,38 +219,6 @@ void plx_list_unlink(struct pollux_file *f, struct plx_watch *w)
 }
 
 /*
- * A poller that comes again and again uses its watch again without a grace period, if that goes to
- * the same file and was the first in its list each time before.
- *
- *   behind   of a poller; written under file.lock, when it is linked and when the next one is
- *
- * Pollers and plain items come to the front, so whoever comes in front of a poller finds it there,
- * and marks it.
- *
- * Argument. A waker may stand on a poller w that has left the list since, and come again. It has
- * found w as the first of f, as nothing else ever led to it, and has called nobody before. (1)
- * Whoever it has still to call was behind w and has stayed: so it is behind w again, or, while w is
- * away, where w->next has led all the time. Whoever has come since came during the wake, and may be
- * called or not. (2) It calls nobody twice: w is never behind anybody but one who came during the
- * wake, and then not used again. (3) It stays in the list of f: w->next never names a watch of
- * another file. What that names can be read (it is released), and is not freed before the waker has
- * left its section. (4) The call itself may be one too many for w, never one that is missing: a
- * poller that is called looks. Anybody else who walks the list (a search for an item, a spill) is a
- * waker in this. The model is tests/model/again.pml.
- */
-static void mark_behind(struct pollux_file *f, struct plx_watch *w)
-{
-	struct plx_watch *first = f->watches;
-
-	if (w->place == PLX_WATCH_POLLER)
-		w->behind = 0;
-	else if (w->place != PLX_WATCH_PLAIN)
-		return;
-	if (plx_unlikely(first && first->place == PLX_WATCH_POLLER))
-		first->behind = 1;
-}
-
-/*
  * Producers conclude something from a list only while its primary item is alone there. So nothing
  * is made wrong by a watch that comes to an empty list when the primary item has given the mark
  * back, which moves EPOCH. Until then that item may have left the list and not moved EPOCH yet, and
@@ -269,7 +236,6 @@ static void watch_link(struct pollux_file *f, struct plx_watch *w, struct plx_ep
 	/* Acquired: the former primary item has given the mark back. */
 	given_back = !(plx_load_acq(&f->flags) & PLX_FILE_HAS_PRIMARY);
 	alone = given_back && !f->watches;
-	mark_behind(f, w);
 	if (item) {
 		item->node = &item->own;
 		if (given_back) {
@@ -300,19 +266,14 @@ void plx_item_link(struct pollux_file *f, struct plx_epitem *item)
 	watch_link(f, &item->w, item);
 }
 
-bool plx_watch_unlink(struct pollux_file *f, struct plx_watch *w)
+void plx_watch_unlink(struct pollux_file *f, struct plx_watch *w)
 {
-	bool first;
-
 	plx_lock(&f->lock, PLX_RANK_FILE);
 	plx_list_unlink(f, w);
-	/* As a byte of its own: a waker may write to the one beside it. */
-	first = w->place == PLX_WATCH_POLLER && !plx_load(&w->behind);
 	if (plx_unlikely(f->ops->interest != NULL))
 		interest_tell(f, w, w->events, 0);
 	plx_unlock(&f->lock, PLX_RANK_FILE);
 	plx_file_bump(f);
-	return first;
 }
 
 void plx_item_unlink(struct plx_epitem *item)

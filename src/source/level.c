@@ -4,6 +4,8 @@
 
 #include <pollux/level.h>
 
+#include "base/sanitizer.h"
+
 static struct pollux_level *file_level(struct pollux_file *f)
 {
 	return plx_container_of(f, struct pollux_level, file);
@@ -43,8 +45,11 @@ void pollux_level_init(struct pollux_level *l, uint32_t events,
 
 void pollux_level_set(struct pollux_level *l, uint32_t events)
 {
-	uint32_t added = events & ~plx_or(&l->events, events);
+	uint32_t added;
 
+	/* Who polls may see them before the wake. */
+	plx_tsan_before(&l->file);
+	added = events & ~plx_or(&l->events, events);
 	if (added)
 		pollux_file_wake(&l->file, added);
 }

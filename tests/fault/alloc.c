@@ -7,6 +7,8 @@
 
 #include "native/native.h"
 
+#include <pollux/poll.h>
+
 #include "base/mem.h"
 
 static int live_before(void **state)
@@ -297,6 +299,22 @@ static void the_table_of_a_file(void **state)
 	efd_put(e);
 }
 
+static void polling_files(void **state)
+{
+	struct pollux_efd *e = efd_new(0, 0);
+	struct pollux_pollfile v = {.file = pollux_efd_file(e), .events = EPOLLIN};
+
+	(void)state;
+	plx_mem_fail_after(0);
+	assert_int_equal(pollux_files_poll(&v, 1, POLLUX_FOREVER, NULL, NULL), -ENOMEM);
+	plx_mem_fail_after(0);
+	assert_int_equal(pollux_files_poll(&v, 1, 0, NULL, NULL), 0);
+	plx_mem_fail_after(-1);
+	assert_int_equal(pollux_files_poll(&v, 1, now_ns() + 1000, NULL, NULL), 0);
+	assert_null(v.file->watches);
+	efd_put(e);
+}
+
 #define LEAKLESS(fn) cmocka_unit_test_setup_teardown(fn, live_before, live_after)
 
 int main(void)
@@ -306,7 +324,7 @@ int main(void)
 		LEAKLESS(making_a_counter),	   LEAKLESS(adding_an_item),
 		LEAKLESS(adding_an_epoll),	   LEAKLESS(the_rest_allocates_nothing),
 		LEAKLESS(each_allocation_in_turn), LEAKLESS(the_row_of_a_file),
-		LEAKLESS(the_table_of_a_file),
+		LEAKLESS(the_table_of_a_file),	   LEAKLESS(polling_files),
 	};
 
 	return RUN(tests);

@@ -12,6 +12,7 @@
 #include <pollux/epoll.h>
 #include <pollux/eventfd.h>
 #include <pollux/level.h>
+#include <pollux/poll.h>
 #include <pollux/read.h>
 
 #define ROUNDS 200
@@ -159,6 +160,17 @@ static void by_level(void)
 	sum += data;
 }
 
+static void by_poll(void)
+{
+	struct pollux_pollfile v = {&level.file, -1, EPOLLIN, 0, 0};
+
+	pollux_level_init(&level, 0, NULL);
+	tell_started();
+	if (pollux_files_poll(&v, 1, POLLUX_FOREVER, NULL, NULL) != 1)
+		exit(2);
+	sum += data;
+}
+
 static void *writes(void *arg)
 {
 	(void)arg;
@@ -261,6 +273,7 @@ static const struct {
 	{"wrong-wake", wakes_too_soon, by_wake, 0},
 	{"add", adds, by_add, 0},
 	{"level", sets, by_level, 0},
+	{"poll", sets, by_poll, 0},
 	{"efd", writes, by_efd, 0},
 	{"shutdown", shuts, by_shutdown, 0},
 	{"put", puts_it, by_put, 0},

@@ -11,6 +11,12 @@
 
 # name, expectation (long: ok, in the long form only), file, flags
 table='
+files_poll ok files_poll
+files_poll_no_await broken files_poll -DBROKEN_NO_AWAIT
+files_poll_count_late broken files_poll -DBROKEN_COUNT_LATE
+files_poll_ask_first broken files_poll -DBROKEN_ASK_FIRST
+files_poll_read_late broken files_poll -DBROKEN_READ_LATE
+files_poll_no_over broken files_poll -DBROKEN_NO_OVER
 shutdown ok shutdown
 shutdown_no_pass broken shutdown -DBROKEN_NO_PASS
 shutdown_no_look broken shutdown -DBROKEN_NO_LOOK
@@ -136,13 +142,6 @@ doorbell_moves_del_refused broken doorbell_moves -DBROKEN_DEL_REFUSED
 doorbell_moves_unlocked broken doorbell_moves -DBROKEN_UNLOCKED
 doorbell_moves_no_end broken doorbell_moves -DBROKEN_NO_END
 doorbell_moves_spilled_late broken doorbell_moves -DBROKEN_SPILLED_LATE
-again ok again
-again_two long again -DITEMS=2 -DPOLLS=2
-again_no_mark broken again -DBROKEN_NO_MARK
-again_mark_self broken again -DBROKEN_MARK_SELF
-again_other_file broken again -DBROKEN_OTHER_FILE -DITEMS=2
-again_to_the_end broken again -DBROKEN_TO_THE_END
-again_freed broken again -DBROKEN_FREED
 hush_signal long hush -DSIGNALS=1
 hush_fault long hush -DFAULTS=1
 hush_full long hush -DOTHER -DNO_STOP
@@ -487,7 +486,6 @@ sleep_still_waits broken sleep -DBROKEN_STILL_WAITS
 # For most compiling well takes longer than searching. It does not for these, nor for others whose
 # search does not end soon.
 large='
-again again_mark_self event_et event_lt freer freer_no_tryget freer_own_mark freer_put_at_close
 help_all_queued help_edges help_one help_slots node quiet_first quiet_sleep timer_cancel_late
 timer_drop_late timer_leave timer_left timer_wait timer_wait_mixed wake_futex wake_kernel
 wake_kernel_spin wake_kernel_timeout wake_spin

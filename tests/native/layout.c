@@ -6,6 +6,7 @@
 #include "native.h"
 
 #include <pollux/level.h>
+#include <pollux/poll.h>
 
 #define AT(type, member, offset)                                                                   \
 	_Static_assert(offsetof(struct type, member) == (offset), #type "." #member)
@@ -49,6 +50,13 @@ AT(pollux_level, events, 64);
 AT(pollux_level, reserved, 68);
 AT(pollux_level, free, 72);
 SIZE(pollux_level, 80);
+
+AT(pollux_pollfile, file, 0);
+AT(pollux_pollfile, fd, 8);
+AT(pollux_pollfile, events, 12);
+AT(pollux_pollfile, revents, 16);
+AT(pollux_pollfile, reserved, 20);
+SIZE(pollux_pollfile, 24);
 
 /* And the values that are compiled in. */
 _Static_assert(POLLUX_FOREVER == -1, "POLLUX_FOREVER");

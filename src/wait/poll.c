@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * poll over files and descriptors.
+ *
+ * A call that finds something, or may not sleep, only asks: the files by their poll operations, the
+ * kernel by a ppoll that does not sleep. A call that sleeps links a watch to each file, asks the
+ * files once more, and sleeps until a wake calls one of the watches: on a futex, in the host's
+ * park, or, if it has descriptors or a mask, in the kernel's ppoll, with an eventfd as its doorbell
+ * beside the program's descriptors. That one is made for the sleep and closed after it: one that
+ * was kept would be shared with the children of forks, and be closed by programs that close all.
+ *
+ *   call.rung     atomic; 1: whoever sleeps has been told, and has not asked the files since
+ *   call.over     atomic; set once, by the one who sleeps
+ *   call.ringers  atomic; threads that may be telling it
+ *   all else      constant while a watch is linked
+ *
+ * Argument. Nothing is lost: a watch is linked, then a full barrier, then the file is asked; who
+ * makes it ready has a full barrier and looks at the list (file.c). So either the file says so, or
+ * the watch is called. Who is told takes the doorbell's count, sets rung to 0 by a
+ * read-modify-write, and asks then. Who rings has changed the file's state, and sets rung by
+ * another. If that finds 1, the one who sleeps has not set it to 0 yet, and sees the state when it
+ * has; so no second ring is needed.
+ *
+ * The end. Wakes that stand on a watch may call it when it has left the list; RCU keeps the memory.
+ * But what they ring with must not be touched then: the doorbell's number may mean another file,
+ * and a host may be gone. A ringer counts itself, has a full barrier, and looks at over; who ends
+ * sets over, has a full barrier, and waits until no ringer is counted. So either the ringer sees
+ * over, and rings nobody, or it is waited for. It takes no lock and does not sleep between the two.
+ * The model is tests/model/files_poll.pml.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <linux/time_types.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include "epoll/engine.h"
+
+#include <pollux/poll.h>
+
+#include "base/clock.h"
+#include "base/sanitizer.h"
+#include "base/sys.h"
+
+/* The kernel's mask of signals. */
+#define MASK_SIZE 8
+/* So many descriptors are asked for without memory. */
+#define SMALL 32
+
+struct poll_call;
+
+struct poll_watch {
+	struct plx_watch w;
+	struct poll_call *call;
+	struct pollux_file *file;
+};
+
+struct poll_call {
+	uint32_t rung;
+	uint32_t over;
+	uint32_t ringers;
+	int doorbell;
+	struct pollux_host host;
+	size_t linked;
+	struct poll_watch watch[];
+};
+
+/* What the caller has given. */
+struct poll_args {
+	struct pollux_pollfile *v;
+	size_t n;
+	/* Entries that are descriptors. */
+	size_t fds;
+	int64_t deadline;
+	const sigset_t *mask;
+	const struct pollux_host *host;
+};
+
+/* --- asking -------------------------------------------------------------------------- */
+
+/* The file of an epoll does not tell of its descriptors. */
+static bool tells_all(struct pollux_file *f)
+{
+	struct plx_side *side;
+
+	if (plx_likely(f->kind != PLX_KIND_EPOLL))
+		return true;
+	side = plx_load_acq(&plx_file_ep(f)->side);
+	return !side || !plx_load(&side->fds);
+}
+
+/* How many of the files are ready. */
+static int ask_files(const struct poll_args *a)
+{
+	int ready = 0;
+
+	for (size_t i = 0; i < a->n; i++) {
+		struct pollux_pollfile *e = &a->v[i];
+
+		if (!e->file)
+			continue;
+		e->revents = pollux_file_poll(e->file, e->events);
+		if (!e->revents)
+			continue;
+		plx_tsan_after(e->file);
+		ready++;
+	}
+	return ready;
+}
+
+static void put_fds(const struct poll_args *a, struct pollfd *fd)
+{
+	for (size_t i = 0; i < a->n; i++)
+		if (!a->v[i].file && a->v[i].fd >= 0)
+			*fd++ = (struct pollfd){.fd = a->v[i].fd, .events = (short)a->v[i].events};
+}
+
+static int take_fds(const struct poll_args *a, const struct pollfd *fd)
+{
+	int ready = 0;
+
+	for (size_t i = 0; i < a->n; i++) {
+		if (a->v[i].file || a->v[i].fd < 0)
+			continue;
+		a->v[i].revents = (unsigned short)fd->revents;
+		ready += fd++->revents != 0;
+	}
+	return ready;
+}
+
+/* n: of fd. As ppoll, up to deadline; 0 does not sleep. */
+static long kernel_poll(struct pollfd *fd, size_t n, int64_t deadline, const sigset_t *mask)
+{
+	struct __kernel_timespec ts = {0};
+	int64_t left;
+
+	if (deadline > 0) {
+		left = deadline - plx_now_ns();
+		if (left > 0) {
+			ts.tv_sec = left / PLX_NSEC;
+			ts.tv_nsec = left % PLX_NSEC;
+		}
+	}
+	return plx_sys6(SYS_ppoll, (long)fd, (long)n, deadline < 0 ? 0 : (long)&ts, (long)mask,
+			MASK_SIZE, 0);
+}
+
+/* How many of the descriptors are ready, or a negative errno. */
+static int ask_fds(const struct poll_args *a)
+{
+	struct pollfd small[SMALL], *fd = small;
+	long r;
+
+	if (!a->fds)
+		return 0;
+	if (a->fds > SMALL) {
+		fd = plx_mem_get(a->fds * sizeof(*fd));
+		if (!fd)
+			return -ENOMEM;
+	}
+	put_fds(a, fd);
+	r = kernel_poll(fd, a->fds, 0, NULL);
+	if (r >= 0)
+		r = take_fds(a, fd);
+	if (fd != small)
+		plx_mem_put(fd);
+	return (int)r;
+}
+
+/* With so many files that are ready. */
+static int with_fds(const struct poll_args *a, int files)
+{
+	int fds = ask_fds(a);
+
+	return fds < 0 ? fds : files + fds;
+}
+
+/* --- sleeping ------------------------------------------------------------------------ */
+
+static void ring(struct poll_call *c)
+{
+	uint64_t one = 1;
+
+	if (c->host.unpark_one)
+		c->host.unpark_one(c->host.arg, &c->rung);
+	else if (c->doorbell >= 0)
+		plx_sys3(SYS_write, c->doorbell, &one, sizeof(one));
+	else
+		plx_sys3(SYS_futex, &c->rung, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1);
+}
+
+static void watch_called(struct plx_watch *w, uint32_t key)
+{
+	struct poll_call *c = plx_container_of(w, struct poll_watch, w)->call;
+
+	if (key && !(key & w->events))
+		return;
+	plx_xadd(&c->ringers, 1);
+	/* Partner: call_end. */
+	plx_mb_after_rmw();
+	PLX_DELAY(files_before_ring);
+	if (!plx_load(&c->over) && !plx_xchg(&c->rung, 1))
+		ring(c);
+	PLX_DELAY(files_after_ring);
+	plx_xadd(&c->ringers, (uint32_t)-1);
+}
+
+static int watch_link(struct poll_call *c, const struct pollux_pollfile *e)
+{
+	struct poll_watch *pw = &c->watch[c->linked];
+	bool is_ep = e->file->kind == PLX_KIND_EPOLL;
+	int r = 0;
+
+	if (!plx_file_tryget(e->file))
+		return -EBADF;
+	pw->w.call = watch_called;
+	pw->w.events = e->events | EPOLLERR | EPOLLHUP;
+	pw->w.place = PLX_WATCH_POLLER;
+	pw->call = c;
+	pw->file = e->file;
+	/* Whether an epoll is watched, or has descriptors, is decided there. */
+	if (is_ep)
+		plx_lock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
+	if (plx_likely(tells_all(e->file)))
+		plx_watch_link(e->file, &pw->w);
+	else
+		r = -EOPNOTSUPP;
+	if (is_ep)
+		plx_unlock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
+	if (r)
+		pollux_file_put(e->file);
+	else
+		c->linked++;
+	return r;
+}
+
+static int call_begin(struct poll_call **out, const struct poll_args *a)
+{
+	size_t files = a->n - a->fds;
+	struct poll_call *c;
+	int r = 0;
+
+	if (files > (PTRDIFF_MAX - sizeof(*c)) / sizeof(*c->watch))
+		return -EINVAL;
+	plx_engine_begin();
+	plx_retire_throttle();
+	c = plx_zalloc(sizeof(*c) + files * sizeof(*c->watch));
+	if (!c)
+		return -ENOMEM;
+	c->doorbell = -1;
+	if (a->host)
+		c->host = *a->host;
+	if (a->fds || a->mask) {
+		r = (int)plx_sys2(SYS_eventfd2, 0, EFD_NONBLOCK | EFD_CLOEXEC);
+		if (r < 0) {
+			plx_free(c);
+			return r;
+		}
+		c->doorbell = r;
+	}
+	*out = c;
+	return 0;
+}
+
+static void call_end(struct poll_call *c)
+{
+	plx_store(&c->over, 1);
+	/* Partner: watch_called. */
+	plx_mb();
+	PLX_DELAY(files_before_end);
+	for (size_t i = 0; i < c->linked; i++)
+		plx_watch_unlink(c->watch[i].file, &c->watch[i].w);
+	plx_await_zero(&c->ringers);
+	if (c->doorbell >= 0)
+		plx_sys1(SYS_close, c->doorbell);
+	for (size_t i = 0; i < c->linked; i++)
+		pollux_file_put(c->watch[i].file);
+	plx_retire(c, plx_free);
+	plx_retire_flush_if_full();
+}
+
+/* 0, -EINTR or -ETIMEDOUT. A time-out is always given, as in epoll/wait.c. */
+static int futex_sleep(struct poll_call *c, int64_t deadline)
+{
+	struct timespec ts = {.tv_sec = LONG_MAX / 2000000000l};
+	long r = 0;
+
+	if (deadline >= 0) {
+		ts.tv_sec = deadline / PLX_NSEC;
+		ts.tv_nsec = deadline % PLX_NSEC;
+	}
+	while (!plx_load_acq(&c->rung) && r != -ETIMEDOUT && r != -EINTR) {
+		PLX_DELAY(park_before_futex);
+		r = plx_sys6(SYS_futex, (long)&c->rung, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, 0,
+			     (long)&ts, 0, FUTEX_BITSET_MATCH_ANY);
+	}
+	return r == -EINTR || r == -ETIMEDOUT ? (int)r : 0;
+}
+
+/*
+ * The descriptors and the doorbell, which is the last of fd: how many of the former are ready, or a
+ * negative errno.
+ */
+static int kernel_sleep(struct poll_call *c, const struct poll_args *a, struct pollfd *fd)
+{
+	uint64_t count;
+	long r;
+
+	put_fds(a, fd);
+	fd[a->fds] = (struct pollfd){.fd = c->doorbell, .events = POLLIN};
+	r = kernel_poll(fd, a->fds + 1, a->deadline, a->mask);
+	if (r < 0)
+		return (int)r;
+	if (fd[a->fds].revents)
+		plx_sys3(SYS_read, c->doorbell, &count, sizeof(count));
+	return take_fds(a, fd);
+}
+
+/* Linked. As the call; fd: room for the descriptors and the doorbell. */
+static int sleep_for_some(struct poll_call *c, const struct poll_args *a, struct pollfd *fd)
+{
+	int64_t (*now)(void *arg) = a->host ? a->host->now : plx_futex_host.now;
+	void *arg = a->host ? a->host->arg : NULL;
+	int files, fds = 0;
+
+	for (;;) {
+		files = ask_files(a);
+		if (fds > 0)
+			return files + fds;
+		if (files || (a->deadline >= 0 && now(arg) >= a->deadline))
+			return with_fds(a, files);
+		if (c->doorbell >= 0)
+			fds = kernel_sleep(c, a, fd);
+		else if (c->host.park)
+			fds = c->host.park(c->host.arg, &c->rung, a->deadline);
+		else
+			fds = futex_sleep(c, a->deadline);
+		if (fds < 0 && fds != -ETIMEDOUT)
+			return fds;
+		/* Partner: watch_called. A full barrier on all processors. */
+		(void)plx_xchg(&c->rung, 0);
+		plx_mb_after_rmw();
+	}
+}
+
+static int linked_sleep(struct poll_call *c, const struct poll_args *a)
+{
+	struct pollfd small[SMALL + 1], *fd = small;
+	int r = 0;
+
+	for (size_t i = 0; !r && i < a->n; i++)
+		if (a->v[i].file)
+			r = watch_link(c, &a->v[i]);
+	plx_mb();
+	if (!r && a->fds > SMALL) {
+		fd = plx_mem_get((a->fds + 1) * sizeof(*fd));
+		if (!fd)
+			return -ENOMEM;
+	}
+	if (!r)
+		r = sleep_for_some(c, a, fd);
+	if (fd != small)
+		plx_mem_put(fd);
+	return r;
+}
+
+/* A host may come back from park on another thread: see sleep_once in epoll/wait.c. */
+static __attribute__((noinline)) int poll_slow(struct poll_args *a, int files)
+{
+	struct poll_call *c;
+	int r;
+
+	for (size_t i = 0; i < a->n; i++) {
+		a->fds += !a->v[i].file && a->v[i].fd >= 0;
+		if (!a->v[i].file)
+			a->v[i].revents = 0;
+		else if (plx_unlikely(!tells_all(a->v[i].file)))
+			return -EOPNOTSUPP;
+	}
+	if (plx_unlikely(a->host)) {
+		r = plx_host_check(a->host);
+		if (r || a->fds || a->mask)
+			return r ? r : -EOPNOTSUPP;
+	}
+	/* One more is needed for a sleep. */
+	if (a->fds > INT_MAX / sizeof(struct pollfd) - 1)
+		return -EINVAL;
+	if (files || !a->deadline)
+		return with_fds(a, files);
+	r = call_begin(&c, a);
+	if (r)
+		return r;
+	r = linked_sleep(c, a);
+	call_end(c);
+	return r;
+}
+
+int pollux_files_poll(struct pollux_pollfile *v, size_t n, int64_t deadline, const sigset_t *mask,
+		      const struct pollux_host *host)
+{
+	struct poll_args a = {.v = v, .n = n, .deadline = deadline, .mask = mask, .host = host};
+
+	return poll_slow(&a, ask_files(&a));
+}
