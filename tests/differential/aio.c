@@ -575,7 +575,10 @@ static int compare_event(const void *a, const void *b)
 {
 	const struct io_event *x = a, *y = b;
 
-	return x->data < y->data ? -1 : x->data > y->data;
+	/* An iocb that is submitted twice is changed before the first has run: both have one id. */
+	if (x->data == y->data)
+		return x->res < y->res ? -1 : x->res > y->res;
+	return x->data < y->data ? -1 : 1;
 }
 
 static void account(struct ctx *c, const struct io_event *ev)
