@@ -329,7 +329,7 @@ template <class Side> double measure(long trips)
 int main(int argc, char **argv)
 {
 	int rounds = argc > 1 ? std::max(std::atoi(argv[1]), 1) : 3;
-	long trips = argc > 2 ? std::max(std::atol(argv[2]), 10l) : 2000;
+	long trips = argc > 2 ? std::max(std::atol(argv[2]), 10l) : 5000;
 	std::vector<double> ratios;
 
 	std::printf("%d coroutines on %d threads\n", 2 * pairs, threads);

@@ -313,7 +313,15 @@ static void conn_answer(struct conn *c, const char *request, size_t len)
 	c->body = d ? d->bytes + part : NULL;
 	c->body_left = d ? d->size - part : 0;
 	served[c->end.lw != NULL].requests += d != NULL;
-	served[c->end.lw != NULL].bytes += d ? d->size : 0;
+}
+
+static ssize_t conn_send(struct conn *c, const char *bytes, size_t n)
+{
+	ssize_t done = end_send(&c->end, bytes, n);
+
+	if (done > 0)
+		served[c->end.lw != NULL].bytes += (uint64_t)done;
+	return done;
 }
 
 /* Sends what is left of an answer: 1 if all is out, 0 if there is no room, or an error. */
@@ -322,12 +330,12 @@ static ssize_t conn_flush(struct conn *c)
 	ssize_t n;
 
 	for (; c->out_at < c->out_len; c->out_at += (size_t)n) {
-		n = end_send(&c->end, c->out + c->out_at, c->out_len - c->out_at);
+		n = conn_send(c, c->out + c->out_at, c->out_len - c->out_at);
 		if (n < 0)
 			return n == -EAGAIN ? 0 : n;
 	}
 	for (; c->body_left; c->body += n, c->body_left -= (size_t)n) {
-		n = end_send(&c->end, c->body, c->body_left);
+		n = conn_send(c, c->body, c->body_left);
 		if (n < 0)
 			return n == -EAGAIN ? 0 : n;
 	}
@@ -629,7 +637,7 @@ static int fetch(const char *tap)
 	}
 	all = COUNT(child) * document_count;
 	for (int i = 1; i >= 0; i--)
-		printf("%s: %ld requests on %ld connections, %llu bytes served\n",
+		printf("%s: %ld requests on %ld connections, %llu bytes sent\n",
 		       i ? "lwIP" : "kernel", served[i].requests, served[i].connections,
 		       (unsigned long long)served[i].bytes);
 	printf("%zu of %zu files arrived with the same bytes; at most %d descriptors, none of them "
