@@ -225,6 +225,49 @@ static void EP_POLL_03_items_not_ready_are_dropped_up_to_the_first_ready(enum se
 }
 EACH_SET(EP_POLL_03_items_not_ready_are_dropped_up_to_the_first_ready)
 
+static void EP_POLL_03_whatever_the_poll_asks_for(enum set set)
+{
+	struct subject s[2];
+	int ep = ep_new(), outer = ep_new();
+	struct timeval none = {0, 0};
+	fd_set out;
+
+	NEEDS_ONE_ORDER(set == SET_MIXED);
+	set_new(set, s, 2, ep, EPOLLIN | EPOLLET);
+	for (int how = 0; how < 5; how++) {
+		set_fire(s, "ab");
+		subject_drain(&s[0]);
+		switch (how) {
+		case 0:
+			assert_int_equal(poll_now(ep, 0), 0);
+			break;
+		case 1:
+			assert_int_equal(poll_now(ep, POLLOUT), 0);
+			break;
+		case 2:
+			FD_ZERO(&out);
+			FD_SET(ep, &out);
+			assert_int_equal(select(ep + 1, NULL, &out, NULL, &none), 0);
+			break;
+		case 3:
+			assert_ok(ep_ctl(outer, EPOLL_CTL_ADD, ep, EPOLLOUT, 'o'));
+			break;
+		default:
+			assert_ok(ep_ctl(outer, EPOLL_CTL_MOD, ep, EPOLLPRI, 'o'));
+			break;
+		}
+		/* a was off the list, and comes behind b. */
+		set_fire(s, "a");
+		assert_order(ep, 8, "ba");
+		subject_drain(&s[0]);
+		subject_drain(&s[1]);
+	}
+	set_close(s, 2);
+	close(outer);
+	close(ep);
+}
+EACH_SET(EP_POLL_03_whatever_the_poll_asks_for)
+
 enum poll_how { POLL_POLL, POLL_PPOLL, POLL_SELECT, POLL_PSELECT, POLL_HOWS };
 
 struct poller {
@@ -750,6 +793,7 @@ int main(void)
 		cmocka_unit_test(EP_POLL_01_in_a_mixed_poll_set),
 		TEST_EACH_SET(EP_POLL_02_polling_consumes_nothing),
 		TEST_EACH_SET(EP_POLL_03_items_not_ready_are_dropped_up_to_the_first_ready),
+		TEST_EACH_SET(EP_POLL_03_whatever_the_poll_asks_for),
 		TEST_EACH_SET(EP_POLL_04_a_callback_wakes_all_sleeping_pollers),
 		TEST_EACH_SET(EP_POLL_04_ADD_and_MOD_wake_sleeping_pollers),
 		cmocka_unit_test(EP_POLL_04_a_sleeping_mixed_poll_is_woken_from_each_side),

@@ -69,6 +69,34 @@ static void EP_POLL_03_polling_drops_stale_items_up_to_a_ready_one(void **state)
 	ep_put(ep);
 }
 
+static void EP_POLL_03_whatever_the_poll_asks_for(void **state)
+{
+	struct pollux_ep *ep = ep_new(), *up = ep_new();
+	struct obj *o = obj_new(EPOLLIN), *p = obj_new(EPOLLIN);
+
+	(void)state;
+	ep_add(ep, &o->file, 0, EPOLLIN | EPOLLET, 'a');
+	ep_add(ep, &p->file, 0, EPOLLIN | EPOLLET, 'b');
+	for (int i = 0; i < 4; i++) {
+		obj_set(o, 0);
+		if (i < 2)
+			pollux_file_poll(pollux_ep_file(ep), i ? EPOLLOUT : 0);
+		else if (i == 2)
+			ep_add(up, pollux_ep_file(ep), 0, EPOLLOUT, 'u');
+		else
+			ep_mod(up, pollux_ep_file(ep), 0, EPOLLPRI, 'u');
+		/* a was off the list, and comes behind b. */
+		obj_fire(o, EPOLLIN, EPOLLIN);
+		assert_order(ep, 8, "ba");
+		obj_fire(o, EPOLLIN, EPOLLIN);
+		obj_fire(p, EPOLLIN, EPOLLIN);
+	}
+	ep_put(up);
+	ep_put(ep);
+	obj_put(o);
+	obj_put(p);
+}
+
 static void EP_POLL_04_watchers_hear_of_wake_add_and_mod(void **state)
 {
 	struct pollux_ep *ep = ep_new(), *up = ep_new();
@@ -348,6 +376,7 @@ int main(void)
 		TEST(EP_POLL_01_readable_when_an_item_is_ready),
 		TEST(EP_POLL_02_polling_consumes_nothing),
 		TEST(EP_POLL_03_polling_drops_stale_items_up_to_a_ready_one),
+		TEST(EP_POLL_03_whatever_the_poll_asks_for),
 		TEST(EP_POLL_04_watchers_hear_of_wake_add_and_mod),
 		TEST(EP_POLL_05_each_wake_is_an_edge_for_the_outer),
 		TEST(EP_POLL_06_the_outer_level_is_that_of_the_inner),
