@@ -535,7 +535,9 @@ bool plx_ep_wake_one(struct pollux_ep *ep)
 	if (plx_unlikely(rung == bell))
 		bell_over(ep, 1, true);
 	PLX_DELAY(bell_before_unpark);
-	plx_spin_note_waker(&ep->spin);
+	/* Read by those who decide for themselves how long to look. */
+	if (ep->host.look_ns < 0)
+		plx_spin_note_waker(&ep->spin);
 	ep->host.unpark_one(ep->host.arg, plx_bell_word(ep));
 	PLX_DELAY(bell_after_unpark);
 	bell_complete(ep, rung);
