@@ -106,6 +106,8 @@ struct pollux_ep *pollux_ep_of(struct pollux_file *f);
  * Returns 0 or, in this order (EP-CTL-05..11): -EFAULT (ev is NULL), -EINVAL (f is ep itself;
  * misuse of EPOLLEXCLUSIVE), -ELOOP, -EOPNOTSUPP (pollux_ep_ctl_fd), -EEXIST, -ENOENT, -EINVAL (MOD
  * of an exclusive item, unknown op), -ENOSPC (watch limit), -ENOMEM, -EINVAL (reverse path limits).
+ * An epoll whose pollux_ep_fd has been asked for takes a descriptor with the first file that has a
+ * due operation, as other epolls have: before -ENOMEM also -EMFILE or -ENFILE.
  *
  * Any thread; not from signal handlers. The caller holds references on both.
  */
@@ -250,6 +252,9 @@ int pollux_ep_ctl_fd(struct pollux_ep *ep, int op, int fd, const struct epoll_ev
  * ready the descriptor is not readable; it may become so once in vain, for an event that a wait has
  * taken while it was told, or for a file that is not ready any more. A wait ends that. After
  * pollux_ep_shutdown it is readable for good.
+ *
+ * If files have a due operation, as timers have, a descriptor more is taken, which is set with a
+ * system call whenever the first of their times changes.
  *
  * Returns the descriptor, or -EOPNOTSUPP, -EOWNERDEAD, -EMFILE, -ENFILE or -ENOMEM as
  * pollux_ep_ctl_fd. Any thread; not from signal handlers.

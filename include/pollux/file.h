@@ -77,6 +77,12 @@ struct pollux_file {
  *          may be reused from here on. It runs in any thread that calls pollux_ep_ctl, a wait or
  *          pollux_file_put, within that call: so it must not take a lock that is held around one of
  *          these. Optional: leave it out for objects that are never freed.
+ * due      returns when poll may find something new without a wake: a time of the clock of those
+ *          who wait, in nanoseconds (CLOCK_MONOTONIC by default), or a negative number if it never
+ *          will. Waits of epolls that have the file, and polls of it, sleep up to then, and call
+ *          poll; at a time that has passed they do so at once. Called after poll, by its rules.
+ *          When the time becomes earlier, wake the file, with key 0; later it may become
+ *          without. Optional.
  */
 struct pollux_file_ops {
 	uint32_t size;
@@ -85,6 +91,7 @@ struct pollux_file_ops {
 	void (*interest)(struct pollux_file *f, uint32_t wanted);
 	void (*release)(struct pollux_file *f);
 	void (*free)(struct pollux_file *f);
+	int64_t (*due)(struct pollux_file *f);
 };
 
 /*

@@ -15,6 +15,7 @@
  *   PLX_RANK_TOPOLOGY  the one global mutex      shape of nested epolls while one is added
  *   PLX_RANK_EP        eventpoll.mtx             ordered ready list, items, harvest
  *   PLX_RANK_FILE      file.lock                 the file's list of watches, its primary flag
+ *   PLX_RANK_OBJECT    pollux_timer.lock         a timer's times
  *   PLX_RANK_WATCHES   credits_lock              which threads hold credits, taking them back
  *   PLX_RANK_AIO_TABLE root of AIO contexts      which contexts there are
  *   PLX_RANK_AIO_ARENA arena.lock                pages of rings that no context has
@@ -39,6 +40,7 @@ enum plx_rank {
 	PLX_RANK_TOPOLOGY,
 	PLX_RANK_EP,
 	PLX_RANK_FILE,
+	PLX_RANK_OBJECT,
 	PLX_RANK_WATCHES,
 	PLX_RANK_AIO_TABLE,
 	PLX_RANK_AIO_ARENA,

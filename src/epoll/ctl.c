@@ -10,6 +10,7 @@ static const struct pollux_file_ops ep_file_ops = {
 	.size = sizeof(ep_file_ops),
 	.poll = plx_ep_poll,
 	.release = plx_ep_release,
+	.due = plx_ep_due,
 };
 
 struct pollux_ep *plx_ep_new(const struct pollux_host *host)
@@ -24,6 +25,7 @@ struct pollux_ep *plx_ep_new(const struct pollux_host *host)
 	ep->file.kind = PLX_KIND_EPOLL;
 	ep->host = *host;
 	ep->refs = 1;
+	ep->due = ep->keeper = PLX_NEVER;
 	plx_list_init(&ep->ready);
 	plx_list_init(&ep->items);
 	return ep;
@@ -172,18 +174,48 @@ static struct plx_epitem *item_new(struct pollux_ep *ep, struct pollux_file *f, 
 	return item;
 }
 
-/* ep.mtx held (and the topology lock if paths). *tell: somebody must be told after unlocking. */
+/* What must be told when ep.mtx is not held any more. */
+struct tell {
+	/* Something has been queued. */
+	bool queued;
+	/* The first time is earlier. */
+	bool due;
+};
+
+/* An item is about to come that has times. */
+static int times_begin(struct pollux_ep *ep)
+{
+	struct plx_side *side = plx_load_acq(&ep->side);
+	int r = side ? side->due(ep, ep->due) : 0;
+
+	return r < 0 ? r : plx_due_reserve(ep) ? 0 : -ENOMEM;
+}
+
+static void times_note(struct plx_epitem *item, uint32_t events, struct tell *tell)
+{
+	plx_due_note(item, events);
+	tell->due = plx_due_publish(item->ep);
+}
+
+/* ep.mtx held (and the topology lock if paths). */
 static int ep_insert(struct pollux_ep *ep, struct pollux_file *f, int key, uint32_t events,
-		     uint64_t data, bool paths, bool *tell)
+		     uint64_t data, bool paths, struct tell *tell)
 {
 	struct plx_epitem *item;
+	int r = 0;
 
 	if (!plx_watches_charge())
 		return -ENOSPC;
 	item = item_new(ep, f, key, events, data);
-	if (!item) {
+	if (!item)
+		r = -ENOMEM;
+	else if (plx_unlikely(f->ops->due != NULL))
+		r = times_begin(ep);
+	if (r) {
+		if (item)
+			plx_slab_free(item);
 		plx_watches_uncharge();
-		return -ENOMEM;
+		return r;
 	}
 	plx_list_add_tail(&item->all, &ep->items);
 	ep->nitems++;
@@ -196,11 +228,13 @@ static int ep_insert(struct pollux_ep *ep, struct pollux_file *f, int key, uint3
 	PLX_DELAY(add_before_sample);
 	plx_mb_after_rmw();
 	if (f->ops->poll(f, events) & events)
-		*tell = plx_item_queue_locked(item);
+		tell->queued = plx_item_queue_locked(item);
+	if (plx_unlikely(f->ops->due != NULL))
+		times_note(item, events, tell);
 	return 0;
 }
 
-static int ep_modify(struct plx_epitem *item, uint32_t events, uint64_t data, bool *tell)
+static int ep_modify(struct plx_epitem *item, uint32_t events, uint64_t data, struct tell *tell)
 {
 	if (item->w.place == PLX_WATCH_EXCLUSIVE)
 		return -EINVAL;
@@ -211,7 +245,9 @@ static int ep_modify(struct plx_epitem *item, uint32_t events, uint64_t data, bo
 	plx_mb();
 	PLX_DELAY(mod_before_sample);
 	if (item->file->ops->poll(item->file, events) & events)
-		*tell = plx_item_queue_locked(item);
+		tell->queued = plx_item_queue_locked(item);
+	if (plx_unlikely(item->file->ops->due != NULL))
+		times_note(item, events, tell);
 	return 0;
 }
 
@@ -222,7 +258,7 @@ static int ep_modify(struct plx_epitem *item, uint32_t events, uint64_t data, bo
  * ep already and counts on its set (EP-NEST-08, EP-PATH-03).
  */
 static int ctl_add(struct pollux_ep *ep, struct pollux_file *f, int key, uint32_t events,
-		   uint64_t data, bool *tell)
+		   uint64_t data, struct tell *tell)
 {
 	bool is_ep = f->kind == PLX_KIND_EPOLL;
 	bool full = is_ep;
@@ -284,7 +320,7 @@ int plx_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
 {
 	uint32_t events = 0;
 	uint64_t data = 0;
-	bool tell = false;
+	struct tell tell = {false, false};
 	int r;
 
 	if (op != EPOLL_CTL_DEL) {
@@ -324,8 +360,10 @@ int plx_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
 		}
 		plx_unlock(&ep->mtx, PLX_RANK_EP);
 	}
-	if (tell)
+	if (tell.queued)
 		ctl_tell(ep);
+	if (plx_unlikely(tell.due))
+		plx_due_tell(ep);
 	return r;
 }
 

@@ -28,7 +28,7 @@
  *   plx_node.pushed        written by the producer that queued the item
  *   plx_node.next          belongs to the producer that set QUEUED, then, from the
  *                          moment the stack is taken, to the holder of ep.mtx
- *   plx_epitem.rd, all, given, data  ep.mtx
+ *   plx_epitem.rd, all, given, data, due  ep.mtx
  *   pollux_ep.incoming     atomic; any producer pushes, the holder of ep.mtx takes all
  *   pollux_ep.help, helps  atomic; any producer, the holder of ep.mtx takes all; see ready.c, 3
  *   pollux_ep.sleepers     atomic, waiters announce themselves
@@ -41,6 +41,7 @@
  *   pollux_ep.has_ready    written under ep.mtx, read by anybody: `ready` may hold something
  *   pollux_ep.ready, items, closed, spliced, kept, harvests, events  ep.mtx
  *   pollux_ep.host         constant
+ *   pollux_ep.due and what is about it  see due.c
  *   pollux_ep.shut         set once; see wait.c
  *   pollux_ep.refs         atomic: one for the open file and all items together, one for
  *                          each item that was ever helped; 0 is final
@@ -180,7 +181,9 @@ struct plx_epitem {
 	struct plx_node own;
 	int key;
 	/* A wait has reported an event of it since it was added or modified. */
-	uint32_t given;
+	uint32_t given : 1;
+	/* Its place in ep.dues, from 1 on; 0: none. */
+	uint32_t due : 31;
 };
 
 _Static_assert(sizeof(struct plx_epitem) == PLX_SLAB_OBJECT, "an item fills two cache lines");
@@ -238,6 +241,11 @@ struct plx_side {
 	/* pollux_ep_wait; sleeps: the time-out is not 0; deadline: negative for none. */
 	int (*wait)(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps,
 		    int64_t deadline);
+	/*
+	 * ep.mtx held: ep.due becomes this, or an item is about to come that has times. 0, or an
+	 * error of the latter.
+	 */
+	int (*due)(struct pollux_ep *ep, int64_t due);
 	/* The epoll has or may get descriptors: its file is not watched. Topology lock. */
 	uint32_t fds;
 	/* Wakes one who sleeps there: as unpark_one of a host. */
@@ -246,6 +254,14 @@ struct plx_side {
 	void (*release)(struct pollux_ep *ep);
 	/* Nobody rings any more, and the epoll is freed next. */
 	void (*free)(struct pollux_ep *ep);
+};
+
+/* A time that never comes. */
+#define PLX_NEVER INT64_MAX
+
+struct plx_due_entry {
+	int64_t at;
+	struct plx_epitem *item;
 };
 
 struct pollux_ep {
@@ -286,6 +302,13 @@ struct pollux_ep {
 	uint32_t spliced;
 	uint32_t nitems;
 	uint32_t closed;
+	/* When the first item becomes ready by itself. */
+	int64_t due;
+	int64_t keeper;
+	struct plx_due_entry *dues;
+	uint32_t ndues;
+	uint32_t dues_room;
+	uint32_t dues_items;
 	struct plx_spin_state spin;
 	struct plx_yields yields;
 	struct plx_side *side;
@@ -439,6 +462,8 @@ void plx_item_unmark(struct plx_epitem *item);
 bool plx_item_remark(struct plx_epitem *item);
 /* True if producers, too, have left nothing on the list. Any context. */
 bool plx_ready_empty(struct pollux_ep *ep);
+/* The host's clock. */
+int64_t plx_ep_now(struct pollux_ep *ep);
 /*
  * Wakes one sleeper that no ring is on its way to; false if there is none. In a busy epoll
  * the one who is on the way already may have to do. A full barrier first is the caller's.
@@ -483,7 +508,60 @@ struct pollux_ep *plx_ep_new(const struct pollux_host *host);
 /* A host of the program's: 0, or a negative errno. */
 int plx_host_check(const struct pollux_host *host);
 
+/* --- due.c: files that become ready by time ------------------------------------------- */
+
+/* ep.mtx held: room for the times of one more item; false without memory. */
+bool plx_due_reserve(struct pollux_ep *ep);
+/* ep.mtx held: the item, for which there was room, is removed. */
+void plx_due_forget(struct plx_epitem *item);
+/* ep.mtx held, after a poll: asks the item's file for its time. events: 0 if it wants none. */
+void plx_due_note(struct plx_epitem *item, uint32_t events);
+/* ep.mtx held: an item whose time has come, which has none any more, or NULL. */
+struct plx_epitem *plx_due_take(struct pollux_ep *ep, int64_t now);
+/*
+ * ep.mtx held, at the end of what may change the times: true if the first is earlier now. Then
+ * plx_due_tell has to follow without it.
+ */
+bool plx_due_publish(struct pollux_ep *ep);
+/*
+ * Announced: how long to sleep, if deadline is all else that ends it. *kept: for plx_due_let_go
+ * after the sleep, if it is not PLX_NEVER.
+ */
+int64_t plx_due_keep_slow(struct pollux_ep *ep, int64_t deadline, int64_t *kept);
+static inline int64_t plx_due_keep(struct pollux_ep *ep, int64_t deadline, int64_t *kept)
+{
+	*kept = PLX_NEVER;
+	if (plx_likely(plx_load(&ep->due) == PLX_NEVER))
+		return deadline;
+	return plx_due_keep_slow(ep, deadline, kept);
+}
+void plx_due_let_go(struct pollux_ep *ep, int64_t kept);
+/* After a full barrier: there is a time that nobody is known to keep. */
+static inline bool plx_due_unkept(struct pollux_ep *ep)
+{
+	int64_t due = plx_load(&ep->due);
+
+	return plx_unlikely(due != PLX_NEVER) && due < plx_load(&ep->keeper);
+}
+static inline bool plx_due_passed(struct pollux_ep *ep)
+{
+	int64_t due = plx_load(&ep->due);
+
+	return plx_unlikely(due != PLX_NEVER) && plx_ep_now(ep) >= due;
+}
+int64_t plx_ep_due(struct pollux_file *f);
+
 /* --- harvest.c ----------------------------------------------------------------------- */
+
+/* ep.mtx not held: the first time of ep is earlier than it was. */
+void plx_due_tell(struct pollux_ep *ep);
+/* For who leaves a wait: another keeps the time. */
+void plx_due_pass_on_slow(struct pollux_ep *ep);
+static inline void plx_due_pass_on(struct pollux_ep *ep)
+{
+	if (plx_unlikely(plx_load(&ep->due) != PLX_NEVER))
+		plx_due_pass_on_slow(ep);
+}
 
 /* Stores one event for the caller of a wait: 0, or -EFAULT. */
 typedef int (*plx_sink_t)(void *arg, int index, uint32_t events, uint64_t data);

@@ -24,10 +24,40 @@ struct harvest {
 /* What the item reports now; a file that is being closed reports nothing (EP-KEY-12). */
 static uint32_t item_poll(struct plx_epitem *item, uint32_t events)
 {
+	uint32_t revents;
+
 	if (plx_file_dying(item->file))
 		return 0;
 	events &= ~PLX_EP_FLAGS;
-	return item->file->ops->poll(item->file, events) & events;
+	revents = item->file->ops->poll(item->file, events) & events;
+	if (plx_unlikely(item->file->ops->due != NULL))
+		plx_due_note(item, events);
+	return revents;
+}
+
+/* ep.mtx held: those whose time has come, as if they had been woken. */
+static __attribute__((noinline)) void queue_due(struct pollux_ep *ep)
+{
+	int64_t now = plx_ep_now(ep);
+	struct plx_epitem *item;
+
+	while ((item = plx_due_take(ep, now)) != NULL)
+		(void)plx_item_queue_locked(item);
+}
+
+void plx_due_pass_on_slow(struct pollux_ep *ep)
+{
+	PLX_DELAY(due_before_pass);
+	plx_mb();
+	if (plx_due_unkept(ep))
+		plx_ep_wake_one(ep);
+}
+
+void plx_due_tell(struct pollux_ep *ep)
+{
+	plx_due_pass_on_slow(ep);
+	if (plx_ep_watched(ep))
+		pollux_file_wake(&ep->file, EPOLLIN);
 }
 
 static bool item_level(uint32_t events)
@@ -45,8 +75,11 @@ static bool harvest_deliver(struct harvest *h, struct plx_epitem *item, uint32_t
 	plx_tsan_after(item->file);
 	item->given = 1;
 	h->n++;
-	if (events & EPOLLONESHOT)
+	if (events & EPOLLONESHOT) {
 		plx_item_set_events(item, events & PLX_EP_FLAGS);
+		if (plx_unlikely(item->file->ops->due != NULL))
+			plx_due_note(item, 0);
+	}
 	return true;
 }
 
@@ -139,16 +172,18 @@ int plx_ep_harvest(struct pollux_ep *ep, plx_sink_t sink, void *arg, int max)
 {
 	struct harvest h = {.sink = sink, .arg = arg, .max = max};
 	struct plx_list rest, level;
+	bool more, timed = plx_due_passed(ep), earlier = false;
 	uint32_t help;
-	bool more;
 
 	/* Zero-timeout polls of an idle epoll take no lock. */
-	if (plx_ready_empty(ep))
+	if (plx_ready_empty(ep) && !timed)
 		return 0;
 	plx_list_init(&rest);
 	plx_list_init(&level);
 	plx_lock(&ep->mtx, PLX_RANK_EP);
 	plx_store(&ep->has_ready, 1);
+	if (timed)
+		queue_due(ep);
 	help = plx_help_take(ep);
 	plx_ready_splice(ep);
 	plx_list_splice_front(&ep->ready, &rest);
@@ -174,7 +209,11 @@ int plx_ep_harvest(struct pollux_ep *ep, plx_sink_t sink, void *arg, int max)
 	plx_store_rel(&ep->ends, ep->ends + 1);
 	plx_store_rel(&ep->has_ready, more);
 	more |= plx_load(&ep->help) != PLX_HELP_NONE;
+	if (plx_unlikely(ep->dues_items))
+		earlier = plx_due_publish(ep);
 	plx_unlock(&ep->mtx, PLX_RANK_EP);
+	if (plx_unlikely(earlier))
+		plx_due_tell(ep);
 	if (more) {
 		/* Pairs with the barrier in ep_announce. */
 		plx_mb();
@@ -206,15 +245,19 @@ static uint32_t poll_help(struct pollux_ep *ep, uint32_t how, uint32_t ready)
 uint32_t plx_ep_poll(struct pollux_file *f, uint32_t wanted)
 {
 	struct pollux_ep *ep = plx_file_ep(f);
+	bool timed, earlier = false;
 	uint32_t ready = 0, help;
 	struct plx_epitem *item;
 
 	/* The list changes by it, so it is looked at whatever is wanted (EP-POLL-03). */
 	(void)wanted;
-	if (plx_ready_empty(ep))
+	timed = plx_due_passed(ep);
+	if (plx_ready_empty(ep) && !timed)
 		return 0;
 	plx_lock(&ep->mtx, PLX_RANK_EP);
 	plx_store(&ep->has_ready, 1);
+	if (timed)
+		queue_due(ep);
 	help = plx_help_take(ep);
 	plx_ready_splice(ep);
 	while (!ready && !plx_list_empty(&ep->ready)) {
@@ -238,6 +281,10 @@ uint32_t plx_ep_poll(struct pollux_file *f, uint32_t wanted)
 		ready = poll_help(ep, help, ready);
 	plx_store_rel(&ep->ends, ep->ends + 1);
 	plx_store_rel(&ep->has_ready, !plx_list_empty(&ep->ready));
+	if (plx_unlikely(ep->dues_items))
+		earlier = plx_due_publish(ep);
 	plx_unlock(&ep->mtx, PLX_RANK_EP);
+	if (plx_unlikely(earlier))
+		plx_due_tell(ep);
 	return ready ? EPOLLIN | EPOLLRDNORM : 0;
 }

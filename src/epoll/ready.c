@@ -477,6 +477,11 @@ bool plx_ready_empty(struct pollux_ep *ep)
 	       !plx_load_acq(&ep->has_ready) && plx_load(&ep->ends) == ends;
 }
 
+int64_t plx_ep_now(struct pollux_ep *ep)
+{
+	return ep->host.now(ep->host.arg);
+}
+
 /*
  * Whether a waiter has come for a ring so lately that it may be trusted to harvest for
  * all. Without this, every event of a busy epoll drags one more thread out of its sleep
@@ -484,7 +489,7 @@ bool plx_ready_empty(struct pollux_ep *ep)
  */
 static bool bell_busy(struct pollux_ep *ep)
 {
-	return ep->host.now(ep->host.arg) - plx_load(&ep->collected_at) < BELL_BUSY_NS;
+	return plx_ep_now(ep) - plx_load(&ep->collected_at) < BELL_BUSY_NS;
 }
 
 /* n rings have been begun that no collection will find any more; owed: some may not be taken. */

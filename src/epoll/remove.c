@@ -58,6 +58,7 @@ static void ep_free(void *p)
 		ep->side->free(ep);
 	if (ep->host.released)
 		ep->host.released(ep->host.arg);
+	plx_free(ep->dues);
 	plx_free(ep);
 }
 
@@ -141,6 +142,8 @@ void plx_item_remove(struct plx_epitem *item)
 		plx_item_unmark(item);
 		plx_store_rel(&f->flags, 0);
 	}
+	if (plx_unlikely(f->ops->due != NULL))
+		plx_due_forget(item);
 	plx_list_del(&item->all);
 	if (plx_unlikely(plx_load(&item->w.helped) & PLX_HELP_KEPT))
 		plx_help_forget(item);

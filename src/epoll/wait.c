@@ -224,13 +224,20 @@ static int harvest(struct pollux_ep *ep, struct epoll_event *ev, int max)
  */
 static __attribute__((noinline)) int sleep_once(struct pollux_ep *ep, int64_t deadline)
 {
+	int64_t until, kept;
 	uint32_t since;
 	int r = 0;
 
 	if (plx_ep_announce(ep)) {
+		until = plx_due_keep(ep, deadline, &kept);
 		since = plx_spin_sleeps(&ep->spin);
-		r = ep->host.park(ep->host.arg, plx_bell_word(ep), deadline);
+		r = ep->host.park(ep->host.arg, plx_bell_word(ep), until);
 		plx_spin_slept(&ep->spin, since);
+		if (plx_unlikely(kept != PLX_NEVER)) {
+			plx_due_let_go(ep, kept);
+			if (r == -ETIMEDOUT && until != deadline)
+				r = 0;
+		}
 	}
 	plx_ep_retract(ep);
 	return r;
@@ -259,12 +266,15 @@ static __attribute__((noinline)) int wait_for_some(struct pollux_ep *ep, struct 
 			plx_mb();
 			if (!plx_ready_empty(ep))
 				plx_ep_pass_on(ep);
+			plx_due_pass_on(ep);
 			return -EINTR;
 		}
 		n = harvest(ep, ev, max);
 		/* A wake that met the deadline is not wasted (EP-TMO-08). */
-		if (n || r == -ETIMEDOUT)
+		if (n || r == -ETIMEDOUT) {
+			plx_due_pass_on(ep);
 			return n;
+		}
 	}
 }
 

@@ -302,19 +302,38 @@ static int futex_sleep(struct poll_call *c, int64_t deadline)
  * The descriptors and the doorbell, which is the last of fd: how many of the former are ready, or a
  * negative errno.
  */
-static int kernel_sleep(struct poll_call *c, const struct poll_args *a, struct pollfd *fd)
+static int kernel_sleep(struct poll_call *c, const struct poll_args *a, struct pollfd *fd,
+			int64_t until)
 {
 	uint64_t count;
 	long r;
 
 	put_fds(a, fd);
 	fd[a->fds] = (struct pollfd){.fd = c->doorbell, .events = POLLIN};
-	r = kernel_poll(fd, a->fds + 1, a->deadline, a->mask);
+	r = kernel_poll(fd, a->fds + 1, until, a->mask);
 	if (r < 0)
 		return (int)r;
 	if (fd[a->fds].revents)
 		plx_sys3(SYS_read, c->doorbell, &count, sizeof(count));
 	return take_fds(a, fd);
+}
+
+/* When the first thing happens that ends a sleep by time. */
+static int64_t sleep_end(const struct poll_args *a)
+{
+	uint64_t end = a->deadline;
+
+	for (size_t i = 0; i < a->n; i++) {
+		struct pollux_file *f = a->v[i].file;
+
+		if (f && plx_unlikely(f->ops->due != NULL)) {
+			/* Negative ones are the latest. */
+			uint64_t due = f->ops->due(f);
+
+			end = due < end ? due : end;
+		}
+	}
+	return end;
 }
 
 /* Linked. As the call; fd: room for the descriptors and the doorbell. */
@@ -323,6 +342,7 @@ static int sleep_for_some(struct poll_call *c, const struct poll_args *a, struct
 	int64_t (*now)(void *arg) = a->host ? a->host->now : plx_futex_host.now;
 	void *arg = a->host ? a->host->arg : NULL;
 	int files, fds = 0;
+	int64_t until;
 
 	for (;;) {
 		files = ask_files(a);
@@ -330,12 +350,13 @@ static int sleep_for_some(struct poll_call *c, const struct poll_args *a, struct
 			return files + fds;
 		if (files || (a->deadline >= 0 && now(arg) >= a->deadline))
 			return with_fds(a, files);
+		until = sleep_end(a);
 		if (c->doorbell >= 0)
-			fds = kernel_sleep(c, a, fd);
+			fds = kernel_sleep(c, a, fd, until);
 		else if (c->host.park)
-			fds = c->host.park(c->host.arg, &c->rung, a->deadline);
+			fds = c->host.park(c->host.arg, &c->rung, until);
 		else
-			fds = futex_sleep(c, a->deadline);
+			fds = futex_sleep(c, until);
 		if (fds < 0 && fds != -ETIMEDOUT)
 			return fds;
 		/* Partner: watch_called. A full barrier on all processors. */

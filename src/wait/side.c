@@ -23,7 +23,8 @@
  * that keep one descriptor each, so who makes one where many wait releases them first.
  *
  * Locking. It is published under the topology lock, as whether the epoll is watched is decided
- * there. ctl_fd, wait and ring take no lock.
+ * there. ctl_fd, wait and ring take no lock. Whether the timer is needed is decided under the
+ * epoll's mutex.
  *
  * Nesting. A watch of the epoll's file hears of the ready list alone, so an epoll that descriptors
  * may be added to is not watched as a file: each of the two calls that would make it so fails, with
@@ -46,6 +47,12 @@
  *   readable once in vain, and so does an item that becomes unready on the list: the next wait ends
  *   that.
  *
+ *   What becomes ready by time (epoll/due.c) is told by a timer of the kernel's, which comes when
+ *   somebody has asked for the descriptor and an item has times. It is registered as the doorbell
+ *   is, with the same data, and set, with the epoll's mutex held, whenever the first time changes.
+ *   So it is the keeper of all times, and no sleeper is. What its event does to the bell is
+ *   harmless: rings are collected before the look at the list that follows.
+ *
  * Fork. The child has the same epoll of the kernel as its parent, so whatever it did there would be
  * done to the parent. So it does nothing: a wait, ctl_fd and fd give -EOWNERDEAD, wakes do not
  * ring, and the child's two numbers stay until it ends or calls exec. Nothing of it needs a lock,
@@ -59,9 +66,12 @@
  */
 #include "wait/side.h"
 
+#include <linux/time_types.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 
+#include "base/clock.h"
 #include "base/sanitizer.h"
 #include "base/sys.h"
 
@@ -93,6 +103,8 @@ static void side_release(struct pollux_ep *ep)
 
 static void side_close(struct plx_kernel_side *s)
 {
+	if (s->timer >= 0)
+		plx_sys1(SYS_close, s->timer);
 	if (s->doorbell >= 0)
 		plx_sys1(SYS_close, s->doorbell);
 	plx_free(s);
@@ -108,6 +120,44 @@ static void side_free(struct pollux_ep *ep)
 	}
 	plx_xadd(&doorbells_wait, (uint32_t)-1);
 	side_close(s);
+}
+
+static int timer_open(struct plx_kernel_side *s)
+{
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLET, .data.u64 = s->marker};
+	int fd = (int)plx_sys2(SYS_timerfd_create, CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	int r = fd;
+
+	if (fd >= 0)
+		r = (int)plx_sys4(SYS_epoll_ctl, s->epfd, EPOLL_CTL_ADD, fd, &ev);
+	if (r < 0 && fd >= 0)
+		plx_sys1(SYS_close, fd);
+	if (r >= 0)
+		plx_store(&s->timer, fd);
+	return r;
+}
+
+/* ep.mtx held: see struct plx_side. */
+static int side_due(struct pollux_ep *ep, int64_t due)
+{
+	struct plx_kernel_side *s = plx_side_of(ep);
+	struct __kernel_timespec at[2] = {{0}};
+	int r = 0;
+
+	plx_lockdep_held(&ep->mtx);
+	if (!s->asked || plx_unlikely(!plx_side_ours(s)))
+		return 0;
+	if (s->timer < 0)
+		r = timer_open(s);
+	if (r < 0)
+		return r;
+	/* 0 is none. */
+	if (due != PLX_NEVER) {
+		at[1].tv_sec = due / PLX_NSEC;
+		at[1].tv_nsec = due % PLX_NSEC + !due;
+	}
+	plx_sys4(SYS_timerfd_settime, s->timer, TFD_TIMER_ABSTIME, at, 0);
+	return 0;
 }
 
 /* Two descriptors and the random bits: 0 or a negative errno. */
@@ -165,9 +215,10 @@ static int side_make(struct pollux_ep *ep, bool fds)
 	s->head = (struct plx_side){.wait = plx_side_wait,
 				    .ring = side_ring,
 				    .release = side_release,
+				    .due = side_due,
 				    .free = side_free};
 	s->ep = ep;
-	s->doorbell = -1;
+	s->doorbell = s->timer = -1;
 	s->forks = plx_load(&plx_engine_forks);
 	r = side_open(s);
 	if (!r) {
@@ -226,7 +277,7 @@ int pollux_ep_ctl_fd(struct pollux_ep *ep, int op, int fd, const struct epoll_ev
 			return -EINVAL;
 	}
 	/* For the program these do not exist. */
-	if (fd == s->epfd || fd == s->doorbell)
+	if (fd == s->epfd || fd == s->doorbell || (fd >= 0 && fd == plx_load(&s->timer)))
 		return -EBADF;
 	if (plx_load(&plx_side_registers)) {
 		r = plx_load(&plx_side_registers)(op, fd);
@@ -240,6 +291,32 @@ int pollux_ep_ctl_fd(struct pollux_ep *ep, int op, int fd, const struct epoll_ev
 	return (int)plx_sys4(SYS_epoll_ctl, s->epfd, op, fd, &copy);
 }
 
+/* Somebody is about to wait for the descriptor. */
+static __attribute__((noinline)) int side_ask(struct plx_kernel_side *s)
+{
+	struct pollux_ep *ep = s->ep;
+	bool first;
+	int r = 0;
+
+	plx_lock(&ep->mtx, PLX_RANK_EP);
+	first = !s->asked;
+	s->asked = 1;
+	if (first && ep->dues_items)
+		r = side_due(ep, ep->due);
+	if (r < 0)
+		s->asked = 0;
+	else if (first)
+		/* The timer does, for good. */
+		(void)plx_xchg(&ep->keeper, INT64_MIN);
+	plx_unlock(&ep->mtx, PLX_RANK_EP);
+	if (r < 0)
+		return r;
+	/* Two who ask at once count one. */
+	if (first && !plx_ep_announce(ep))
+		plx_ep_wake_one(ep);
+	return 0;
+}
+
 int pollux_ep_fd(struct pollux_ep *ep)
 {
 	struct plx_kernel_side *s;
@@ -247,12 +324,7 @@ int pollux_ep_fd(struct pollux_ep *ep)
 
 	if (r < 0)
 		return r;
-	if (!plx_load_acq(&s->asked)) {
-		if (!plx_ep_announce(ep))
-			plx_ep_wake_one(ep);
-		/* Two who ask at once count one. */
-		if (plx_xchg(&s->asked, 1))
-			plx_xadd(&ep->sleepers, (uint32_t)-1);
-	}
-	return s->epfd;
+	if (plx_unlikely(!plx_load_acq(&s->asked)))
+		r = side_ask(s);
+	return r < 0 ? r : s->epfd;
 }

@@ -3,10 +3,11 @@
  * The kernel's side of an epoll: what side.c makes and wait.c sleeps on.
  *
  *   side.epfd, doorbell, marker, forks  constant
+ *   side.timer   set once, under ep.mtx; -1: none
  *   side.turned  atomic; the bell has been turned since the epoll has this side (side.c)
  *   side.ctls    atomic; changes of the kernel's set, begun
  *   side.turn    approximate; who has the only place of the next wait that has one (wait.c)
- *   side.asked   atomic; 1 from the first pollux_ep_fd on
+ *   side.asked   set under ep.mtx; 1 from the first pollux_ep_fd on
  */
 #ifndef PLX_WAIT_SIDE_H
 #define PLX_WAIT_SIDE_H
@@ -21,6 +22,7 @@ struct plx_kernel_side {
 	struct pollux_ep *ep;
 	int epfd;
 	int doorbell;
+	int timer;
 	uint64_t marker;
 	uint32_t forks;
 	uint32_t turned;

@@ -37,6 +37,10 @@
  * them: they count as given (pollux_ep_del). A foreign loop is a sleeper that never leaves, so the
  * last ring stays for it.
  *
+ * Times. A sleep that keeps the time of an item (epoll/due.c) is no longer than up to that. Who
+ * waits for the descriptor of the epoll itself is woken by a timer of the kernel's, which is among
+ * the descriptors as the doorbell is (side.c).
+ *
  * Signals. The kernel looks for events before it looks for signals, so -EINTR means that there was
  * nothing on its side; a ring that was meant for this thread goes on to another. The wait has its
  * own reference on the epoll while it may sleep.
@@ -94,7 +98,10 @@ static long kernel_sleep(int epfd, struct epoll_event *ev, int max, int64_t dead
 	return kernel_wait(epfd, ev, max, (left + 999999) / 1000000, mask);
 }
 
-/* Takes the doorbell's event out of n, and collects its rings; the number left. */
+/*
+ * Takes the events of the doorbell and of the timer out of n, and collects the rings; the number
+ * left.
+ */
 static int take_bell(struct plx_kernel_side *s, struct epoll_event *ev, int n)
 {
 	for (int i = 0; i < n; i++) {
@@ -102,8 +109,11 @@ static int take_bell(struct plx_kernel_side *s, struct epoll_event *ev, int n)
 			continue;
 		PLX_DELAY(side_before_collect);
 		plx_bell_collect(s->ep, 1);
-		memmove(ev + i, ev + i + 1, (n - i - 1) * sizeof(*ev));
-		return n - 1;
+		n--;
+		memmove(ev + i, ev + i + 1, (n - i) * sizeof(*ev));
+		if (plx_likely(plx_load(&s->timer) < 0))
+			break;
+		i--;
 	}
 	return n;
 }
@@ -159,7 +169,7 @@ static int look(struct plx_kernel_side *s, struct epoll_event *ev, int max)
 	int n;
 
 	do {
-		bool own = !plx_ready_empty(ep);
+		bool own = !plx_ready_empty(ep) || plx_due_passed(ep);
 
 		given = plx_load_acq(&ep->given);
 		if (own && max == 1 && plx_load(&s->turn) == PLX_TURN_OWN) {
@@ -183,11 +193,14 @@ static int sleep_on(struct plx_kernel_side *s, struct epoll_event *ev, int max, 
 		    const sigset_t *mask)
 {
 	uint32_t since = plx_spin_sleeps(&s->ep->spin);
+	int64_t kept, until = plx_due_keep(s->ep, deadline, &kept);
 	int n;
 
 	PLX_DELAY(side_before_sleep);
-	n = (int)kernel_sleep(s->epfd, ev, max, deadline, mask);
+	n = (int)kernel_sleep(s->epfd, ev, max, until, mask);
 	plx_spin_slept(&s->ep->spin, since);
+	if (plx_unlikely(kept != PLX_NEVER))
+		plx_due_let_go(s->ep, kept);
 	PLX_DELAY(side_in_hand);
 	return n > 0 ? take_bell(s, ev, n) : n;
 }
@@ -198,7 +211,7 @@ static int wait_for_some(struct plx_kernel_side *s, struct epoll_event *ev, int 
 	struct pollux_ep *ep = s->ep;
 
 	for (;;) {
-		bool work = !plx_ready_empty(ep) || plx_ep_spin(ep);
+		bool work = !plx_ready_empty(ep) || plx_due_passed(ep) || plx_ep_spin(ep);
 		int n = 0;
 
 		if (plx_unlikely(plx_load(&ep->shut)))
@@ -234,6 +247,7 @@ static int wait_for_some(struct plx_kernel_side *s, struct epoll_event *ev, int 
 /* The wait is over, with n events or an error: what it returns. */
 static int left(struct pollux_ep *ep, int n)
 {
+	plx_due_pass_on(ep);
 	return plx_unlikely(plx_ep_shut_pass_on(ep)) && n <= 0 ? -ESHUTDOWN : n;
 }
 

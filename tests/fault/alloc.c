@@ -8,6 +8,7 @@
 #include "native/native.h"
 
 #include <pollux/poll.h>
+#include <pollux/timer.h>
 
 #include "base/mem.h"
 
@@ -217,7 +218,8 @@ static void each_allocation_in_turn(void **state)
 	calls = plx_mem_calls();
 	assert_int_equal(life(), 0);
 	calls = plx_mem_calls() - calls;
-	assert_int_equal(calls, 3 + 4 + 12 + 2);
+	/* The last are of the epolls that have others: room for the times of these. */
+	assert_int_equal(calls, 3 + 4 + 12 + 2 + 2);
 	pollux_quiesce();
 	live = plx_mem_live();
 	for (n = 0; n < calls; n++) {
@@ -299,6 +301,37 @@ static void the_table_of_a_file(void **state)
 	efd_put(e);
 }
 
+static void adding_a_timer(void **state)
+{
+	struct pollux_ep *ep = ep_new();
+	struct pollux_timer *t[20] = {0};
+
+	(void)state;
+	plx_mem_fail_after(0);
+	assert_int_equal(pollux_timer_new(&t[0], NULL), -ENOMEM);
+	plx_mem_fail_after(-1);
+	for (int i = 0; i < 20; i++) {
+		struct pollux_file *f;
+
+		assert_int_equal(pollux_timer_new(&t[i], NULL), 0);
+		f = pollux_timer_file(t[i]);
+		/* Of the item, and of the place for its time, if there is none left. */
+		plx_mem_fail_after(0);
+		assert_int_equal(ep_ctl(ep, EPOLL_CTL_ADD, f, 0, EPOLLIN, 'a'), -ENOMEM);
+		plx_mem_fail_after(1);
+		if (i == 0 || i == 8 || i == 16)
+			assert_int_equal(ep_ctl(ep, EPOLL_CTL_ADD, f, 0, EPOLLIN, 'a'), -ENOMEM);
+		plx_mem_fail_after(-1);
+		ep_add(ep, f, 0, EPOLLIN, 'a');
+		assert_int_equal(pollux_timer_set(t[i], now_ns() + 1000000000000ll * (i + 1), 0),
+				 0);
+		assert_none(ep);
+	}
+	for (int i = 0; i < 20; i++)
+		pollux_file_put(pollux_timer_file(t[i]));
+	ep_put(ep);
+}
+
 static void polling_files(void **state)
 {
 	struct pollux_efd *e = efd_new(0, 0);
@@ -325,6 +358,7 @@ int main(void)
 		LEAKLESS(adding_an_epoll),	   LEAKLESS(the_rest_allocates_nothing),
 		LEAKLESS(each_allocation_in_turn), LEAKLESS(the_row_of_a_file),
 		LEAKLESS(the_table_of_a_file),	   LEAKLESS(polling_files),
+		LEAKLESS(adding_a_timer),
 	};
 
 	return RUN(tests);

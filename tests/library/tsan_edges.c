@@ -14,6 +14,7 @@
 #include <pollux/level.h>
 #include <pollux/poll.h>
 #include <pollux/read.h>
+#include <pollux/timer.h>
 
 #define ROUNDS 200
 
@@ -27,6 +28,7 @@ static struct object *o;
 static struct pollux_ep *ep;
 static struct pollux_efd *efd;
 static struct pollux_level level;
+static struct pollux_timer *timer;
 static long data, sum;
 
 static uint32_t object_poll(struct pollux_file *f, uint32_t wanted)
@@ -171,6 +173,25 @@ static void by_poll(void)
 	sum += data;
 }
 
+static void *sets_timer(void *arg)
+{
+	(void)arg;
+	await_started();
+	data = 1;
+	pollux_timer_set(timer, 0, 0);
+	return NULL;
+}
+
+static void by_timer(void)
+{
+	if (pollux_timer_new(&timer, NULL))
+		exit(2);
+	add(pollux_timer_file(timer));
+	tell_started();
+	wait_one();
+	sum += data;
+}
+
 static void *writes(void *arg)
 {
 	(void)arg;
@@ -274,6 +295,7 @@ static const struct {
 	{"add", adds, by_add, 0},
 	{"level", sets, by_level, 0},
 	{"poll", sets, by_poll, 0},
+	{"timer", sets_timer, by_timer, 0},
 	{"efd", writes, by_efd, 0},
 	{"shutdown", shuts, by_shutdown, 0},
 	{"put", puts_it, by_put, 0},

@@ -17,6 +17,12 @@ files_poll_count_late broken files_poll -DBROKEN_COUNT_LATE
 files_poll_ask_first broken files_poll -DBROKEN_ASK_FIRST
 files_poll_read_late broken files_poll -DBROKEN_READ_LATE
 files_poll_no_over broken files_poll -DBROKEN_NO_OVER
+due ok due
+due_no_pass broken due -DBROKEN_NO_PASS
+due_no_tell broken due -DBROKEN_NO_TELL
+due_due_first broken due -DBROKEN_DUE_FIRST
+due_pass_first broken due -DBROKEN_PASS_FIRST
+due_store_late broken due -DBROKEN_STORE_LATE
 shutdown ok shutdown
 shutdown_no_pass broken shutdown -DBROKEN_NO_PASS
 shutdown_no_look broken shutdown -DBROKEN_NO_LOOK

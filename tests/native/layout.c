@@ -21,7 +21,8 @@ AT(pollux_file_ops, poll, 8);
 AT(pollux_file_ops, interest, 16);
 AT(pollux_file_ops, release, 24);
 AT(pollux_file_ops, free, 32);
-SIZE(pollux_file_ops, 40);
+AT(pollux_file_ops, due, 40);
+SIZE(pollux_file_ops, 48);
 
 AT(pollux_host, size, 0);
 AT(pollux_host, flags, 4);
