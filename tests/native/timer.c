@@ -535,8 +535,10 @@ static void a_poll_of_files_ends_by_it(void **state)
 		int64_t end = now_ns() + 3 * MS;
 
 		timer_set(t, end, 0);
-		assert_int_equal(pollux_files_poll(v, n, 0, NULL, NULL), 0);
-		assert_int_equal(pollux_files_poll(v, n, end - 2 * MS, NULL, NULL), 0);
+		/* This thread may be late. */
+		assert_true(pollux_files_poll(v, n, 0, NULL, NULL) == 0 || now_ns() >= end);
+		assert_true(pollux_files_poll(v, n, end - 2 * MS, NULL, NULL) == 0 ||
+			    now_ns() >= end);
 		assert_int_equal(pollux_files_poll(v, n, POLLUX_FOREVER, NULL, NULL), 1);
 		assert_true(now_ns() >= end);
 		assert_int_equal(timer_read(t), 1);
