@@ -10,7 +10,7 @@
 
 #include <pollux/posix.h>
 
-#define CHILD_SECONDS 20
+#define CHILD_SECONDS 120
 
 /*
  * A thread that stands in its registration with liburcu, which knows nobody of this library: when
