@@ -25,8 +25,13 @@ static void waits_for_a_word(void)
 	plx_await_zero(&word);
 }
 
+/* It is told when the signal has been sent. */
 static void *lets_go(void *arg)
 {
+	char c;
+
+	if (read(*(int *)arg, &c, 1) != 1)
+		abort();
 	sleep_ms(100);
 	plx_store_rel(&word, 0);
 	if (plx_xchg(&lock, 0) == 2)
@@ -45,7 +50,7 @@ static void handler(int sig)
 enum how { DEFAULT, HANDLED, IGNORED, BLOCKED };
 
 /* In a child: what others hold is let go after a while, but not with the default action. */
-static void child(void (*wait)(void), int sig, enum how how, int ready)
+static void child(void (*wait)(void), int sig, enum how how, int ready, int sent)
 {
 	struct plx_masked m, inner;
 	sigset_t set;
@@ -62,7 +67,7 @@ static void child(void (*wait)(void), int sig, enum how how, int ready)
 	plx_signals_block(&inner);
 	plx_signals_unblock(&inner);
 	if (how != DEFAULT)
-		pthread_create(&t, NULL, lets_go, NULL);
+		pthread_create(&t, NULL, lets_go, &sent);
 	if (write(ready, "r", 1) != 1)
 		_exit(1);
 	wait();
@@ -78,20 +83,24 @@ static void child(void (*wait)(void), int sig, enum how how, int ready)
 
 static int status_of(void (*wait)(void), int sig, enum how how)
 {
-	int p[2], status;
+	int p[2], sent[2], status;
 	char c;
 	pid_t pid;
 
 	assert_int_equal(pipe(p), 0);
+	assert_int_equal(pipe(sent), 0);
 	pid = fork();
 	assert_true(pid >= 0);
 	if (!pid)
-		child(wait, sig, how, p[1]);
+		child(wait, sig, how, p[1], sent[0]);
 	assert_int_equal(read(p[0], &c, 1), 1);
 	assert_int_equal(kill(pid, sig), 0);
+	assert_int_equal(write(sent[1], "s", 1), 1);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
-	close(p[0]);
-	close(p[1]);
+	for (int i = 0; i < 2; i++) {
+		close(p[i]);
+		close(sent[i]);
+	}
 	return status;
 }
 
