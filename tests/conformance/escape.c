@@ -2510,7 +2510,7 @@ static int without_numbers(enum limit_by how)
 	int ep, e, s;
 	pid_t pid;
 
-	/* However many have been inherited: what Pollux takes of the last ones is in limits.md. */
+	/* However many were inherited: Pollux takes some of the last (docs/compatibility.md). */
 	CHECK(close_range(3, ~0u, 0) == 0);
 	if (how == LIMIT_FIRST)
 		CHECK(lower_limit(&lim, false) == 0);

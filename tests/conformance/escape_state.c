@@ -70,7 +70,7 @@ static void expect_data(int ep, int n, const uint64_t *data, bool ordered)
 	expect_data(ep, sizeof((uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t),                      \
 		    (uint64_t[]){__VA_ARGS__}, true)
 
-/* The next after an escape, which on Pollux may change the order (docs/limits.md). */
+/* The next after an escape, which on Pollux may change the order (docs/compatibility.md). */
 #define EXPECT_ESCAPED(ep, ...)                                                                    \
 	expect_data(ep, sizeof((uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t),                      \
 		    (uint64_t[]){__VA_ARGS__}, !under_pollux())

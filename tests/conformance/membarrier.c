@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * membarrier belongs to the program: without a registration of its own it is refused. No rule says
- * so. (What has been made by the time is ours to register for, limits.md.)
+ * so. (What has been made by the time is ours to register for, compatibility.md.)
  */
 #include "waiting.h"
 

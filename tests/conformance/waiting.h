@@ -255,8 +255,8 @@ static inline bool ep_set(int ep, int n, ...)
 
 /*
  * An escape has written the count of fd to the kernel's object, which may report an edge once more
- * that was collected before (docs/limits.md). Takes that event, if there is one, and asserts that
- * there is no other. On the plain kernel there is none.
+ * that was collected before (docs/compatibility.md). Takes that event, if there is one, and asserts
+ * that there is no other. On the plain kernel there is none.
  */
 static inline void ep_take_repeat(int ep, int fd, uint64_t data)
 {
@@ -770,7 +770,7 @@ static inline bool process_reaches(pid_t pid, char state, int ms)
 #define kind_unit_tests(fn)                                                                        \
 	cmocka_unit_test(fn##_eventfd), cmocka_unit_test(fn##_pipe), cmocka_unit_test(fn##_socket)
 
-/* A common order of a set whose sides are two is not kept (docs/limits.md): the known deviation. */
+/* The order of a set with two sides is not kept, a known deviation (docs/compatibility.md). */
 #define NEEDS_ONE_ORDER(mixed)                                                                     \
 	do {                                                                                       \
 		if ((mixed) && under_pollux())                                                     \

@@ -242,7 +242,9 @@ static bool sleeps(pid_t tid)
 
 	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)tid);
 	f = fopen(path, "re");
-	/* The first sleep may have the last number for a moment: it is not asleep yet (limits.md).
+	/*
+	 * The first sleep may have the last number for a moment: it is not asleep yet
+	 * (docs/compatibility.md).
 	 */
 	if (!f && errno == EMFILE)
 		return false;
