@@ -4,7 +4,7 @@
 
 In every Markdown file of the tree: a link to a file of the tree leads to one, a path in code quotes
 that begins with a folder of the tree exists (it may have patterns), and a target of make is one.  Every
-term of docs/glossary.md is a word of the sources.
+term of docs/glossary.md is a word of the sources.  README.md is two screens: 100 lines of 100 columns.
 """
 
 import glob
@@ -77,11 +77,21 @@ def check_glossary(problems):
             problems.append("docs/glossary.md: no source says \"%s\"" % term)
 
 
+def check_readme(problems):
+    lines = read(os.path.join(TOP, "README.md")).splitlines()
+    if len(lines) > 100:
+        problems.append("README.md: more than 100 lines (%d)" % len(lines))
+    for n, line in enumerate(lines, 1):
+        if len(line) > 100:
+            problems.append("README.md:%d: more than 100 columns" % n)
+
+
 def main():
     problems = []
     for path in documents():
         check_links(path, problems)
     check_glossary(problems)
+    check_readme(problems)
     for p in problems:
         print(p)
     return 1 if problems else 0
