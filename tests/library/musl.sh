@@ -9,6 +9,10 @@ here=$(dirname "$0")
 top=$(realpath "$here/../..") || exit 1
 . "$here/../cli/tap.sh"
 
+# In the long form more tests run, in their usual form.
+long=${POLLUX_TEST_LONG-}
+unset POLLUX_TEST_LONG
+
 if ! command -v musl-gcc >/dev/null; then
 	echo "skip: musl-gcc is not installed"
 	exit 77
@@ -34,7 +38,7 @@ build=$scratch/build
 call meson setup --werror --native-file "$scratch/musl.ini" -Dengine_only=true \
 	-Ddefault_library=static -Doptimization=1 -Ddebug=false "$@" "$build" "$top"
 expect "it is configured" 0
-if [ -n "${POLLUX_TEST_LONG-}" ]; then
+if [ -n "$long" ]; then
 	targets=all suites="--suite examples --suite native --suite torture"
 else
 	targets=$(ninja -C "$build" -t targets all |
