@@ -318,9 +318,10 @@ static void signals_end_a_sleep(void **state)
 	sigaction(SIGUSR1, &sa, NULL);
 	for (enum kind kind = KERNEL; kind < HOSTED; kind++) {
 		struct set *s = set_new(kind);
-		struct poller *p = poller_new(s, NULL);
+		struct poller *p;
 
 		handled = 0;
+		p = poller_new(s, NULL);
 		pthread_kill(p->t.id, SIGUSR1);
 		thread_join(&p->t);
 		assert_int_equal(p->n, -EINTR);
@@ -344,9 +345,10 @@ static void it_has_a_mask(void **state)
 	sigaction(SIGUSR1, &sa, NULL);
 	for (enum kind kind = KERNEL; kind < HOSTED; kind++) {
 		struct set *s = set_new(kind);
-		struct poller *p = poller_new(s, &none);
+		struct poller *p;
 
 		handled = 0;
+		p = poller_new(s, &none);
 		pthread_kill(p->t.id, SIGUSR1);
 		thread_join(&p->t);
 		assert_int_equal(p->n, -EINTR);
