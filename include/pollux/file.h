@@ -80,7 +80,8 @@ struct pollux_file {
  * due      returns when poll may find something new without a wake: a time of the clock of those
  *          who wait, in nanoseconds (CLOCK_MONOTONIC by default), or a negative number if it never
  *          will. Waits of epolls that have the file, and polls of it, sleep up to then, and call
- *          poll; at a time that has passed they do so at once. Called after poll, by its rules.
+ *          poll; at a time that has passed they do so at once. Called before poll, and after one
+ *          that finds something, by its rules; so what poll finds has to be true from that time on.
  *          When the time becomes earlier, wake the file, with key 0; later it may become
  *          without. Optional.
  */

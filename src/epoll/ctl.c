@@ -191,10 +191,20 @@ static int times_begin(struct pollux_ep *ep)
 	return r < 0 ? r : plx_due_reserve(ep) ? 0 : -ENOMEM;
 }
 
-static void times_note(struct plx_epitem *item, uint32_t events, struct tell *tell)
+/* Linked, with these events. */
+static void sample(struct plx_epitem *item, uint32_t events, struct tell *tell)
 {
-	plx_due_note(item, events);
-	tell->due = plx_due_publish(item->ep);
+	struct pollux_file *f = item->file;
+	bool ready;
+
+	if (plx_likely(!f->ops->due)) {
+		ready = f->ops->poll(f, events) & events;
+	} else {
+		ready = plx_due_poll(item, events);
+		tell->due = plx_due_publish(item->ep);
+	}
+	if (ready)
+		tell->queued = plx_item_queue_locked(item);
 }
 
 /* ep.mtx held (and the topology lock if paths). */
@@ -227,10 +237,7 @@ static int ep_insert(struct pollux_ep *ep, struct pollux_file *f, int key, uint3
 	/* Linked first, sampled second: a change that races with ADD is not lost. */
 	PLX_DELAY(add_before_sample);
 	plx_mb_after_rmw();
-	if (f->ops->poll(f, events) & events)
-		tell->queued = plx_item_queue_locked(item);
-	if (plx_unlikely(f->ops->due != NULL))
-		times_note(item, events, tell);
+	sample(item, events, tell);
 	return 0;
 }
 
@@ -244,10 +251,7 @@ static int ep_modify(struct plx_epitem *item, uint32_t events, uint64_t data, st
 	/* The new mask is public before the state is sampled (EP-MOD-07). */
 	plx_mb();
 	PLX_DELAY(mod_before_sample);
-	if (item->file->ops->poll(item->file, events) & events)
-		tell->queued = plx_item_queue_locked(item);
-	if (plx_unlikely(item->file->ops->due != NULL))
-		times_note(item, events, tell);
+	sample(item, events, tell);
 	return 0;
 }
 

@@ -13,10 +13,13 @@
  *                     anybody does. Below all times: a descriptor of the kernel's keeps them, for
  *                     good (wait/side.c)
  *
- * The heap. An item's time is what its file said after its last poll that came after the mark was
- * taken back, so a file that makes its time earlier wakes, and the item is polled again: the time
- * in the heap is never later than the file's, unless the item is on the ready list or on its way
- * there. It may be earlier; then a poll in vain puts it right. A delivered one-shot item has none.
+ * The heap. An item's time is what its file said at its last poll. If that found nothing it is what
+ * the file said before: a time that passes between the two steps must not be taken for one that the
+ * poll has seen. If it found something it is what the file said after: what comes between goes with
+ * the same event. A file that makes its time earlier wakes, and the item is polled again. So the
+ * time in the heap is never later than the file's, unless the item is on the ready list or on its
+ * way there. It may be earlier; then a poll in vain puts it right. An item that wants nothing, as
+ * one whose one-shot event has been delivered, has none until it is polled again.
  *
  * Who keeps the time. If several threads sleep in an epoll only one has to wake when a time comes.
  * So who is about to sleep sleeps up to ep.due only if nobody else keeps a time that is as early,
@@ -121,17 +124,21 @@ void plx_due_forget(struct plx_epitem *item)
 	(void)plx_due_publish(ep);
 }
 
-void plx_due_note(struct plx_epitem *item, uint32_t events)
+void plx_due_none(struct plx_epitem *item)
+{
+	plx_lockdep_held(&item->ep->mtx);
+	if (item->due)
+		take_out(item->ep, item);
+}
+
+void plx_due_note(struct plx_epitem *item, int64_t at)
 {
 	struct pollux_ep *ep = item->ep;
-	struct plx_due_entry e = {.at = -1, .item = item};
+	struct plx_due_entry e = {.at = at, .item = item};
 
 	plx_lockdep_held(&ep->mtx);
-	if (events)
-		e.at = item->file->ops->due(item->file);
-	if (e.at < 0) {
-		if (item->due)
-			take_out(ep, item);
+	if (at < 0) {
+		plx_due_none(item);
 	} else if (item->due) {
 		move(ep, item->due - 1, e);
 	} else {

@@ -514,8 +514,10 @@ int plx_host_check(const struct pollux_host *host);
 bool plx_due_reserve(struct pollux_ep *ep);
 /* ep.mtx held: the item, for which there was room, is removed. */
 void plx_due_forget(struct plx_epitem *item);
-/* ep.mtx held, after a poll: asks the item's file for its time. events: 0 if it wants none. */
-void plx_due_note(struct plx_epitem *item, uint32_t events);
+/* ep.mtx held: this is the time of the item; negative: none. */
+void plx_due_note(struct plx_epitem *item, int64_t at);
+/* ep.mtx held: it has none, as long as it is not polled. */
+void plx_due_none(struct plx_epitem *item);
 /* ep.mtx held: an item whose time has come, which has none any more, or NULL. */
 struct plx_epitem *plx_due_take(struct pollux_ep *ep, int64_t now);
 /*
@@ -553,6 +555,8 @@ int64_t plx_ep_due(struct pollux_file *f);
 
 /* --- harvest.c ----------------------------------------------------------------------- */
 
+/* ep.mtx held: polls the item's file, of which it wants these events, and asks for its time. */
+uint32_t plx_due_poll(struct plx_epitem *item, uint32_t events);
 /* ep.mtx not held: the first time of ep is earlier than it was. */
 void plx_due_tell(struct pollux_ep *ep);
 /* For who leaves a wait: another keeps the time. */

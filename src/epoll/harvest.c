@@ -21,18 +21,30 @@ struct harvest {
 	int err;
 };
 
+uint32_t plx_due_poll(struct plx_epitem *item, uint32_t events)
+{
+	struct pollux_file *f = item->file;
+	int64_t due = f->ops->due(f);
+	bool wanted = events;
+
+	PLX_DELAY(due_before_poll);
+	events &= f->ops->poll(f, events);
+	PLX_DELAY(due_after_poll);
+	if (events)
+		due = f->ops->due(f);
+	plx_due_note(item, wanted ? due : -1);
+	return events;
+}
+
 /* What the item reports now; a file that is being closed reports nothing (EP-KEY-12). */
 static uint32_t item_poll(struct plx_epitem *item, uint32_t events)
 {
-	uint32_t revents;
-
 	if (plx_file_dying(item->file))
 		return 0;
 	events &= ~PLX_EP_FLAGS;
-	revents = item->file->ops->poll(item->file, events) & events;
 	if (plx_unlikely(item->file->ops->due != NULL))
-		plx_due_note(item, events);
-	return revents;
+		return plx_due_poll(item, events);
+	return item->file->ops->poll(item->file, events) & events;
 }
 
 /* ep.mtx held: those whose time has come, as if they had been woken. */
@@ -78,7 +90,7 @@ static bool harvest_deliver(struct harvest *h, struct plx_epitem *item, uint32_t
 	if (events & EPOLLONESHOT) {
 		plx_item_set_events(item, events & PLX_EP_FLAGS);
 		if (plx_unlikely(item->file->ops->due != NULL))
-			plx_due_note(item, 0);
+			plx_due_none(item);
 	}
 	return true;
 }

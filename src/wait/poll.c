@@ -345,12 +345,13 @@ static int sleep_for_some(struct poll_call *c, const struct poll_args *a, struct
 	int64_t until;
 
 	for (;;) {
+		/* Before they are asked: see epoll/due.c. */
+		until = sleep_end(a);
 		files = ask_files(a);
 		if (fds > 0)
 			return files + fds;
 		if (files || (a->deadline >= 0 && now(arg) >= a->deadline))
 			return with_fds(a, files);
-		until = sleep_end(a);
 		if (c->doorbell >= 0)
 			fds = kernel_sleep(c, a, fd, until);
 		else if (c->host.park)

@@ -143,6 +143,48 @@ static void in_the_kernel(void **state)
 	beside_waits(true, true);
 }
 
+/* A time that comes between the two looks of a poll is not lost. */
+struct looker {
+	struct gate g;
+	struct pollux_ep *ep;
+	const char *point;
+	int n;
+};
+
+static void looks(struct thread *t)
+{
+	struct looker *a = t->arg;
+	struct epoll_event ev;
+
+	gate_arm(&a->g, a->point);
+	a->n = pollux_ep_wait(a->ep, &ev, 1, POLLUX_FOREVER);
+}
+
+static void a_time_that_comes_within_a_poll(void **state)
+{
+	static const char *const points[] = {"due_before_poll", "due_after_poll"};
+
+	(void)state;
+	points_delay(false);
+	for (int i = 0; i < 2; i++) {
+		struct looker a = {.ep = ep_new(), .point = points[i]};
+		struct pollux_timer *timer;
+		struct thread t;
+
+		assert_int_equal(pollux_timer_new(&timer, NULL), 0);
+		ep_add(a.ep, pollux_timer_file(timer), 0, EPOLLIN, 't');
+		/* It is on the ready list by this, and polled by the wait. */
+		assert_int_equal(pollux_timer_set(timer, now_ns() + 50000000, 0), 0);
+		start_to_gate(&t, looks, &a, &a.g);
+		sleep_ms(60);
+		gate_open(&a.g);
+		thread_join(&t);
+		assert_int_equal(a.n, 1);
+		pollux_file_put(pollux_timer_file(timer));
+		ep_put(a.ep);
+	}
+}
+
 /* Between its look at the time and its sleep the one, when it becomes earlier. */
 struct sleeper {
 	struct thread t;
@@ -183,6 +225,7 @@ static void a_time_that_becomes_earlier_before_the_sleep(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		TEST(a_time_that_comes_within_a_poll),
 		TEST(a_time_that_becomes_earlier_before_the_sleep),
 		TEST(on_a_futex_alone),
 		TEST(on_a_futex),

@@ -192,6 +192,8 @@ static void who_rings_is_waited_for(void **state)
 	(void)state;
 	torture_stop = torture_failed = 0;
 	points_delay(false);
+	/* What begins the engine is not what is tested. */
+	ep_put(ep_new());
 	while (!met && torture_until(start, met))
 		met = who_rings_round();
 	assert_true(met);
