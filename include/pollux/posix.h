@@ -72,7 +72,10 @@ pid_t pollux_fork(void);
  */
 void pollux_escape(int fd);
 
-/* 1 if fd is served in process at this moment, else 0. */
+/*
+ * 1 if fd is served in process at this moment, else 0. An eventfd is if it is cached, or is going
+ * to be when it is written to often.
+ */
 int pollux_fd_served(int fd);
 
 /*

@@ -16,6 +16,10 @@ enum plx_stat {
 	PLX_STAT_WAITS,
 	PLX_STAT_POLLS,
 	PLX_STAT_MADE,
+	/* Writes to eventfds: to those that are not cached, through the kernel; counts flushed. */
+	PLX_STAT_COLD,
+	PLX_STAT_THROUGH,
+	PLX_STAT_FLUSHED,
 	/* Calls on epolls of ours that were the kernel's alone. */
 	PLX_STAT_KERNEL_CTLS,
 	PLX_STAT_KERNEL_WAITS,

@@ -22,6 +22,9 @@ static const char help_text[] =
 	"(descriptors\n"
 	"                    of Go programs, and Rust's that call epoll by themselves); forked,\n"
 	"                    pipe and watched-pipe are accepted, do nothing, and will be removed\n"
+	"  --adopt=always    cache each eventfd that may be cached from its creation, not only\n"
+	"                    while it is written to often; --adopt=random:SEED does so and ends\n"
+	"                    it by chance, at every fourth call. Both are for tests\n"
 	"  --aio=MODE        how Linux AIO is done: auto (the default) or off (as\n"
 	"                    --no-adopt=aio); async is accepted, does nothing, and will be\n"
 	"                    removed\n"
@@ -45,10 +48,22 @@ static const char help_text[] =
 /* The words of pipes do nothing. */
 static const char *const no_adopt_kinds[] = {"eventfd", "epoll", "aio", "pipe",
 					     "timerfd", "all",	 NULL};
-static const char *const adopt_kinds[] = {"pipe", "watched-pipe", "forked", "inline", NULL};
+static const char *const adopt_kinds[] = {"pipe",   "watched-pipe", "forked",
+					  "inline", "always",	    NULL};
+
+/* "random:" and a number. */
+static bool is_random(const char *kind, size_t len)
+{
+	static const char word[] = "random:";
+	const size_t at = sizeof(word) - 1;
+
+	return len > at && !memcmp(kind, word, at) && strspn(kind + at, "0123456789") == len - at;
+}
 
 static bool known_kind(const char *const *kinds, const char *kind, size_t len)
 {
+	if (kinds == adopt_kinds && is_random(kind, len))
+		return true;
 	for (; *kinds; kinds++)
 		if (strlen(*kinds) == len && !memcmp(*kinds, kind, len))
 			return true;
@@ -67,7 +82,7 @@ static bool add_kinds(const char *variable, const char *const *kinds, const char
 
 		if (!known_kind(kinds, kind, len)) {
 			cli_error("run: %s takes %s, not '%.*s'", option,
-				  kinds == adopt_kinds ? "inline"
+				  kinds == adopt_kinds ? "inline, always or random:SEED"
 						       : "eventfd, epoll, aio, timerfd or all",
 				  (int)len, kind);
 			return false;

@@ -78,6 +78,11 @@ static int print_traffic(char *buf, size_t size, int n)
 		      stat_sum(PLX_STAT_WAITS), stat_sum(PLX_STAT_POLLS),
 		      stat_sum(PLX_STAT_KERNEL_CTLS), stat_sum(PLX_STAT_KERNEL_WAITS));
 	n += snprintf(buf + n, size - n,
+		      "pollux: eventfds: %llu times cached, %llu times not any more; writes: %llu "
+		      "while not cached, %llu through the kernel; %llu counts flushed\n",
+		      counted(PLX_COUNT_CACHED), counted(PLX_COUNT_COOLED), stat_sum(PLX_STAT_COLD),
+		      stat_sum(PLX_STAT_THROUGH), stat_sum(PLX_STAT_FLUSHED));
+	n += snprintf(buf + n, size - n,
 		      "pollux: system calls: %lld saved, as %llu were made for these %llu\n",
 		      (long long)(calls - made), made, calls);
 	n += snprintf(buf + n, size - n,

@@ -305,6 +305,14 @@ out:
 	return r;
 }
 
+void plx_front_prepare(struct plx_front *fr, int epfd)
+{
+	int r = front_setup(fr, epfd);
+
+	if (r != -EAGAIN)
+		plx_store(&fr->wanted, r < 0 ? PLX_WANTED_REFUSED : PLX_WANTED_NOT);
+}
+
 void plx_front_unbell(struct plx_front *fr)
 {
 	int bell = -1;
@@ -391,8 +399,8 @@ static long ctl_kernel(struct plx_front *fr, int op, struct epoll_event *ev)
 {
 	struct epoll_event copy;
 
-	if (op == EPOLL_CTL_ADD && !plx_load(&fr->nkernel))
-		plx_xchg(&fr->nkernel, 1);
+	if (op == EPOLL_CTL_ADD)
+		plx_front_files(fr);
 	if (plx_unlikely(plx_load(&fr->marker) || plx_load(&fr->timer_mark)) &&
 	    op != EPOLL_CTL_DEL && plx_copy_in(&copy, ev, sizeof(copy)) == 0)
 		ctl_data(fr, &copy);
@@ -431,6 +439,7 @@ static long ctl_both(struct pollux_file *ef, int epfd, int op, struct pollux_fil
 	bool locked = plx_table_enter();
 	struct plx_eventfd *e = plx_file_eventfd(f);
 	long r = PLX_SLEEP_ANEW;
+	bool unseen;
 	uint32_t edge;
 	int ours = 0;
 
@@ -449,10 +458,14 @@ static long ctl_both(struct pollux_file *ef, int epfd, int op, struct pollux_fil
 		ours = plx_ep_ctl(fr->ep, op, f, fd, ev);
 	if (op == EPOLL_CTL_ADD)
 		plx_table_hint(fd, plx_load(&f->index));
-	/* Partner: the flush, or the write through the kernel, which looks for fronts. */
+	/*
+	 * Partner: the flush, or the write through the kernel, which looks for fronts; and
+	 * plx_eventfd_adopt.
+	 */
 	plx_mb();
-	if (plx_eventfd_may_be_kernels(f) && !plx_load(&fr->nkernel))
-		plx_xchg(&fr->nkernel, 1);
+	unseen = r == 0 && op == EPOLL_CTL_ADD && plx_eventfd_in(f) && !plx_front_ready(fr);
+	if (plx_eventfd_may_be_kernels(f))
+		plx_front_counts(fr);
 	if (r != 0)
 		plx_store(&e->edge, edge);
 	else if (op == EPOLL_CTL_DEL || !(ev->events & EPOLLET))
@@ -460,9 +473,14 @@ static long ctl_both(struct pollux_file *ef, int epfd, int op, struct pollux_fil
 	plx_unlock(&fr->lock, PLX_RANK_FRONT);
 	plx_table_leave(locked);
 	plx_ep_ctl_done(op);
+	if (op == EPOLL_CTL_ADD)
+		plx_store(&fr->number, epfd);
+	/* It has been adopted meanwhile. */
+	if (plx_unlikely(unseen))
+		plx_eventfd_return(e);
 	/* No memory; or a call before was made past us. The kernel alone has the registration. */
 	if (plx_unlikely(ours < 0) && op != EPOLL_CTL_DEL) {
-		plx_xchg(&fr->nkernel, 1);
+		plx_front_files(fr);
 		plx_px_escape(fd, PLX_OUT_NO_FD);
 	} else if (plx_unlikely(op == EPOLL_CTL_ADD && watched_elsewhere(f, fr))) {
 		plx_px_escape(fd, PLX_OUT_WATCHED);
@@ -483,7 +501,7 @@ static long ctl_inproc(struct pollux_file *ef, int epfd, int op, struct pollux_f
 		return PLX_PASS;
 	if (op != EPOLL_CTL_DEL && plx_copy_in(&copy, ev, sizeof(copy)))
 		return -EFAULT;
-	if (!plx_eventfd_in(f)) {
+	if (!plx_eventfd_served(f)) {
 		plx_eventfd_touch(f);
 		return ctl_kernel(fr, op, &copy);
 	}
@@ -497,8 +515,10 @@ static long ctl_inproc(struct pollux_file *ef, int epfd, int op, struct pollux_f
 	}
 	if (op != EPOLL_CTL_DEL)
 		ctl_data(fr, &copy);
-	if (op == EPOLL_CTL_ADD)
-		setup = plx_load_acq(&fr->spilled) ? -ESTALE : front_setup(fr, epfd);
+	if (op == EPOLL_CTL_ADD && plx_load_acq(&fr->spilled))
+		setup = -ESTALE;
+	else if (op == EPOLL_CTL_ADD && (plx_eventfd_in(f) || plx_adopts != PLX_ADOPTS_HOT))
+		setup = front_setup(fr, epfd);
 	if (plx_unlikely(setup < 0 && setup != -EAGAIN)) {
 		plx_px_escape(fd, PLX_OUT_NO_FD);
 		return ctl_kernel(fr, op, &copy);
@@ -526,7 +546,7 @@ static bool ctl_files(int epfd, int op, int fd, struct pollux_file **ef, struct 
 		struct plx_front *fr = plx_file_front(*ef);
 
 		ours = plx_load(&fr->inproc) || plx_load(&fr->timer_mark) ||
-		       (op == EPOLL_CTL_ADD && !plx_load(&fr->nkernel));
+		       (op == EPOLL_CTL_ADD && plx_load(&fr->nkernel) != PLX_KERNEL_FILES);
 	}
 	if (ours) {
 		if (*f && !plx_file_tryget(*f))
@@ -609,4 +629,5 @@ static int native_ctl(int op, int fd)
 PLX_START_CODE void plx_epoll_init(void)
 {
 	plx_store(&plx_side_registers, native_ctl);
+	plx_front_prepares = plx_front_prepare;
 }

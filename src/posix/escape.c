@@ -80,7 +80,7 @@ static uint64_t all_out;
 PLX_CHILD_CODE uint64_t plx_adopted_ever(void)
 {
 	return plx_counters_sum(PLX_COUNT_EPOLLS) + plx_counters_sum(PLX_COUNT_EVENTFDS) +
-	       plx_counters_sum(PLX_COUNT_FRESH) + plx_counters_sum(PLX_COUNT_TIMERS);
+	       plx_counters_sum(PLX_COUNT_BLOCKING) + plx_counters_sum(PLX_COUNT_TIMERS);
 }
 
 PLX_CHILD_CODE bool plx_nothing_in(uint64_t adopted)

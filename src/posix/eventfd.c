@@ -83,7 +83,8 @@ long plx_px_eventfd(unsigned int init, int flags)
 	e = eventfd_new();
 	if (!e)
 		return PLX_PASS;
-	if (!(flags & EFD_NONBLOCK))
+	e->blocks = !(flags & EFD_NONBLOCK);
+	if (e->blocks || plx_adopts != PLX_ADOPTS_ALWAYS)
 		e->file.word = PLX_SLOW | PLX_EVENTFD_MARK;
 	else if (init)
 		e->file.word = PLX_EVENTFD_MARK;
@@ -99,10 +100,12 @@ long plx_px_eventfd(unsigned int init, int flags)
 	plx_table_leave(locked);
 	if (old)
 		pollux_file_put(old);
-	if (kept)
-		plx_px_count(flags & EFD_NONBLOCK ? PLX_COUNT_EVENTFDS : PLX_COUNT_FRESH);
-	else
+	if (!kept)
 		pollux_file_put(&e->file);
+	else
+		plx_px_count(flags & EFD_NONBLOCK ? PLX_COUNT_EVENTFDS : PLX_COUNT_BLOCKING);
+	if (kept && (flags & EFD_NONBLOCK) && plx_adopts == PLX_ADOPTS_ALWAYS)
+		plx_px_count(PLX_COUNT_CACHED);
 	return fd;
 }
 
@@ -114,6 +117,7 @@ static long write_through(struct plx_eventfd *e, int fd, uint64_t value)
 	plx_xadd(&plx_moves_begun, 1);
 	plx_eventfd_ask(e);
 	plx_stat(PLX_STAT_MADE);
+	plx_stat(PLX_STAT_THROUGH);
 	PLX_DELAY(through_counted);
 	r = plx_sys3(SYS_write, fd, &value, sizeof(value));
 	PLX_DELAY(through_written);
@@ -122,11 +126,34 @@ static long write_through(struct plx_eventfd *e, int fd, uint64_t value)
 	return r;
 }
 
+/*
+ * The program's own call, on a COLD object: PLX_SLEEP_ANEW if it is not any more. With a reference,
+ * and not within an RCU section: the memory is the program's.
+ */
+static long write_cold(struct plx_eventfd *e, int fd, const void *buf, size_t n, bool locks)
+{
+	long r = PLX_SLEEP_ANEW;
+
+	plx_xadd(&e->begun, 1);
+	/* Partner: take_both, which finds CACHED before it looks at begun. */
+	plx_mb_after_rmw();
+	PLX_DELAY(cold_counted);
+	if (plx_likely(plx_eventfd_cold(&e->file))) {
+		r = plx_sys3(SYS_write, fd, buf, n);
+		PLX_DELAY(cold_written);
+	}
+	plx_xadd(&e->over, 1);
+	if (r == sizeof(uint64_t) && plx_unlikely(plx_eventfd_hot(e)))
+		plx_eventfd_adopt(e, locks);
+	return r;
+}
+
 /* A write that the object's word does not take in one step; with a reference. */
 static long put(struct plx_eventfd *e, int fd, uint64_t value)
 {
 	uint64_t w = plx_load_acq(&e->file.word);
 	bool done;
+	long r;
 
 	for (int tries = 0;;) {
 		if (plx_eventfd_fits(w, value)) {
@@ -139,10 +166,11 @@ static long put(struct plx_eventfd *e, int fd, uint64_t value)
 		}
 		if (!(w & (PLX_SLOW | PLX_EVENTFD_U))) {
 			if ((w & PLX_EVENTFD_WRITES) == PLX_EVENTFD_WRITES)
-				(void)plx_eventfd_to_kernel(e, &w, w | PLX_SLOW);
+				plx_eventfd_return(e);
 			else if (plx_cas(&e->file.word, &w,
 					 (w | PLX_EVENTFD_MARK) + PLX_EVENTFD_WRITE))
 				return write_through(e, fd, value);
+			w = plx_load_acq(&e->file.word);
 			continue;
 		}
 		if (!(w & PLX_SLOW) && value > EFD_MAX - (w & PLX_EVENTFD_U))
@@ -151,8 +179,10 @@ static long put(struct plx_eventfd *e, int fd, uint64_t value)
 			plx_eventfd_flush(e, PLX_EVENTFD_MARKED);
 		else if (w & PLX_EVENTFD_FLUSH)
 			plx_await_step(tries++);
-		else
+		else if (!plx_eventfd_cold(&e->file))
 			return PLX_PASS;
+		else if ((r = write_cold(e, fd, &value, sizeof(value), true)) != PLX_SLEEP_ANEW)
+			return r;
 		w = plx_load_acq(&e->file.word);
 	}
 }
@@ -204,13 +234,15 @@ static bool edges_are_ours(struct plx_eventfd *e)
 /*
  * K and U, with a reference; 0 or a negative errno. The reads of two threads may share what the
  * kernel would give to one. Nothing that was there before is missed: where EPOCH has not moved, no
- * flush has ended since `was`, and no write through the kernel.
+ * flush has ended since `was`, and no write through the kernel. Where `begun` is what `over` was
+ * before, all who have found the object COLD before it was found CACHED here had written before.
  */
 static long take_both(struct plx_eventfd *e, int fd, uint64_t *value)
 {
 	for (int tries = 0;;) {
 		uint64_t was = plx_load_acq(&e->file.word), w, to, k = 0, seen;
-		bool same, stranger, marked;
+		uint32_t over = plx_load_acq(&e->over);
+		bool same, stranger, marked, none;
 		long r;
 
 		if ((was & (PLX_SLOW | PLX_EVENTFD_FLUSH)) == PLX_SLOW)
@@ -232,8 +264,11 @@ static long take_both(struct plx_eventfd *e, int fd, uint64_t *value)
 		marked = w & PLX_EVENTFD_MARK;
 		if (marked)
 			plx_xadd(&plx_moves_begun, 1);
+		/* Partner: write_cold. */
+		plx_mb();
+		none = plx_load_acq(&e->begun) == over;
 		do {
-			same = EPOCH_OF(w) == EPOCH_OF(was) && !(w & PLX_EVENTFD_WRITES);
+			same = EPOCH_OF(w) == EPOCH_OF(was) && !(w & PLX_EVENTFD_WRITES) && none;
 			/* Too much for one read: the kernel would have refused the last write. */
 			to = k > EFD_MAX - (w & PLX_EVENTFD_U) ? w : w & ~PLX_EVENTFD_U;
 			if (same && marked)
@@ -272,12 +307,22 @@ static long take(struct plx_eventfd *e, int fd, uint64_t *value)
 		*value = (w & PLX_EVENTFD_U) + PLX_INJECTED(wrong_count);
 		return 0;
 	}
-	/* One that is adopted at this moment goes the long way. */
-	if ((!plx_eventfd_in(&e->file) && plx_eventfd_touch(&e->file)) ||
-	    !pollux_file_tryget(&e->file))
+	if (!plx_eventfd_in(&e->file) || !pollux_file_tryget(&e->file))
 		return no_eventfd(&e->file);
 	plx_rcu_read_unlock();
 	r = take_both(e, fd, value);
+	pollux_file_put(&e->file);
+	return r;
+}
+
+/* For ThreadSanitizer, a read of a COLD object that it is to see together with the writes. */
+static long read_shown(struct plx_eventfd *e, int fd, void *buf, size_t n)
+{
+	long r;
+
+	plx_rcu_read_unlock();
+	r = plx_sys3(SYS_read, fd, buf, n);
+	plx_tsan_after(e);
 	pollux_file_put(&e->file);
 	return r;
 }
@@ -296,6 +341,8 @@ static long read_served(int fd, void *buf, size_t n)
 			return plx_timer_read(f, fd, buf, n);
 		return no_eventfd(f);
 	}
+	if ((TSAN || plx_unlikely(plx_tsan_here())) && plx_eventfd_cold(f) && pollux_file_tryget(f))
+		return read_shown(plx_file_eventfd(f), fd, buf, n);
 	/* The kernel refuses such a buffer before it takes anything. */
 	if (plx_unlikely(n < sizeof(value) || !plx_user_range(buf, n)))
 		return no_eventfd(f);
@@ -315,6 +362,7 @@ long plx_px_read(int fd, void *buf, size_t n)
 {
 	PLX_INSIDE();
 
+	plx_eventfd_random(fd);
 	return counted(PLX_STAT_READS, read_served(fd, buf, n));
 }
 
@@ -331,9 +379,7 @@ static long write_served(struct plx_eventfd *e, int fd, uint64_t value)
 		plx_rcu_read_unlock();
 		return sizeof(value);
 	}
-	/* One that is adopted at this moment goes the long way. */
-	if ((!plx_eventfd_in(&e->file) && plx_eventfd_touch(&e->file)) ||
-	    !pollux_file_tryget(&e->file))
+	if (!plx_eventfd_served(&e->file) || !pollux_file_tryget(&e->file))
 		return no_eventfd(&e->file);
 	plx_rcu_read_unlock();
 	r = put(e, fd, value);
@@ -341,13 +387,38 @@ static long write_served(struct plx_eventfd *e, int fd, uint64_t value)
 	return r;
 }
 
+/* What fd means, if it is a COLD eventfd, with a reference. */
+static struct plx_eventfd *cold_at(int fd)
+{
+	struct pollux_file *f;
+
+	plx_rcu_read_lock();
+	f = plx_table_peek(fd);
+	if (f && (f->kind != PLX_KIND_EVENTFD || !plx_eventfd_cold(f) || !pollux_file_tryget(f)))
+		f = NULL;
+	plx_rcu_read_unlock();
+	return f ? plx_file_eventfd(f) : NULL;
+}
+
 long plx_px_write(int fd, const void *buf, size_t n)
 {
 	PLX_INSIDE();
+	struct plx_eventfd *cold;
 	struct pollux_file *f;
 	uint64_t value = UINT64_MAX;
 	bool there;
+	long r;
 
+	plx_eventfd_random(fd);
+	cold = cold_at(fd);
+	if (cold) {
+		plx_tsan_before(cold);
+		r = write_cold(cold, fd, buf, n, false);
+		plx_stat(PLX_STAT_COLD);
+		pollux_file_put(&cold->file);
+		if (r != PLX_SLEEP_ANEW)
+			return r;
+	}
 	/* Who provides the memory may wait for the section (userfaultfd): it begins after that. */
 	there = n == sizeof(value) && plx_likely(!plx_load_user64(&value, buf));
 	plx_rcu_read_lock();
@@ -426,7 +497,7 @@ struct plx_eventfd *plx_eventfd_get(int fd)
 	plx_xadd(&e->told, 1);
 	/* Partner: eventfd_leaves. */
 	plx_mb_after_rmw();
-	if (plx_eventfd_in(f))
+	if (plx_eventfd_served(f))
 		return e;
 	plx_eventfd_touch(f);
 	plx_eventfd_put(e);

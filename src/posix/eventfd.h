@@ -6,21 +6,43 @@
  * U + K: U is here, K is the kernel's. Values move one way, from U to K, and who looks at both
  * looks so that he notices a move (wait.c).
  *
- * States: FRESH, which becomes CACHED or KERNEL; CACHED; FLUSHING, while U is written to K; KERNEL,
- * for good. Only an object with O_NONBLOCK and without EFD_SEMAPHORE, with one number and one
- * registration, is cached.
+ * States:
+ *
+ *   COLD      U is 0: calls are the kernel's, and writes are counted
+ *   CACHED    this protocol
+ *   FLUSHING  U is written to K; then CACHED, COLD or KERNEL
+ *   KERNEL    for good
+ *
+ * Every object begins COLD (with --adopt=always, CACHED). One that is written to often becomes
+ * CACHED: it is adopted (plx_eventfd_adopt). Only an object with O_NONBLOCK and without
+ * EFD_SEMAPHORE, with one number and at most one registration, is. One that is made to block is
+ * COLD, too, but the first call that uses it makes it KERNEL; without such a call it may still be
+ * made not to block.
  *
  * One word, that of the file, is changed by compare-and-swap alone. Its upper half is the engine's.
  *
  *   SLOW    not CACHED
  *   FLUSH   with SLOW: FLUSHING
- *   MARK    CACHED: K may hold something; with SLOW alone: FRESH
+ *   MARK    CACHED: K may hold something; with SLOW alone: COLD
  *   WRITES  writes that go to the kernel while it is CACHED, and are not over
- *   POLLS   sleepers in poll and select, counted where U was 0
+ *   POLLS   sleepers in poll and select, counted where U was 0, COLD or CACHED
  *   U       the count in user space
+ *
+ * Beside it, begun and over count the writes to a COLD object that have begun, and that are over.
  *
  * Invariants, of writes that come through us: (1) CACHED and K > 0: MARK is set. (2) CACHED and
  * MARK: U is 0. So while CACHED a count is on one side only, and a read of U alone misses nothing.
+ *
+ * Adoption. COLD without SLOW is CACHED with MARK: one step, whatever K holds, whoever writes, and
+ * whoever sleeps. A writer to a COLD object counts himself in begun, a full barrier, and looks at
+ * the word again before he writes to the kernel. So MARK, which stands for what he writes, does not
+ * go before he is in over: who takes it away has found the object CACHED, and then begun equal to
+ * what over was before he asked the kernel. Who comes to begin later finds the object CACHED. A
+ * read needs no count: while MARK stands all there is is in K.
+ *
+ * A registration is known to the engine from the beginning, but waits look at it only when its
+ * epoll is ready for items (epoll.c). Who adopts looks whether it is, before and after; who
+ * registers a CACHED object does so after. If it is not, the object is flushed, and COLD again.
  *
  * Write. CACHED with neither POLLS nor MARK: U grows, and the item is queued. With one of them U is
  * 0: MARK is set and WRITES counts him, he writes to the kernel, and is uncounted. FLUSHING: he
@@ -29,7 +51,8 @@
  *
  * Read. U, if there is something. Otherwise the kernel's read first, and U is added to it. MARK
  * goes with that if EPOCH has not moved since before the kernel's read, and nobody is counted in
- * WRITES: then K is 0. The end of a write through the kernel moves EPOCH, and that of a flush does.
+ * WRITES, or in begun and not in over: then K is 0. The end of a write through the kernel moves
+ * EPOCH, and that of a flush does.
  *
  * Edge-triggered, a writer past us may have had his edge, and nobody would tell of K again. But the
  * edge was an event of the kernel's that a wait has taken. Waits count these before they give them
@@ -53,12 +76,13 @@
  * Nothing is held over a system call but the count in WRITES, and a reference. One who never comes
  * back, by a jump out of a handler, makes writes go to the kernel for good.
  *
- * The models are tests/model/cache_through.pml and cache_look.pml.
+ * The models are tests/model/cache_through.pml, cache_look.pml and asks.pml.
  */
 #ifndef PLX_POSIX_EVENTFD_H
 #define PLX_POSIX_EVENTFD_H
 
 #include "epoll/engine.h"
+#include "posix/posix.h"
 
 #define PLX_EVENTFD_U 0x1fffffull
 #define PLX_EVENTFD_POLL (1ull << 21)
@@ -84,6 +108,16 @@ struct plx_eventfd {
 	uint32_t told;
 	/* What the count of its front's events (front.heard) was when K was asked last. */
 	uint64_t asked;
+	/* Writes to it while it is COLD. */
+	uint32_t begun, over;
+	/* Made to block, and the kernel has not been told otherwise. */
+	uint32_t blocks;
+	/*
+	 * Approximate: so many of them since then. It is hot when the number is great soon enough,
+	 * which it has to be twice as great for each time that it has become COLD again.
+	 */
+	uint32_t heat, returns;
+	int64_t since;
 };
 
 _Static_assert(sizeof(struct plx_eventfd) <= PLX_SLAB_OBJECT, "an eventfd has its own lines");
@@ -99,26 +133,60 @@ static inline bool plx_eventfd_in(const struct pollux_file *f)
 	return (plx_load_acq(&f->word) & (PLX_SLOW | PLX_EVENTFD_FLUSH)) != PLX_SLOW;
 }
 
-/* Made to block, and nothing has been done with it: it is cached if it is made not to block. */
-static inline bool plx_eventfd_fresh(const struct pollux_file *f)
+/* COLD, or made to block and not touched: not the kernel's for good. */
+static inline bool plx_eventfd_cold_word(uint64_t w)
 {
-	return (plx_load_acq(&f->word) & (PLX_SLOW | PLX_EVENTFD_FLUSH | PLX_EVENTFD_MARK)) ==
+	return (w & (PLX_SLOW | PLX_EVENTFD_FLUSH | PLX_EVENTFD_MARK)) ==
 	       (PLX_SLOW | PLX_EVENTFD_MARK);
 }
 
-/*
- * Before the program's own call on a fresh one, which is the kernel's for good then. False if it is
- * CACHED meanwhile.
- */
-bool plx_eventfd_touch(struct pollux_file *f);
+static inline bool plx_eventfd_cold(const struct pollux_file *f)
+{
+	return plx_eventfd_cold_word(plx_load_acq(&f->word)) &&
+	       !plx_load(&plx_container_of(f, struct plx_eventfd, file)->blocks);
+}
 
-/* The kernel has been told that f does not block. True if it is cached from now on. */
-bool plx_eventfd_adopt(struct pollux_file *f);
+/* COLD or CACHED: a call on it is not the program's own, uncounted one. */
+static inline bool plx_eventfd_served(const struct pollux_file *f)
+{
+	return plx_eventfd_in(f) || plx_eventfd_cold(f);
+}
+
+/*
+ * Before the program's own call, which is not counted, on one that blocks: it is the kernel's for
+ * good then.
+ */
+void plx_eventfd_touch(struct pollux_file *f);
+
+/* The time in which one becomes hot. For tests, a longer one on a busy machine. */
+extern int64_t plx_hot_ns;
+/* A write to it, COLD, is over: whether it is hot. What is lost by races does not matter. */
+bool plx_eventfd_hot(struct plx_eventfd *e);
+/*
+ * COLD becomes CACHED, if it may. With a reference, not within an RCU section. locks: the caller
+ * may hold some.
+ */
+void plx_eventfd_adopt(struct plx_eventfd *e, bool locks);
+
+/* CACHED becomes COLD: for who finds that it may not be cached, or that it does not pay. */
+void plx_eventfd_return(struct plx_eventfd *e);
+
+/* --adopt=random: an eventfd at fd, which a call is about to use, may become COLD or CACHED. */
+void plx_eventfd_random_slow(int fd);
+static inline void plx_eventfd_random(int fd)
+{
+	if (plx_unlikely(plx_adopts == PLX_ADOPTS_RANDOM))
+		plx_eventfd_random_slow(fd);
+}
+
+/* The kernel has been told that it does not block. */
+void plx_eventfd_unblocked(struct plx_eventfd *e);
 
 /* What a flush leads to. */
 enum plx_eventfd_end {
 	/* CACHED with MARK. */
 	PLX_EVENTFD_MARKED,
+	PLX_EVENTFD_COLD,
 	/* KERNEL. */
 	PLX_EVENTFD_LEAVES,
 };

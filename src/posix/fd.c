@@ -461,8 +461,8 @@ static void renumber_begin(struct renumbered *r, int oldfd, int newfd)
 	if (!r->from)
 		return;
 	/* A registration that is under way may come to it by the number. */
-	if (r->to && !plx_load(&plx_file_front(r->to)->nkernel))
-		plx_xchg(&plx_file_front(r->to)->nkernel, 1);
+	if (r->to)
+		plx_front_files(plx_file_front(r->to));
 	plx_rcu_synchronize();
 }
 
@@ -608,8 +608,8 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 }
 
 /*
- * The program says by a call on fd whether it blocks: it is cached while it does not. A fresh one
- * may be cached from then on, when the kernel has been told.
+ * The program says by a call on fd whether it blocks: it may be cached while it does not. One that
+ * was made to block may be from then on, when the kernel has been told.
  */
 static long set_blocking(struct pollux_file *f, int fd, bool nonblock, long nr, long cmd, long arg)
 {
@@ -617,11 +617,11 @@ static long set_blocking(struct pollux_file *f, int fd, bool nonblock, long nr, 
 
 	if (!nonblock)
 		plx_px_escape(fd, PLX_OUT_FCNTL);
-	if (!nonblock || !plx_eventfd_fresh(f))
+	if (!nonblock || plx_eventfd_served(f))
 		return PLX_PASS;
 	r = plx_sys3(nr, fd, cmd, arg);
-	if (r == 0 && plx_eventfd_adopt(f))
-		plx_px_count(PLX_COUNT_EVENTFDS);
+	if (r == 0)
+		plx_eventfd_unblocked(plx_file_eventfd(f));
 	return r;
 }
 

@@ -15,15 +15,12 @@ uint32_t plx_moves_begun, plx_moves_over;
 /* Who adds it to another looks at its word (plx_eventfd_may_be_kernels). */
 void plx_eventfd_ask(struct plx_eventfd *e)
 {
+	/* Partner: kernel_leaves in wait.c. */
+	plx_mb_after_rmw();
 	plx_rcu_read_lock();
 	for (struct plx_watch *w = plx_load_acq(&e->file.watches); w; w = plx_load_acq(&w->next)) {
-		struct plx_front *fr;
-
-		if (!plx_watch_is_item(w))
-			continue;
-		fr = plx_watch_item(w)->ep->owner;
-		if (!plx_load(&fr->nkernel))
-			plx_xchg(&fr->nkernel, 1);
+		if (plx_watch_is_item(w))
+			plx_front_counts(plx_watch_item(w)->ep->owner);
 	}
 	plx_rcu_read_unlock();
 }
@@ -39,6 +36,7 @@ static void flush_run(struct plx_eventfd *e, uint64_t count, enum plx_eventfd_en
 
 	plx_xadd(&plx_moves_begun, 1);
 	plx_eventfd_ask(e);
+	plx_stat(PLX_STAT_FLUSHED);
 	PLX_DELAY(flush_begun);
 	if (!PLX_INJECTED(forgotten_count))
 		plx_sys3(SYS_write, e->number, &count, sizeof(count));
@@ -46,8 +44,10 @@ static void flush_run(struct plx_eventfd *e, uint64_t count, enum plx_eventfd_en
 	w = plx_load(&e->file.word);
 	do {
 		to = (w & ~(PLX_EVENTFD_FLUSH | PLX_EVENTFD_U)) + PLX_EPOCH_ONE;
+		if (end != PLX_EVENTFD_LEAVES)
+			to |= PLX_EVENTFD_MARK;
 		if (end == PLX_EVENTFD_MARKED)
-			to = (to & ~PLX_SLOW) | PLX_EVENTFD_MARK;
+			to &= ~PLX_SLOW;
 	} while (!plx_cas(&e->file.word, &w, to));
 	PLX_DELAY(flush_cleared);
 	plx_xadd(&plx_moves_over, 1);
@@ -57,11 +57,12 @@ bool plx_eventfd_to_kernel(struct plx_eventfd *e, uint64_t *w, uint64_t to)
 {
 	bool done;
 
+	/* Or a wait might find that no count can be there, between the two steps that follow. */
+	if (!(*w & PLX_EVENTFD_MARK) && !plx_cas(&e->file.word, w, *w | PLX_EVENTFD_MARK))
+		return false;
+	*w |= PLX_EVENTFD_MARK;
 	plx_xadd(&plx_moves_begun, 1);
 	plx_eventfd_ask(e);
-	/* With SLOW it would be fresh. */
-	if (to & PLX_SLOW)
-		to &= ~PLX_EVENTFD_MARK;
 	done = plx_cas(&e->file.word, w, to);
 	plx_xadd(&plx_moves_over, 1);
 	return done;
@@ -71,13 +72,12 @@ enum { FLUSH_NOTHING, FLUSH_DONE, FLUSH_WAITS };
 
 static int flush_try(struct plx_eventfd *e, enum plx_eventfd_end end)
 {
-	uint64_t w = plx_load_acq(&e->file.word);
+	uint64_t w = plx_load_acq(&e->file.word), to;
 
 	for (;;) {
 		if (w & PLX_EVENTFD_FLUSH)
 			return FLUSH_WAITS;
-		/* Fresh. */
-		if ((w & PLX_SLOW) && (w & PLX_EVENTFD_MARK) && end == PLX_EVENTFD_LEAVES) {
+		if (plx_eventfd_cold_word(w) && end == PLX_EVENTFD_LEAVES) {
 			if (plx_cas(&e->file.word, &w, w & ~PLX_EVENTFD_MARK))
 				return FLUSH_DONE;
 			continue;
@@ -90,8 +90,12 @@ static int flush_try(struct plx_eventfd *e, enum plx_eventfd_end end)
 			flush_run(e, w & PLX_EVENTFD_U, end);
 			return FLUSH_DONE;
 		}
-		if (plx_eventfd_to_kernel(
-			    e, &w, w | (end == PLX_EVENTFD_LEAVES ? PLX_SLOW : PLX_EVENTFD_MARK)))
+		to = w | PLX_EVENTFD_MARK;
+		if (end != PLX_EVENTFD_MARKED)
+			to |= PLX_SLOW;
+		if (end == PLX_EVENTFD_LEAVES)
+			to &= ~PLX_EVENTFD_MARK;
+		if (plx_eventfd_to_kernel(e, &w, to))
 			return FLUSH_DONE;
 	}
 }
@@ -124,25 +128,13 @@ bool plx_eventfd_leave(struct pollux_file *f)
 	return true;
 }
 
-bool plx_eventfd_touch(struct pollux_file *f)
+void plx_eventfd_touch(struct pollux_file *f)
 {
 	uint64_t w = plx_load_acq(&f->word);
 
-	while ((w & PLX_SLOW) && (w & PLX_EVENTFD_MARK) &&
+	while (plx_eventfd_cold_word(w) && plx_load(&plx_file_eventfd(f)->blocks) &&
 	       !plx_cas(&f->word, &w, w & ~PLX_EVENTFD_MARK))
 		;
-	return w & PLX_SLOW;
-}
-
-bool plx_eventfd_adopt(struct pollux_file *f)
-{
-	uint64_t w = plx_load_acq(&f->word);
-
-	/* The mark stays: K is what it was made with. */
-	while ((w & (PLX_SLOW | PLX_EVENTFD_FLUSH)) == PLX_SLOW && (w & PLX_EVENTFD_MARK))
-		if (plx_cas(&f->word, &w, w & ~PLX_SLOW))
-			return true;
-	return false;
 }
 
 bool plx_eventfd_poll_begin(struct plx_eventfd *e, bool *counted)
@@ -153,10 +145,10 @@ bool plx_eventfd_poll_begin(struct plx_eventfd *e, bool *counted)
 	for (;;) {
 		if (w & PLX_EVENTFD_U)
 			return false;
-		if (w & PLX_SLOW)
+		if ((w & PLX_SLOW) && !plx_eventfd_cold_word(w))
 			return true;
 		if ((w & PLX_EVENTFD_POLLS) == PLX_EVENTFD_POLLS) {
-			if (plx_eventfd_to_kernel(e, &w, w | PLX_SLOW))
+			if (plx_eventfd_to_kernel(e, &w, (w | PLX_SLOW) & ~PLX_EVENTFD_MARK))
 				return true;
 		} else if (plx_cas(&e->file.word, &w, w + PLX_EVENTFD_POLL)) {
 			*counted = true;

@@ -11,11 +11,13 @@
  * time-outs; a producer rings when one is announced, which wakes exactly one.
  *
  *   inproc    set under lock: waits look for in-process items; READY, they may be added
+ *   wanted    atomic; an eventfd that it watches is hot: the next wait makes inproc READY
  *   stands    set under lock: the doorbell is registered; cleared with `spilled`
  *   astray    plx_hidden_lock; it is so by a number that it has left
  *   spilled   set under lock: no item comes any more, and soon the kernel has what there is
  *   renumbered  atomic; calls by which a number is about to mean it, or to mean it no more (fd.c)
- *   nkernel   atomic; 0: the kernel's side can have no event but the doorbell's
+ *   nkernel   atomic; PLX_KERNEL_NOTHING: the kernel's side can have no event but the doorbell's
+ *   unasked   approximate; looks at it that found nothing while ours had something
  *   turn      who goes first in the next wait, because the other has filled a whole one (wait.c)
  *   heard     atomic, from 1; how often waits have taken events of the kernel's, while inproc is
  * set looks     approximate; waits that have left out a look at the kernel's side direct
@@ -38,6 +40,10 @@
 
 /* front.inproc */
 enum { PLX_INPROC_NONE, PLX_INPROC_BEGUN, PLX_INPROC_READY };
+/* front.nkernel: EVENTFDS of the set may have counts there; FILES of the kernel's are for good. */
+enum { PLX_KERNEL_NOTHING, PLX_KERNEL_EVENTFDS, PLX_KERNEL_FILES, PLX_KERNEL_LEAVING };
+/* front.wanted */
+enum { PLX_WANTED_NOT, PLX_WANTED, PLX_WANTED_REFUSED };
 /* front.spilled */
 enum { PLX_SPILLED_NOT, PLX_SPILLED_BEGUN, PLX_SPILLED_DONE };
 
@@ -45,14 +51,18 @@ struct plx_front {
 	struct pollux_ep *ep;
 	plx_lock_t lock;
 	uint32_t inproc;
+	uint32_t wanted;
 	uint32_t stands;
 	uint32_t spilled;
 	uint32_t renumbered;
 	uint32_t nkernel;
+	int32_t unasked;
 	uint32_t turn;
 	uint32_t direct;
 	uint32_t looks;
 	int kfd;
+	/* By which an eventfd was added last. */
+	int number;
 	int doorbell;
 	uint64_t heard;
 	uint64_t marker;
@@ -83,6 +93,42 @@ static inline bool plx_front_live(struct plx_front *fr)
 static inline bool plx_front_spilled(struct plx_front *fr)
 {
 	return plx_load_acq(&fr->spilled) == PLX_SPILLED_DONE;
+}
+
+/* A file of the kernel's is about to be among what fr watches. */
+static inline void plx_front_files(struct plx_front *fr)
+{
+	if (plx_load(&fr->nkernel) != PLX_KERNEL_FILES)
+		plx_xchg(&fr->nkernel, PLX_KERNEL_FILES);
+}
+
+/*
+ * An eventfd that fr watches, whose word has been changed, may have a count in the kernel.
+ *
+ * Argument. A wait may find that no eventfd has (kernel_leaves in wait.c): it says LEAVING, a full
+ * barrier, and looks at all words. Who has changed a word, a full barrier, and finds EVENTFDS here,
+ * was before LEAVING, and so before the looks. Who finds LEAVING changes it, and then it does not
+ * become NOTHING.
+ */
+static inline void plx_front_counts(struct plx_front *fr)
+{
+	uint32_t n = plx_load(&fr->nkernel);
+
+	while ((n == PLX_KERNEL_NOTHING || n == PLX_KERNEL_LEAVING) &&
+	       !plx_cas(&fr->nkernel, &n, PLX_KERNEL_EVENTFDS))
+		;
+}
+
+/* Whether an eventfd that it watches may be cached; if not, that may change (plx_front_prepare). */
+static inline bool plx_front_ready(struct plx_front *fr)
+{
+	if (plx_load_acq(&fr->spilled))
+		return false;
+	if (plx_likely(plx_load_acq(&fr->inproc) == PLX_INPROC_READY))
+		return true;
+	if (plx_load(&fr->wanted) == PLX_WANTED_NOT)
+		plx_store(&fr->wanted, PLX_WANTED);
+	return false;
 }
 
 /* Whether the calling thread is in the sleep of a wait, which a handler has interrupted. */
@@ -156,6 +202,13 @@ void plx_front_escape(struct pollux_file *f);
  * epoll has no items of ours; -ENOSPC: the kernel does not register it; else there is none.
  */
 int plx_front_ring(struct plx_front *fr);
+/*
+ * epoll.c: makes it ready for items that are cached, as PLX_WANTED says. epfd is its number, or may
+ * be. By an ordinary thread that holds nothing.
+ */
+void plx_front_prepare(struct plx_front *fr, int epfd);
+/* adopt.c: the same, for those below. */
+extern void (*plx_front_prepares)(struct plx_front *fr, int epfd);
 /* front.lock held: nobody rings any more, and nobody would take the doorbell's event out. */
 void plx_front_unbell(struct plx_front *fr);
 

@@ -63,9 +63,10 @@ PLX_START_CODE void plx_px_init(void)
 		return;
 	plx_px_no_adopt = parse_kinds(plx_setting("NO_ADOPT"));
 	plx_px_adopt = parse_kinds(plx_setting("ADOPT"));
+	plx_adopts_choose(plx_setting("ADOPT"));
 	if (spin && strcmp(spin, "0") == 0)
 		plx_spin_enabled = 0;
-	if (plx_tsan_here())
+	if (plx_tsan_here() || plx_adopts == PLX_ADOPTS_RANDOM)
 		plx_write_watched = 1;
 	plx_retire_init();
 	plx_slab_init();

@@ -126,7 +126,7 @@ static bool judge_one(void *arg, int fd, bool input, nfds_t at)
 	f = plx_table_peek(fd);
 	if (f)
 		kind = f->kind;
-	if (kind == PLX_KIND_EVENTFD && input && plx_eventfd_in(f))
+	if (kind == PLX_KIND_EVENTFD && input && plx_eventfd_served(f))
 		c->cached = true;
 	else if (kind == PLX_KIND_EVENTFD)
 		plx_eventfd_touch(f);

@@ -64,6 +64,14 @@ extern uint32_t plx_px_no_adopt;
  */
 extern uint32_t plx_px_adopt;
 
+/*
+ * When an eventfd is cached: while it is written to often; from its creation, for tests; or, for
+ * tests, at every fourth call on it, by chance, until the next one.
+ */
+enum plx_adopts { PLX_ADOPTS_HOT, PLX_ADOPTS_ALWAYS, PLX_ADOPTS_RANDOM };
+extern enum plx_adopts plx_adopts;
+void plx_adopts_choose(const char *list);
+
 /* Reads POLLUX_NO_ADOPT, POLLUX_ADOPT, POLLUX_SPIN and the kernel's limits. Idempotent. */
 void plx_px_init(void);
 
@@ -263,8 +271,11 @@ void plx_eventfd_after_fork_child(void);
 enum plx_counter {
 	PLX_COUNT_EPOLLS,
 	PLX_COUNT_EVENTFDS,
-	/* That are not cached yet. */
-	PLX_COUNT_FRESH,
+	/* That are made to block, and do not count as eventfds yet. */
+	PLX_COUNT_BLOCKING,
+	/* How often one has become CACHED, and COLD again. */
+	PLX_COUNT_CACHED,
+	PLX_COUNT_COOLED,
 	PLX_COUNT_TIMERS,
 	PLX_COUNT_AIO,
 	PLX_COUNT_AIO_GIVEN,

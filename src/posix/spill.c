@@ -21,6 +21,7 @@
 static int eventfd_leaves(struct plx_eventfd *e)
 {
 	struct pollux_file **slot = plx_table_slot(e->number), *mine = &e->file;
+	bool was_in = plx_eventfd_in(mine);
 
 	if (!plx_eventfd_flush(e, PLX_EVENTFD_LEAVES))
 		return 0;
@@ -28,7 +29,7 @@ static int eventfd_leaves(struct plx_eventfd *e)
 	plx_mb();
 	if (!plx_load(&e->told) && plx_cas(slot, &mine, NULL))
 		plx_file_put_locked(&e->file);
-	return 1;
+	return was_in;
 }
 
 /* Under RCU. */
@@ -78,11 +79,11 @@ static int front_leaves(struct plx_front *fr)
 	if (plx_load_acq(&fr->spilled))
 		return 0;
 	plx_lock(&fr->lock, PLX_RANK_FRONT);
-	plx_xchg(&fr->nkernel, 1);
+	plx_front_files(fr);
 	plx_store_rel(&fr->spilled, PLX_SPILLED_BEGUN);
 	plx_front_unbell(fr);
 	plx_unlock(&fr->lock, PLX_RANK_FRONT);
-	/* Partner: keep_front in timer.c. */
+	/* Partner: keep_front in timer.c, and plx_eventfd_adopt. */
 	plx_mb();
 	plx_timers_leave(fr);
 	PLX_DELAY(spill_front);
@@ -113,7 +114,8 @@ bool plx_fd_in_process(int fd)
 
 	plx_rcu_read_lock();
 	f = plx_table_peek(fd);
-	is = f && ((f->kind == PLX_KIND_EVENTFD && (plx_eventfd_in(f) || plx_eventfd_fresh(f))) ||
+	is = f && ((f->kind == PLX_KIND_EVENTFD &&
+		    (plx_eventfd_in(f) || plx_eventfd_cold_word(plx_load(&f->word)))) ||
 		   f->kind == PLX_KIND_TIMER ||
 		   (f->kind == PLX_KIND_EPOLL && !plx_load(&plx_file_front(f)->spilled)));
 	plx_rcu_read_unlock();
@@ -159,7 +161,7 @@ int plx_px_fd_served(int fd)
 	int served = 0;
 
 	if (f) {
-		served = (f->kind == PLX_KIND_EVENTFD && plx_eventfd_in(f)) ||
+		served = (f->kind == PLX_KIND_EVENTFD && plx_eventfd_served(f)) ||
 			 (f->kind == PLX_KIND_EPOLL && !plx_load_acq(&plx_file_front(f)->spilled));
 		pollux_file_put(f);
 	}

@@ -624,6 +624,52 @@ static bool asks_kernel(struct plx_front *fr)
 	return looks % LOOKS_BLIND == 0;
 }
 
+static int counts_there(void *arg, struct pollux_file *f, int key, const struct epoll_event *ev)
+{
+	++*(int32_t *)arg;
+	(void)key;
+	(void)ev;
+	return f->kind != PLX_KIND_EVENTFD || plx_eventfd_may_be_kernels(f);
+}
+
+/* So many looks at the kernel's side for nothing, and a walk through the set may pay. */
+#define UNASKED 16
+
+/*
+ * If no eventfd of the set can have a count in the kernel, and there is nothing else, waits look at
+ * our side alone. The argument is at plx_front_counts.
+ */
+static __attribute__((noinline)) void kernel_leaves(struct plx_front *fr)
+{
+	uint32_t n = PLX_KERNEL_EVENTFDS;
+	int32_t passed = 0;
+
+	if (!plx_cas(&fr->nkernel, &n, PLX_KERNEL_LEAVING))
+		return;
+	PLX_DELAY(kernel_leaves);
+	/* Partner: plx_front_counts. */
+	plx_mb_after_rmw();
+	if (pollux_ep_for_each(fr->ep, counts_there, &passed)) {
+		plx_store(&fr->unasked, -UNASKED * (passed < 65536 ? passed : 65536));
+		n = PLX_KERNEL_EVENTFDS;
+	} else {
+		plx_store(&fr->unasked, 0);
+		n = PLX_KERNEL_NOTHING;
+	}
+	PLX_DELAY(kernel_left);
+	plx_cas(&fr->nkernel, &(uint32_t){PLX_KERNEL_LEAVING}, n);
+}
+
+/* The kernel's side had nothing, and ours had something. */
+static void asked_for_nothing(struct plx_front *fr)
+{
+	int32_t n = plx_load(&fr->unasked) + 1;
+
+	plx_store(&fr->unasked, n);
+	if (plx_unlikely(n >= UNASKED) && plx_load(&fr->nkernel) == PLX_KERNEL_EVENTFDS)
+		kernel_leaves(fr);
+}
+
 /*
  * What both sides have now; a negative errno only if nothing was stored. The kernel is
  * asked first, unless it filled the whole buffer the last time. sleeps: it is going to be asked by
@@ -651,6 +697,8 @@ static int collect_both(struct waiter *w, bool sleeps)
 	if (r < 0)
 		return n ? n : r;
 	n += r;
+	if (kernel_first && !theirs && r)
+		asked_for_nothing(w->fr);
 	if (sleeps && !n)
 		return 0;
 	if (sleeps && n == w->max)
@@ -1131,7 +1179,8 @@ static long look_quickly(struct waiter *w, bool *ours)
 		goto out;
 	w->fr = fr = plx_file_front(f);
 	PLX_DELAY(wait_found);
-	if (plx_unlikely(plx_load(&fr->timer_mark) || plx_load_acq(&fr->renumbered)))
+	if (plx_unlikely(plx_load(&fr->timer_mark) || plx_load_acq(&fr->renumbered) ||
+			 plx_load(&fr->wanted) == PLX_WANTED))
 		goto out;
 	w->moves = plx_load_acq(&plx_moves_over);
 	if (!plx_load_acq(&fr->inproc)) {
@@ -1198,6 +1247,8 @@ static long wait_call(int epfd, struct epoll_event *ev, int max, const struct ti
 		return PLX_PASS;
 	}
 	w.fr = plx_file_front(w.file);
+	if (plx_unlikely(plx_load(&w.fr->wanted) == PLX_WANTED))
+		plx_front_prepare(w.fr, epfd);
 	sleep.kernel.over = 0;
 	w.deadline = *deadline ? *deadline : -1;
 	w.moves = plx_load_acq(&plx_moves_over);

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The count of an eventfd that is cached from its creation, U in user space and K in the kernel: a
- * mark says that K may hold something, and then nothing is added to U.
+ * The count of an eventfd that is cached, U in user space and K in the kernel: a mark says that K may
+ * hold something, and then nothing is added to U. With ADOPT it begins COLD, and becomes CACHED, at
+ * the end of any write.
  *
- * Mirrors: src/posix/eventfd.c. One eventfd; a thread that writes WRITES times, 1, 2 ..., a second
- * writer of 4, READERS that read READS times each, SLEEPERS in poll, of whom each may be one whose time
- * ends, FLUSHES flushes, each with the mark or for good. Any write may be too much for U: it flushes
- * with the mark if U > 0, and goes through to K. EDGES: the registration is edge-triggered, and a read
- * asks K each time. FULL: K holds up to 4, U up to 2.
+ * Mirrors: src/posix/eventfd.c, flush.c and adopt.c. One eventfd; a thread that writes WRITES times,
+ * 1, 2 ..., a second writer of 4, READERS that read READS times each, SLEEPERS in poll, of whom each may
+ * be one whose time ends, FLUSHES flushes, each with the mark, for good or, with ADOPT, back to COLD. Any
+ * write may be too much for U: it flushes with the mark if U > 0, and goes through to K. EDGES: the
+ * registration is edge-triggered, and a read asks K each time. FULL: K holds up to 4, U up to 2.
  *
  * The word {state, mark, through, polls, EPOCH, U} changes in single steps, as by compare-and-swap; one
  * that fails begins again. A system call is one step. A read that asks K compares what the word had
  * before, by mark, through and EPOCH alone.
+ *
+ * COLD is a state with the mark. Its writers are counted in begun and over, each in a step of its own.
  *
  * Checked:
  *  - in every state: what K holds is marked, and what is marked holds no U; nor does an
@@ -36,6 +39,10 @@
  * write does not look at polls), KERNEL_EMPTY (a read that found nothing does not ask K again where
  * the object has become the kernel's), NO_AGAIN (EDGES: nor where EPOCH has moved), K_ALONE (EDGES: a
  * read that found nothing in K does not take U), SUM (FULL: a read adds up more than one object may hold).
+ * With ADOPT: NO_COUNT (writers to a COLD object are not counted), COUNT_LATE (they look whether it is
+ * COLD in a step before, and not again), UNMARKED (adoption leaves the mark off), NO_ADOPT_EPOCH (it
+ * does not move EPOCH), OVER_LATE (a read loads over after it has asked K), COLD_POLL (a sleeper is not
+ * counted at a COLD object).
  */
 #ifndef WRITES
 #define WRITES 2
@@ -56,10 +63,19 @@
 #define KERNEL 0
 #define CACHED 1
 #define FLUSHING 2
+#define COLD 3
 
 /* The word. */
-byte st = CACHED, epoch, through, polls, u;
+byte epoch, through, polls, u;
+#ifdef ADOPT
+byte st = COLD;
+bit mark = 1;
+#else
+byte st = CACHED;
 bit mark;
+#endif
+/* Beside it. */
+byte begun, over;
 /* The kernel's. */
 byte k;
 #ifdef FULL
@@ -83,6 +99,7 @@ byte asleep, ended;
 	(!polls || !u || st == KERNEL) && \
 	(!through || mark || st == KERNEL) && \
 	(st != KERNEL || !u) && \
+	(st != COLD || (!u && mark)) && \
 	(st != FLUSHING || (!mark && !through && !polls)))
 
 /* Can take a step in a state that is wrong only. */
@@ -92,16 +109,28 @@ end:
 	atomic { !RIGHT -> assert(false) }
 }
 
-/* f: with the mark. */
+/* Where a flush leads to. */
+#define LEAVES 0
+#define MARKED 1
+#define COOLS 2
+
 inline flush(f)
 {
 	do
 	:: st == KERNEL -> break
+	:: atomic { st == COLD ->
+		if
+		:: f == LEAVES -> st = KERNEL
+		:: else
+		fi
+	   }
+		break
 	:: st == FLUSHING -> (st != FLUSHING)
 	:: atomic { st == CACHED && !u ->
 		if
-		:: f -> mark = 1
-		:: else -> st = KERNEL
+		:: f == LEAVES -> st = KERNEL
+		:: f == MARKED -> mark = 1
+		:: f == COOLS -> mark = 1; st = COLD
 		fi
 	   }
 		break
@@ -118,11 +147,12 @@ inline flush(f)
 			epoch++;
 #endif
 			if
-			:: f -> st = CACHED;
+			:: f == MARKED -> st = CACHED;
 #ifndef BROKEN_FLUSH_CLEAR
 				mark = 1
 #endif
-			:: else -> st = KERNEL
+			:: f == COOLS -> st = COLD; mark = 1
+			:: f == LEAVES -> st = KERNEL
 			fi
 		}
 		break
@@ -149,6 +179,36 @@ proctype writer(byte v; byte n)
 again:
 	if
 	:: st == KERNEL -> kernel_write()
+	:: st == COLD ->
+#ifndef BROKEN_NO_COUNT
+		begun++;
+#endif
+#ifndef BROKEN_COUNT_LATE
+		if
+		:: st != COLD ->
+#ifndef BROKEN_NO_COUNT
+			over++;
+#endif
+			goto again
+		:: st == COLD
+		fi;
+#endif
+		kernel_write();
+#ifndef BROKEN_NO_COUNT
+		over++;
+#endif
+		/* It is hot, or not. */
+		if
+		:: true
+		:: atomic { st == COLD -> st = CACHED;
+#ifndef BROKEN_NO_ADOPT_EPOCH
+			epoch++;
+#endif
+#ifdef BROKEN_UNMARKED
+			mark = 0
+#endif
+		   }
+		fi
 #ifdef BROKEN_WRITE_FLUSHING
 	:: atomic { st == FLUSHING -> through++ };
 		kernel_write();
@@ -171,7 +231,7 @@ again:
 		done = 1
 	   }
 #endif
-	:: st == CACHED && u -> flush(1); goto again
+	:: st == CACHED && u -> flush(MARKED); goto again
 	:: atomic { st == CACHED && !u ->
 #ifndef BROKEN_MARK_LATE
 		mark = 1;
@@ -229,13 +289,14 @@ again:
 
 proctype reader()
 {
-	byte n = READS, r, before, e;
+	byte n = READS, r, before, e, o;
+	bit none;
 
 next:
 	before = returned;
 again:
 	if
-	:: st == KERNEL -> READ_K; atomic { HEARD }
+	:: st == KERNEL || st == COLD -> READ_K; atomic { HEARD }
 #ifdef BROKEN_TAKE_FLUSHING
 	:: atomic { st == FLUSHING -> r = r + u; taken = taken + u; u = 0; HEARD }
 #else
@@ -252,17 +313,24 @@ again:
 #endif
 		e = epoch
 	   };
+#ifdef BROKEN_OVER_LATE
 		READ_K;
+		o = over;
+#else
+		o = over;
+		READ_K;
+#endif
+		none = (begun == o);
 		if
 #ifdef BROKEN_KERNEL_EMPTY
-		:: atomic { st == KERNEL -> HEARD }
+		:: atomic { st == KERNEL || st == COLD -> HEARD }
 #else
-		:: atomic { st == KERNEL && r -> HEARD }
-		:: atomic { st == KERNEL && !r -> e = 0 }; goto again
+		:: atomic { (st == KERNEL || st == COLD) && r -> HEARD }
+		:: atomic { (st == KERNEL || st == COLD) && !r -> e = 0; o = 0; none = 0 }; goto again
 #endif
 		:: atomic { st == FLUSHING && r -> HEARD }
-		:: atomic { st == FLUSHING && !r -> e = 0 }; goto again
-		:: atomic { st == CACHED && !r && !u && MOVED -> e = 0 }; goto again
+		:: atomic { st == FLUSHING && !r -> e = 0; o = 0; none = 0 }; goto again
+		:: atomic { st == CACHED && !r && !u && MOVED -> e = 0; o = 0; none = 0 }; goto again
 		:: atomic { st == CACHED && (r || u || !MOVED) ->
 			if
 #if defined(BROKEN_CLEAR_FIRST)
@@ -270,7 +338,7 @@ again:
 #elif defined(BROKEN_CLEAR_BESIDE)
 			:: epoch == e -> mark = 0
 #else
-			:: epoch == e && !through -> mark = 0
+			:: epoch == e && !through && none -> mark = 0
 #endif
 			:: else
 			fi;
@@ -294,6 +362,8 @@ again:
 #endif
 		r = 0;
 		e = 0;
+		o = 0;
+		none = 0;
 		before = 0;
 		n--
 	}
@@ -316,15 +386,20 @@ proctype sleeper()
 	before = returned;
 #ifdef BROKEN_POLL_APART
 	if
-	:: u -> goto over
+	:: u -> goto timed_out
 	:: else
 	fi;
 	atomic { polls++; counted = 1 };
 #else
 	if
 #ifndef BROKEN_POLL_ANY
-	:: u -> goto over
+	:: u -> goto timed_out
+#ifdef BROKEN_COLD_POLL
+	:: atomic { st != KERNEL && st != COLD && !u -> polls++; counted = 1 }
+	:: st == COLD
+#else
 	:: atomic { st != KERNEL && !u -> polls++; counted = 1 }
+#endif
 #else
 	:: atomic { st != KERNEL -> polls++; counted = 1 }
 #endif
@@ -341,7 +416,7 @@ end:
 		polls = polls - counted;
 		counted = 0
 	}
-over:
+timed_out:
 	ended++
 }
 
@@ -358,8 +433,11 @@ proctype flusher()
 		n--;
 		if
 		:: true
-		:: flush(0)
-		:: flush(1)
+		:: flush(LEAVES)
+		:: flush(MARKED)
+#ifdef ADOPT
+		:: flush(COOLS)
+#endif
 		fi
 	od;
 	ended++

@@ -380,9 +380,21 @@ cache_fork_not_for_good broken cache_fork -DBROKEN_NOT_FOR_GOOD
 cache_fork_no_wait broken cache_fork -DBROKEN_NO_WAIT
 cache_fork_cold_left broken cache_fork -DBROKEN_COLD_LEFT
 cache_through ok cache_through
+asks ok asks
+asks_registered ok asks -DREGISTERED
+asks_no_second_look broken asks -DBROKEN_NO_SECOND_LOOK
+asks_no_look_at_add broken asks -DBROKEN_NO_LOOK_AT_ADD
+asks_at_once broken asks -DREGISTERED -DBROKEN_AT_ONCE
+asks_trusts_leaving broken asks -DREGISTERED -DBROKEN_TRUSTS_LEAVING
+asks_ask_first broken asks -DREGISTERED -DBROKEN_ASK_FIRST
 cache_through_edges ok cache_through -DEDGES
 cache_through_polls ok cache_through -DSLEEPERS=1 -DWRITES=1
 cache_through_full ok cache_through -DFULL -DREADERS=2 -DWRITES=1 -DFLUSHES=0
+cache_through_adopt ok cache_through -DADOPT
+cache_through_adopt_edges ok cache_through -DADOPT -DEDGES -DWRITES=1
+cache_through_adopt_polls ok cache_through -DADOPT -DSLEEPERS=1 -DWRITES=1
+cache_through_adopt_readers long cache_through -DADOPT -DREADERS=2 -DWRITES=1
+cache_through_adopt_reads long cache_through -DADOPT -DREADS=2 -DFLUSHES=2
 cache_through_readers long cache_through -DREADERS=2 -DWRITES=1
 cache_through_readers_edges long cache_through -DEDGES -DREADERS=2 -DWRITES=1
 cache_through_all long cache_through -DSLEEPERS=1
@@ -401,6 +413,12 @@ cache_through_add_apart broken cache_through -DBROKEN_ADD_APART
 cache_through_poll_any broken cache_through -DSLEEPERS=1 -DWRITES=1 -DBROKEN_POLL_ANY
 cache_through_poll_apart broken cache_through -DSLEEPERS=1 -DWRITES=1 -DBROKEN_POLL_APART
 cache_through_poll_unseen broken cache_through -DSLEEPERS=1 -DWRITES=1 -DBROKEN_POLL_UNSEEN
+cache_through_no_count broken cache_through -DADOPT -DBROKEN_NO_COUNT
+cache_through_count_late broken cache_through -DADOPT -DBROKEN_COUNT_LATE
+cache_through_unmarked broken cache_through -DADOPT -DBROKEN_UNMARKED
+cache_through_no_adopt_epoch broken cache_through -DADOPT -DBROKEN_NO_ADOPT_EPOCH
+cache_through_over_late broken cache_through -DADOPT -DBROKEN_OVER_LATE
+cache_through_cold_poll broken cache_through -DADOPT -DSLEEPERS=1 -DWRITES=1 -DBROKEN_COLD_POLL
 cache_through_kernel_empty broken cache_through -DEDGES -DBROKEN_KERNEL_EMPTY
 cache_through_no_again broken cache_through -DEDGES -DBROKEN_NO_AGAIN
 cache_through_k_alone broken cache_through -DEDGES -DBROKEN_K_ALONE

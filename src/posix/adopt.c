@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * When an eventfd is cached, and when not any more. The protocol is told in eventfd.h.
+ *
+ * An object is hot when it is written to often. It is adopted at the end of a write that finds it
+ * so: one compare-and-swap, without a lock or a system call. If the epoll that watches it is not
+ * ready for items, the write makes it ready (plx_front_prepare), where handlers of signals wait for
+ * it. Elsewhere it may be a handler's, that has come upon a thread with locks: it says so in the
+ * epoll, and the next wait makes it ready.
+ */
+#include "posix/eventfd.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/inside.h"
+#include "posix/front.h"
+
+PLX_START_PAGE enum plx_adopts plx_adopts;
+PLX_START_PAGE void (*plx_front_prepares)(struct plx_front *fr, int epfd);
+/* PLX_ADOPTS_RANDOM. */
+static uint64_t chance;
+
+/* Of all threads together: two at once may get the same. */
+static bool by_chance(void)
+{
+	uint64_t x = plx_xadd(&chance, 0x9e3779b97f4a7c15ull);
+
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+	return (x >> 62) == 0;
+}
+
+/* A word, or "random:" and a number. */
+PLX_START_CODE void plx_adopts_choose(const char *list)
+{
+	static const char random[] = "random:";
+
+	for (; list && *list; list += strcspn(list, ","), list += *list == ',') {
+		if (strcspn(list, ",") == 6 && memcmp(list, "always", 6) == 0) {
+			plx_adopts = PLX_ADOPTS_ALWAYS;
+		} else if (strncmp(list, random, sizeof(random) - 1) == 0) {
+			plx_adopts = PLX_ADOPTS_RANDOM;
+			chance = strtoull(list + sizeof(random) - 1, NULL, 10);
+		}
+	}
+}
+
+/* So many writes in so short a time make an object hot. */
+#define HOT_WRITES 64u
+PLX_START_PAGE int64_t plx_hot_ns = 100000000;
+/* Who has come back from the cache so often does not become hot any more. */
+#define RETURNS_MAX 12
+
+bool plx_eventfd_hot(struct plx_eventfd *e)
+{
+	uint32_t returns = plx_load(&e->returns), n = plx_load(&e->heat) + 1;
+	int64_t now, since;
+
+	if (plx_unlikely(plx_adopts != PLX_ADOPTS_HOT))
+		return plx_adopts == PLX_ADOPTS_ALWAYS || by_chance();
+	if (plx_unlikely(returns >= RETURNS_MAX))
+		return false;
+	plx_store(&e->heat, n);
+	if (plx_likely(n < HOT_WRITES << returns && n > 1))
+		return false;
+	now = plx_now_ns();
+	since = plx_load(&e->since);
+	if (n == 1 && since)
+		return false;
+	plx_store(&e->since, now);
+	if (n == 1 || now - since > plx_hot_ns << returns) {
+		plx_store(&e->heat, n == 1);
+		return false;
+	}
+	/* If it cannot be adopted yet, the next write tries again. */
+	plx_store(&e->heat, n - 1);
+	return true;
+}
+
+/* Whether e, which is to be or has been adopted, may be CACHED: waits look at its item. */
+static bool waits_see(struct plx_eventfd *e)
+{
+	struct plx_watch *w;
+	struct plx_front *fr;
+	bool see = true;
+
+	plx_rcu_read_lock();
+	w = plx_load_acq(&e->file.watches);
+	if (w) {
+		see = plx_watch_is_item(w) && !plx_load_acq(&w->next);
+		fr = see ? plx_watch_item(w)->ep->owner : NULL;
+		see = see && plx_front_ready(fr);
+	}
+	plx_rcu_read_unlock();
+	return see;
+}
+
+/* The epoll that watches e becomes ready, if it can. */
+static void prepare(struct plx_eventfd *e)
+{
+	struct pollux_file *ef = NULL;
+	struct plx_front *fr;
+	struct plx_watch *w;
+
+	plx_rcu_read_lock();
+	w = plx_load_acq(&e->file.watches);
+	if (w && plx_watch_is_item(w)) {
+		ef = &plx_watch_item(w)->ep->file;
+		if (!pollux_file_tryget(ef))
+			ef = NULL;
+	}
+	plx_rcu_read_unlock();
+	if (!ef)
+		return;
+	fr = plx_file_front(ef);
+	if (plx_load(&fr->wanted) == PLX_WANTED)
+		plx_front_prepares(fr, plx_load(&fr->number));
+	pollux_file_put(ef);
+}
+
+void plx_eventfd_adopt(struct plx_eventfd *e, bool locks)
+{
+	uint64_t w;
+
+	if (!waits_see(e)) {
+		if (locks || !plx_load(&plx_signals_wait))
+			return;
+		prepare(e);
+		if (!waits_see(e))
+			return;
+	}
+	/* What it has from writers past us by now nobody has counted. */
+	plx_store(&e->asked, 0);
+	w = plx_load_acq(&e->file.word);
+	do {
+		if (!plx_eventfd_cold_word(w) || plx_load(&e->blocks))
+			return;
+	} while (!plx_cas(&e->file.word, &w, (w & ~PLX_SLOW) + PLX_EPOCH_ONE));
+	PLX_DELAY(adopted);
+	/* Partner: ctl_both, and front_leaves in spill.c. */
+	plx_mb_after_rmw();
+	if (plx_likely(waits_see(e)))
+		plx_px_count(PLX_COUNT_CACHED);
+	else
+		plx_eventfd_return(e);
+}
+
+void plx_eventfd_return(struct plx_eventfd *e)
+{
+	if (!plx_eventfd_flush(e, PLX_EVENTFD_COLD))
+		return;
+	plx_store(&e->returns, plx_load(&e->returns) + 1);
+	plx_px_count(PLX_COUNT_COOLED);
+}
+
+void plx_eventfd_unblocked(struct plx_eventfd *e)
+{
+	uint64_t w = plx_load_acq(&e->file.word);
+
+	/* Partner: plx_eventfd_touch. */
+	if (!plx_load(&e->blocks) || !plx_eventfd_cold_word(w))
+		return;
+	plx_store_rel(&e->blocks, 0);
+	plx_px_count(PLX_COUNT_EVENTFDS);
+	if (plx_adopts == PLX_ADOPTS_ALWAYS)
+		plx_eventfd_adopt(e, false);
+}
+
+void plx_eventfd_random_slow(int fd)
+{
+	struct pollux_file *f = plx_table_get(fd);
+
+	if (!f)
+		return;
+	if (f->kind == PLX_KIND_EVENTFD && by_chance()) {
+		if (plx_eventfd_in(f))
+			plx_eventfd_return(plx_file_eventfd(f));
+		else
+			plx_eventfd_adopt(plx_file_eventfd(f), false);
+	}
+	pollux_file_put(f);
+}
