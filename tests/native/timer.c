@@ -596,6 +596,52 @@ static void any_file_may_have_times(void **state)
 	ep_put(ep);
 }
 
+/* A clock that moves whenever somebody looks at it. */
+static int64_t stepping_clock(void *arg)
+{
+	(void)arg;
+	return virtual_now++;
+}
+
+/* Whatever the next look at the clock is for. */
+static void it_may_expire_at_any_moment(void **state)
+{
+	struct pollux_host host = virtual_host;
+	const struct pollux_ep_attr attr = {.size = sizeof(attr), .host = &host};
+	struct epoll_event ev = {.events = EPOLLIN};
+	struct pollux_pollfile v = {.events = EPOLLIN};
+	struct pollux_timer *t;
+	struct pollux_ep *ep;
+	uint64_t times;
+
+	(void)state;
+	host.now = stepping_clock;
+	virtual_now = 1000;
+	assert_int_equal(pollux_ep_new(&ep, &attr), 0);
+	assert_int_equal(pollux_timer_new(&t, &host), 0);
+	v.file = pollux_timer_file(t);
+	ep_add(ep, v.file, 0, EPOLLIN, 0);
+	for (int ns = 0; ns < 30; ns++) {
+		for (int how = 0; how < 4; how++) {
+			if (how == 1)
+				assert_int_equal(ep_del(ep, v.file, 0), 0);
+			assert_int_equal(pollux_timer_set(t, virtual_now + ns, 0), 0);
+			if (how == 1)
+				ep_add(ep, v.file, 0, EPOLLIN, 0);
+			else if (how == 2)
+				ep_mod(ep, v.file, 0, EPOLLIN, 0);
+			if (how == 3)
+				assert_int_equal(
+					pollux_files_poll(&v, 1, POLLUX_FOREVER, NULL, &host), 1);
+			assert_int_equal(pollux_ep_wait(ep, &ev, 1, POLLUX_FOREVER), 1);
+			assert_int_equal(pollux_timer_read(t, &times), 0);
+			assert_int_equal(times, 1);
+		}
+	}
+	pollux_file_put(v.file);
+	ep_put(ep);
+}
+
 static void a_clock_has_to_be_a_host(void **state)
 {
 	struct pollux_host bad = virtual_host;
@@ -624,6 +670,7 @@ int main(void)
 		TEST(a_foreign_loop_is_told),
 		TEST(a_poll_of_files_ends_by_it),
 		TEST(any_file_may_have_times),
+		TEST(it_may_expire_at_any_moment),
 		TEST(a_clock_has_to_be_a_host),
 	};
 
