@@ -322,6 +322,8 @@ void model_unref(struct model *m, struct obj *o);
 void model_escape(struct model *m, struct obj *o);
 /* It stays cached, but its count may be on the kernel's side. */
 void model_both_sides(struct model *m, struct obj *o);
+/* The order of the epoll's events is not promised any more, nor that of what watches it. */
+void model_order_lost(struct model *m, struct obj *ep);
 /* It is made not to block. */
 void model_may_adopt(struct model *m, struct obj *o);
 /* Whether an epoll other than ep watches it. */

@@ -200,7 +200,7 @@ static void check_watchers(struct model *m, struct obj *o)
 }
 
 /* Nor is the order kept of what watches it. */
-static void order_is_lost(struct model *m, struct obj *ep)
+void model_order_lost(struct model *m, struct obj *ep)
 {
 	if (ep->any_order)
 		return;
@@ -208,7 +208,7 @@ static void order_is_lost(struct model *m, struct obj *ep)
 	for (int i = 0; i < m->nobjs; i++)
 		for (int k = 0; m->objs[i].kind == KIND_EPOLL && k < m->objs[i].nitems; k++)
 			if (m->objs[i].items[k].obj == obj_index(m, ep)) {
-				order_is_lost(m, &m->objs[i]);
+				model_order_lost(m, &m->objs[i]);
 				break;
 			}
 }
@@ -239,7 +239,7 @@ static void may_repeat(struct model *m, struct obj *o)
 		for (int k = 0; ep->kind == KIND_EPOLL && k < ep->nitems; k++) {
 			if (ep->items[k].obj != obj_index(m, o))
 				continue;
-			order_is_lost(m, ep);
+			model_order_lost(m, ep);
 			ep->items[k].may_repeat = true;
 			repeats_reach(m, ep);
 		}

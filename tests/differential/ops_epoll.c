@@ -312,12 +312,26 @@ static bool wait_make(struct gen *g, struct step *s)
 	return s->a != NO_SLOT;
 }
 
+static bool watches_timer(struct model *m, const struct obj *ep)
+{
+	for (int i = 0; i < ep->nitems; i++)
+		if (m->objs[ep->items[i].obj].kind == KIND_TIMER)
+			return true;
+	return false;
+}
+
 static void wait_apply(struct model *m, struct step *s)
 {
 	struct obj *ep = model_obj_kind(m, s->a, KIND_EPOLL);
 
-	if (!ep || !ep->any_order)
+	if (!ep)
 		return;
+	if (!ep->any_order) {
+		/* Timers lose their places by a wait that cannot store what it has asked for. */
+		if (s->ptr == PTR_EDGE && watches_timer(m, ep))
+			model_order_lost(m, ep);
+		return;
+	}
 	/* All or nothing: which events come first is not determined. */
 	s->any_order = true;
 	if (s->n > 0 && s->n < EVENTS)
