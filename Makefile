@@ -53,11 +53,8 @@ check-long: deps program-deps
 check-aarch64: build-deps
 	@sh scripts/check-aarch64.sh $(if $(ONLY),--only '$(ONLY)')
 
-# Random sequences of calls on the kernel and on Pollux, side by side. All that may be cached is;
-# ADOPT= leaves it as it is by default.
+# Random sequences of calls on the kernel and on Pollux, side by side.
 fuzz fuzz-aio: SECONDS ?= 60
-fuzz fuzz-aio: ADOPT ?= always
-fuzz fuzz-aio: export POLLUX_ADOPT = $(ADOPT)
 fuzz fuzz-aio: SEED ?= $(shell date +%s)000000
 fuzz: deps
 	@$(MAKE) --no-print-directory all

@@ -22,9 +22,9 @@ static const char help_text[] =
 	"(descriptors\n"
 	"                    of Go programs, and Rust's that call epoll by themselves); forked,\n"
 	"                    pipe and watched-pipe are accepted, do nothing, and will be removed\n"
-	"  --adopt=always    cache each eventfd that may be cached from its creation, not only\n"
-	"                    while it is written to often; --adopt=random:SEED does so and ends\n"
-	"                    it by chance, at every fourth call. Both are for tests\n"
+	"  --adopt=hot       cache an eventfd while it is written to often; --adopt=always (the\n"
+	"                    default): from its creation; --adopt=random:SEED, for tests: by\n"
+	"                    chance, at every fourth call\n"
 	"  --aio=MODE        how Linux AIO is done: auto (the default) or off (as\n"
 	"                    --no-adopt=aio); async is accepted, does nothing, and will be\n"
 	"                    removed\n"
@@ -48,8 +48,8 @@ static const char help_text[] =
 /* The words of pipes do nothing. */
 static const char *const no_adopt_kinds[] = {"eventfd", "epoll", "aio", "pipe",
 					     "timerfd", "all",	 NULL};
-static const char *const adopt_kinds[] = {"pipe",   "watched-pipe", "forked",
-					  "inline", "always",	    NULL};
+static const char *const adopt_kinds[] = {"pipe",   "watched-pipe", "forked", "inline",
+					  "always", "hot",	    NULL};
 
 /* "random:" and a number. */
 static bool is_random(const char *kind, size_t len)
@@ -82,7 +82,7 @@ static bool add_kinds(const char *variable, const char *const *kinds, const char
 
 		if (!known_kind(kinds, kind, len)) {
 			cli_error("run: %s takes %s, not '%.*s'", option,
-				  kinds == adopt_kinds ? "inline, always or random:SEED"
+				  kinds == adopt_kinds ? "inline, always, hot or random:SEED"
 						       : "eventfd, epoll, aio, timerfd or all",
 				  (int)len, kind);
 			return false;

@@ -39,6 +39,8 @@ PLX_START_CODE void plx_adopts_choose(const char *list)
 	for (; list && *list; list += strcspn(list, ","), list += *list == ',') {
 		if (strcspn(list, ",") == 6 && memcmp(list, "always", 6) == 0) {
 			plx_adopts = PLX_ADOPTS_ALWAYS;
+		} else if (strcspn(list, ",") == 3 && memcmp(list, "hot", 3) == 0) {
+			plx_adopts = PLX_ADOPTS_HOT;
 		} else if (strncmp(list, random, sizeof(random) - 1) == 0) {
 			plx_adopts = PLX_ADOPTS_RANDOM;
 			chance = strtoull(list + sizeof(random) - 1, NULL, 10);
@@ -57,8 +59,11 @@ bool plx_eventfd_hot(struct plx_eventfd *e)
 	uint32_t returns = plx_load(&e->returns), n = plx_load(&e->heat) + 1;
 	int64_t now, since;
 
-	if (plx_unlikely(plx_adopts != PLX_ADOPTS_HOT))
-		return plx_adopts == PLX_ADOPTS_ALWAYS || by_chance();
+	if (plx_unlikely(plx_adopts == PLX_ADOPTS_RANDOM))
+		return by_chance();
+	/* It has not come back yet. */
+	if (plx_adopts == PLX_ADOPTS_ALWAYS && !returns)
+		return true;
 	if (plx_unlikely(returns >= RETURNS_MAX))
 		return false;
 	plx_store(&e->heat, n);

@@ -13,7 +13,7 @@
  *   FLUSHING  U is written to K; then CACHED, COLD or KERNEL
  *   KERNEL    for good
  *
- * Every object begins COLD (with --adopt=always, CACHED). One that is written to often becomes
+ * Every object begins CACHED, or with --adopt=hot COLD. One that is written to often becomes
  * CACHED: it is adopted (plx_eventfd_adopt). Only an object with O_NONBLOCK and without
  * EFD_SEMAPHORE, with one number and at most one registration, is. One that is made to block is
  * COLD, too, but the first call that uses it makes it KERNEL; without such a call it may still be

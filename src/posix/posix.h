@@ -65,10 +65,10 @@ extern uint32_t plx_px_no_adopt;
 extern uint32_t plx_px_adopt;
 
 /*
- * When an eventfd is cached: while it is written to often; from its creation, for tests; or, for
- * tests, at every fourth call on it, by chance, until the next one.
+ * When an eventfd is cached: from its creation; while it is written to often; or, for tests, at
+ * every fourth call on it, by chance, until the next one.
  */
-enum plx_adopts { PLX_ADOPTS_HOT, PLX_ADOPTS_ALWAYS, PLX_ADOPTS_RANDOM };
+enum plx_adopts { PLX_ADOPTS_ALWAYS, PLX_ADOPTS_HOT, PLX_ADOPTS_RANDOM };
 extern enum plx_adopts plx_adopts;
 void plx_adopts_choose(const char *list);
 
