@@ -152,6 +152,8 @@ void plx_item_remove(struct plx_epitem *item)
 	plx_retire(item, item_retired);
 }
 
+/* The caller may hold locks (plx_file_put_locked), so what has been retired is not released here.
+ */
 void plx_file_remove_watches(struct pollux_file *f)
 {
 	struct plx_watch *w;
@@ -173,7 +175,6 @@ void plx_file_remove_watches(struct pollux_file *f)
 		plx_unlock(&ep->mtx, PLX_RANK_EP);
 		if (last)
 			plx_ep_put(ep);
-		plx_retire_flush_if_full();
 	}
 }
 
