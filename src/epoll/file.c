@@ -88,13 +88,7 @@ static PLX_CHILD_CODE void last_put(struct pollux_file *f)
 		plx_retire(f, file_free);
 }
 
-PLX_CHILD_CODE void plx_file_put_locked(struct pollux_file *f)
-{
-	if (drop(f))
-		last_put(f);
-}
-
-PLX_CHILD_CODE void pollux_file_put(struct pollux_file *f)
+static inline void put(struct pollux_file *f)
 {
 	bool hears = tsan_hears(f);
 
@@ -105,6 +99,16 @@ PLX_CHILD_CODE void pollux_file_put(struct pollux_file *f)
 			plx_tsan_after(f);
 		last_put(f);
 	}
+}
+
+PLX_CHILD_CODE void plx_file_put_locked(struct pollux_file *f)
+{
+	put(f);
+}
+
+PLX_CHILD_CODE void pollux_file_put(struct pollux_file *f)
+{
+	put(f);
 	plx_retire_flush_if_full();
 }
 

@@ -152,8 +152,7 @@ void plx_item_remove(struct plx_epitem *item)
 	plx_retire(item, item_retired);
 }
 
-/* The caller may hold locks (plx_file_put_locked), so what has been retired is not released here.
- */
+/* The caller may hold locks (plx_file_put_locked): nothing that was retired is released here. */
 void plx_file_remove_watches(struct pollux_file *f)
 {
 	struct plx_watch *w;
@@ -178,6 +177,7 @@ void plx_file_remove_watches(struct pollux_file *f)
 	}
 }
 
+/* Its caller may hold locks, too. */
 void plx_ep_release(struct pollux_file *f)
 {
 	struct pollux_ep *ep = plx_file_ep(f);
@@ -209,8 +209,7 @@ void plx_ep_release(struct pollux_file *f)
 		last = !n && !ep->nitems;
 		plx_unlock(&ep->mtx, PLX_RANK_EP);
 		for (int i = 0; i < n; i++)
-			pollux_file_put(files[i]);
-		plx_retire_flush_if_full();
+			plx_file_put_locked(files[i]);
 	} while (n);
 	if (last)
 		plx_ep_put(ep);
