@@ -4,20 +4,18 @@
  *
  * An object is hot when it is written to often. It is adopted at the end of a write that finds it
  * so: one compare-and-swap, without a lock or a system call. If the epoll that watches it is not
- * ready for items, the write makes it ready (plx_front_prepare), where handlers of signals wait for
- * it. Elsewhere it may be a handler's, that has come upon a thread with locks: it says so in the
- * epoll, and the next wait makes it ready.
+ * ready for items, the write only says in the epoll that it is wanted (plx_front_ready): a
+ * handler's write may have come upon a thread with locks. The next wait makes the epoll ready, and
+ * a later write adopts.
  */
 #include "posix/eventfd.h"
 
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/inside.h"
 #include "posix/front.h"
 
 PLX_START_PAGE enum plx_adopts plx_adopts;
-PLX_START_PAGE void (*plx_front_prepares)(struct plx_front *fr, int epfd);
 /* PLX_ADOPTS_RANDOM. */
 static uint64_t chance;
 
@@ -101,40 +99,12 @@ static bool waits_see(struct plx_eventfd *e)
 	return see;
 }
 
-/* The epoll that watches e becomes ready, if it can. */
-static void prepare(struct plx_eventfd *e)
-{
-	struct pollux_file *ef = NULL;
-	struct plx_front *fr;
-	struct plx_watch *w;
-
-	plx_rcu_read_lock();
-	w = plx_load_acq(&e->file.watches);
-	if (w && plx_watch_is_item(w)) {
-		ef = &plx_watch_item(w)->ep->file;
-		if (!pollux_file_tryget(ef))
-			ef = NULL;
-	}
-	plx_rcu_read_unlock();
-	if (!ef)
-		return;
-	fr = plx_file_front(ef);
-	if (plx_load(&fr->wanted) == PLX_WANTED)
-		plx_front_prepares(fr, plx_load(&fr->number));
-	pollux_file_put(ef);
-}
-
-void plx_eventfd_adopt(struct plx_eventfd *e, bool locks)
+void plx_eventfd_adopt(struct plx_eventfd *e)
 {
 	uint64_t w;
 
-	if (!waits_see(e)) {
-		if (locks || !plx_load(&plx_signals_wait))
-			return;
-		prepare(e);
-		if (!waits_see(e))
-			return;
-	}
+	if (!waits_see(e))
+		return;
 	/* What it has from writers past us by now nobody has counted. */
 	plx_store(&e->asked, 0);
 	w = plx_load_acq(&e->file.word);
@@ -169,7 +139,7 @@ void plx_eventfd_unblocked(struct plx_eventfd *e)
 	plx_store_rel(&e->blocks, 0);
 	plx_px_count(PLX_COUNT_EVENTFDS);
 	if (plx_adopts == PLX_ADOPTS_ALWAYS)
-		plx_eventfd_adopt(e, false);
+		plx_eventfd_adopt(e);
 }
 
 void plx_eventfd_random_slow(int fd)
@@ -182,7 +152,7 @@ void plx_eventfd_random_slow(int fd)
 		if (plx_eventfd_in(f))
 			plx_eventfd_return(plx_file_eventfd(f));
 		else
-			plx_eventfd_adopt(plx_file_eventfd(f), false);
+			plx_eventfd_adopt(plx_file_eventfd(f));
 	}
 	pollux_file_put(f);
 }

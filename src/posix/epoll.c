@@ -473,8 +473,6 @@ static long ctl_both(struct pollux_file *ef, int epfd, int op, struct pollux_fil
 	plx_unlock(&fr->lock, PLX_RANK_FRONT);
 	plx_table_leave(locked);
 	plx_ep_ctl_done(op);
-	if (op == EPOLL_CTL_ADD)
-		plx_store(&fr->number, epfd);
 	/* It has been adopted meanwhile. */
 	if (plx_unlikely(unseen))
 		plx_eventfd_return(e);
@@ -629,5 +627,4 @@ static int native_ctl(int op, int fd)
 PLX_START_CODE void plx_epoll_init(void)
 {
 	plx_store(&plx_side_registers, native_ctl);
-	plx_front_prepares = plx_front_prepare;
 }

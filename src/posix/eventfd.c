@@ -130,7 +130,7 @@ static long write_through(struct plx_eventfd *e, int fd, uint64_t value)
  * The program's own call, on a COLD object: PLX_SLEEP_ANEW if it is not any more. With a reference,
  * and not within an RCU section: the memory is the program's.
  */
-static long write_cold(struct plx_eventfd *e, int fd, const void *buf, size_t n, bool locks)
+static long write_cold(struct plx_eventfd *e, int fd, const void *buf, size_t n)
 {
 	long r = PLX_SLEEP_ANEW;
 
@@ -144,7 +144,7 @@ static long write_cold(struct plx_eventfd *e, int fd, const void *buf, size_t n,
 	}
 	plx_xadd(&e->over, 1);
 	if (r == sizeof(uint64_t) && plx_unlikely(plx_eventfd_hot(e)))
-		plx_eventfd_adopt(e, locks);
+		plx_eventfd_adopt(e);
 	return r;
 }
 
@@ -181,7 +181,7 @@ static long put(struct plx_eventfd *e, int fd, uint64_t value)
 			plx_await_step(tries++);
 		else if (!plx_eventfd_cold(&e->file))
 			return PLX_PASS;
-		else if ((r = write_cold(e, fd, &value, sizeof(value), true)) != PLX_SLEEP_ANEW)
+		else if ((r = write_cold(e, fd, &value, sizeof(value))) != PLX_SLEEP_ANEW)
 			return r;
 		w = plx_load_acq(&e->file.word);
 	}
@@ -206,8 +206,7 @@ static long counted(enum plx_stat what, long r)
 	return r;
 }
 
-/* RCU section open. What waits have taken of the kernel's events in the epoll that watches e; or 0.
- */
+/* RCU section open. front.heard of the epoll that watches e, or 0. */
 static uint64_t heard(struct plx_eventfd *e)
 {
 	for (struct plx_watch *w = plx_load_acq(&e->file.watches); w; w = plx_load_acq(&w->next)) {
@@ -413,7 +412,7 @@ long plx_px_write(int fd, const void *buf, size_t n)
 	cold = cold_at(fd);
 	if (cold) {
 		plx_tsan_before(cold);
-		r = write_cold(cold, fd, buf, n, false);
+		r = write_cold(cold, fd, buf, n);
 		plx_stat(PLX_STAT_COLD);
 		pollux_file_put(&cold->file);
 		if (r != PLX_SLEEP_ANEW)

@@ -162,11 +162,8 @@ void plx_eventfd_touch(struct pollux_file *f);
 extern int64_t plx_hot_ns;
 /* A write to it, COLD, is over: whether it is hot. What is lost by races does not matter. */
 bool plx_eventfd_hot(struct plx_eventfd *e);
-/*
- * COLD becomes CACHED, if it may. With a reference, not within an RCU section. locks: the caller
- * may hold some.
- */
-void plx_eventfd_adopt(struct plx_eventfd *e, bool locks);
+/* COLD becomes CACHED, if it may. With a reference, not within an RCU section. */
+void plx_eventfd_adopt(struct plx_eventfd *e);
 
 /* CACHED becomes COLD: for who finds that it may not be cached, or that it does not pay. */
 void plx_eventfd_return(struct plx_eventfd *e);

@@ -19,11 +19,13 @@
  *   nkernel   atomic; PLX_KERNEL_NOTHING: the kernel's side can have no event but the doorbell's
  *   unasked   approximate; looks at it that found nothing while ours had something
  *   turn      who goes first in the next wait, because the other has filled a whole one (wait.c)
- *   heard     atomic, from 1; how often waits have taken events of the kernel's, while inproc is
- * set looks     approximate; waits that have left out a look at the kernel's side direct
- * approximate; so many waits may sleep without a look at the kernel's side before id        of no
- * other epoll that ever was nlazy     atomic; timers of which the kernel does not know the setting
- * (timer.c) twaiters  atomic; waits that know of them notimers  set once: there are none any more
+ *   heard     atomic, from 1; events of the kernel's that waits have taken, while inproc is set
+ *   looks     approximate; waits that have left out a look at the kernel's side
+ *   direct    approximate; so many waits may sleep without a look at the kernel's side before
+ *   id        of no other epoll that ever was
+ *   nlazy     atomic; timers of which the kernel does not know the setting (timer.c)
+ *   twaiters  atomic; waits that know of them
+ *   notimers  set once: there are none any more
  *   soon      atomic; none of them expires in the kernel before this time
  *   timer_mark  the upper bits of the data by which the kernel knows them; 0: none so far
  *   timers    set once: all waits know the mark, or will be seen as sleepers
@@ -61,8 +63,6 @@ struct plx_front {
 	uint32_t direct;
 	uint32_t looks;
 	int kfd;
-	/* By which an eventfd was added last. */
-	int number;
 	int doorbell;
 	uint64_t heard;
 	uint64_t marker;
@@ -207,8 +207,6 @@ int plx_front_ring(struct plx_front *fr);
  * be. By an ordinary thread that holds nothing.
  */
 void plx_front_prepare(struct plx_front *fr, int epfd);
-/* adopt.c: the same, for those below. */
-extern void (*plx_front_prepares)(struct plx_front *fr, int epfd);
 /* front.lock held: nobody rings any more, and nobody would take the doorbell's event out. */
 void plx_front_unbell(struct plx_front *fr);
 

@@ -4,7 +4,6 @@
  * that come and go, waits that sleep since before, and polls, no wait sleeps beside a count and
  * nothing is lost.
  */
-#include "base/inside.h"
 #include "posix/eventfd.h"
 
 #include "torture.h"
@@ -110,8 +109,6 @@ static void one_round(unsigned long round, uint32_t *r)
 	int n = 0;
 
 	assert_int_equal(pipe2(w.p, O_CLOEXEC), 0);
-	/* With it, a write makes its epoll ready, too (src/posix/adopt.c). */
-	plx_signals_wait = round / 8 % 2;
 	if (!w.late)
 		add(&w);
 	for (int i = 0; i < WAITERS; i++)
@@ -139,7 +136,6 @@ static void one_round(unsigned long round, uint32_t *r)
 	end(&w);
 	for (int i = 0; i < n; i++)
 		thread_join(&t[i]);
-	plx_signals_wait = 0;
 	pollux_close(w.ep);
 	pollux_close(w.fd);
 	close(w.p[0]);
