@@ -92,68 +92,48 @@ static bool sleeps(struct description *d)
 	return !(__atomic_load_n(&d->flags, __ATOMIC_RELAXED) & O_NONBLOCK);
 }
 
-static long read_of(struct description *d, void *buf, size_t n, bool block)
+static inline long transfer(struct description *d, bool in, void *buf, size_t n, bool block)
 {
-	if (d->mode == O_WRONLY)
+	if (d->mode == (in ? O_WRONLY : O_RDONLY))
 		return -EBADF;
-	return d->ops->read ? d->ops->read(d, buf, n, block) : -EINVAL;
+	if (in)
+		return d->ops->read ? d->ops->read(d, buf, n, block) : -EINVAL;
+	return d->ops->write ? d->ops->write(d, buf, n, block) : -EINVAL;
 }
 
-static long write_of(struct description *d, const void *buf, size_t n, bool block)
+static inline long transfer_at(struct process *p, int fd, bool in, void *buf, size_t n)
 {
-	if (d->mode == O_RDONLY)
+	struct description *d;
+	bool block = false;
+	long r = -EBADF;
+
+	if (!table_shared(p)) {
+		d = table_look(p, fd);
+		return d ? transfer(d, in, buf, n, sleeps(d)) : -EBADF;
+	}
+	pollux_read_lock();
+	d = table_look(p, fd);
+	if (d && !(block = sleeps(d)))
+		r = transfer(d, in, buf, n, false);
+	pollux_read_unlock();
+	if (!block)
+		return r;
+	d = table_get(p, fd);
+	if (!d)
 		return -EBADF;
-	return d->ops->write ? d->ops->write(d, buf, n, block) : -EINVAL;
+	r = transfer(d, in, buf, n, true);
+	pollux_file_put(&d->file);
+	return r;
 }
 
 long sys_read(struct process *p, int fd, void *buf, size_t n)
 {
-	struct description *d;
-	bool block = false;
-	long r = -EBADF;
-
-	if (!table_shared(p)) {
-		d = table_look(p, fd);
-		return d ? read_of(d, buf, n, sleeps(d)) : -EBADF;
-	}
-	pollux_read_lock();
-	d = table_look(p, fd);
-	if (d && !(block = sleeps(d)))
-		r = read_of(d, buf, n, false);
-	pollux_read_unlock();
-	if (!block)
-		return r;
-	d = table_get(p, fd);
-	if (!d)
-		return -EBADF;
-	r = read_of(d, buf, n, true);
-	pollux_file_put(&d->file);
-	return r;
+	return transfer_at(p, fd, true, buf, n);
 }
 
 long sys_write(struct process *p, int fd, const void *buf, size_t n)
 {
-	struct description *d;
-	bool block = false;
-	long r = -EBADF;
-
-	if (!table_shared(p)) {
-		d = table_look(p, fd);
-		return d ? write_of(d, buf, n, sleeps(d)) : -EBADF;
-	}
-	pollux_read_lock();
-	d = table_look(p, fd);
-	if (d && !(block = sleeps(d)))
-		r = write_of(d, buf, n, false);
-	pollux_read_unlock();
-	if (!block)
-		return r;
-	d = table_get(p, fd);
-	if (!d)
-		return -EBADF;
-	r = write_of(d, buf, n, true);
-	pollux_file_put(&d->file);
-	return r;
+	return transfer_at(p, fd, false, (void *)buf, n);
 }
 
 int sys_shutdown(struct process *p, int fd, int how)

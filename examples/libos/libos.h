@@ -20,8 +20,7 @@
 
 struct process;
 
-/* A process without descriptors. Numbers from `first` up to `limit` are given out. NULL: no memory.
- */
+/* A process without descriptors, which gives out numbers from `first` to `limit`, or NULL. */
 struct process *process_new(int first, int limit);
 
 /* Another one that has the same descriptors, as after fork. */
@@ -44,8 +43,7 @@ int sys_socketpair(struct process *p, int fd[2], int flags);
 /* The file that takes everything, and has no poll operation. */
 int sys_open_null(struct process *p);
 int sys_epoll_create(struct process *p);
-/* For comparison: an epoll that asks each of its files at each wait. Level-triggered, not nested.
- */
+/* For comparison: an epoll that asks all of its files at each wait; level-triggered, not nested. */
 int sys_naive_create(struct process *p);
 
 int sys_close(struct process *p, int fd);

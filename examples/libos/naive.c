@@ -31,8 +31,7 @@ struct naive_item {
 	struct epoll_event ev;
 };
 
-/* For the lists of the files. Items that a file has are changed under it, and looked at under it.
- */
+/* For the lists of the files: items that a file has are looked at and changed under it. */
 static pthread_rwlock_t files_lock = PTHREAD_RWLOCK_INITIALIZER;
 
 static struct naive *naive_of(struct description *d)
