@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Whether the process has had one thread only up to now. musl does not tell: then it never is so.
- */
+/* Whether the process has had one thread only up to now; with musl, which does not tell, never. */
 #ifndef PLX_BASE_THREADS_H
 #define PLX_BASE_THREADS_H
 

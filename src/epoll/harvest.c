@@ -60,6 +60,7 @@ static __attribute__((noinline)) void queue_due(struct pollux_ep *ep)
 void plx_due_pass_on_slow(struct pollux_ep *ep)
 {
 	PLX_DELAY(due_before_pass);
+	/* Partner: plx_ep_announce, before plx_due_keep. */
 	plx_mb();
 	if (plx_due_unkept(ep))
 		plx_ep_wake_one(ep);

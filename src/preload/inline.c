@@ -219,8 +219,7 @@ static int look_at(struct dl_phdr_info *o, size_t size, void *unused)
 	return calls_unseen(o);
 }
 
-/* The headers of a loaded object, as dl_iterate_phdr tells them. false: they are not where they
- * mostly are. */
+/* The headers of a loaded object, as dl_iterate_phdr tells them; false if they are elsewhere. */
 static bool headers(const struct link_map *m, bool program, struct dl_phdr_info *o)
 {
 	const ElfW(Ehdr) *h = (const void *)m->l_addr;

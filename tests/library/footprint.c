@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A program with one object in one epoll, or, without POLLUX, with neither; it prints what it
- * takes. */
+/* One object in one epoll, or, without POLLUX, neither. It prints what the program takes. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>

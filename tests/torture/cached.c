@@ -687,8 +687,10 @@ static void a_writer_past_us_is_seen(void **state)
 {
 	(void)state;
 	/* While it is not cached nobody looks for one. */
-	if (plx_adopts != PLX_ADOPTS_ALWAYS)
+	if (plx_adopts != PLX_ADOPTS_ALWAYS) {
+		print_message("skipped: it may not be cached\n");
 		skip();
+	}
 	torture_begin();
 	points_delay(false);
 	for (int k = 0; k < 4; k++) {

@@ -271,8 +271,7 @@ static void what_was_told_has_expired(void **state)
 		thread_start(&s.t, set_main, &s);
 		while (!__atomic_load_n(&s.gate.reached, __ATOMIC_ACQUIRE) && !thread_done(&s.t))
 			sleep_ms(1);
-		/* Else an expiry that is told of may be that of a setting before, on a slow
-		 * machine. */
+		/* Else it may be the expiry of a setting before. */
 		stands = __atomic_load_n(&s.gate.reached, __ATOMIC_ACQUIRE);
 		p = (struct pollfd){.fd = s.fd, .events = POLLIN};
 		/* The kernel's, beside Pollux. */
