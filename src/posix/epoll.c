@@ -459,13 +459,15 @@ static long ctl_both(struct pollux_file *ef, int epfd, int op, struct pollux_fil
 	if (op == EPOLL_CTL_ADD)
 		plx_table_hint(fd, plx_load(&f->index));
 	/*
-	 * Partner: the flush, or the write through the kernel, which looks for fronts; and
-	 * plx_eventfd_adopt.
+	 * Partner: the flush, or the write through the kernel, which looks for fronts;
+	 * plx_eventfd_for_good and plx_eventfd_adopt.
 	 */
 	plx_mb();
 	unseen = r == 0 && op == EPOLL_CTL_ADD && plx_eventfd_in(f) && !plx_front_ready(fr);
 	if (plx_eventfd_may_be_kernels(f))
 		plx_front_counts(fr);
+	if (r == 0 && !plx_eventfd_served(f))
+		plx_front_files(fr);
 	if (r != 0)
 		plx_store(&e->edge, edge);
 	else if (op == EPOLL_CTL_DEL || !(ev->events & EPOLLET))

@@ -201,6 +201,9 @@ bool plx_eventfd_flush(struct plx_eventfd *e, enum plx_eventfd_end end);
  */
 extern uint32_t plx_moves_begun, plx_moves_over;
 
+/* Its word says KERNEL: the epolls that watch it ask the kernel for good. */
+void plx_eventfd_for_good(struct plx_eventfd *e);
+
 /* Before the kernel can have an event of e: the epolls that watch it ask the kernel. */
 void plx_eventfd_ask(struct plx_eventfd *e);
 

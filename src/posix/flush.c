@@ -26,6 +26,23 @@ void plx_eventfd_ask(struct plx_eventfd *e)
 }
 
 /*
+ * The object has become the kernel's for good. It may leave the table, and with it the items of the
+ * epolls that watch it, while what the kernel has registered stays, by another number or in another
+ * process. So these epolls ask the kernel from now on, whatever their items say.
+ */
+void plx_eventfd_for_good(struct plx_eventfd *e)
+{
+	/* Partner: ctl_both, which adds an item and then looks at the word. */
+	plx_mb();
+	plx_rcu_read_lock();
+	for (struct plx_watch *w = plx_load_acq(&e->file.watches); w; w = plx_load_acq(&w->next)) {
+		if (plx_watch_is_item(w))
+			plx_front_files(plx_watch_item(w)->ep->owner);
+	}
+	plx_rcu_read_unlock();
+}
+
+/*
  * The object is FLUSHING, by this call, and U is count. The kernel takes it, unless somebody past
  * us has filled K, which is all that it can say then; or the number was closed past us, and there
  * is nobody to tell.
@@ -130,11 +147,15 @@ bool plx_eventfd_leave(struct pollux_file *f)
 
 void plx_eventfd_touch(struct pollux_file *f)
 {
+	struct plx_eventfd *e = plx_file_eventfd(f);
 	uint64_t w = plx_load_acq(&f->word);
 
-	while (plx_eventfd_cold_word(w) && plx_load(&plx_file_eventfd(f)->blocks) &&
-	       !plx_cas(&f->word, &w, w & ~PLX_EVENTFD_MARK))
-		;
+	while (plx_eventfd_cold_word(w) && plx_load(&e->blocks)) {
+		if (plx_cas(&f->word, &w, w & ~PLX_EVENTFD_MARK)) {
+			plx_eventfd_for_good(e);
+			return;
+		}
+	}
 }
 
 bool plx_eventfd_poll_begin(struct plx_eventfd *e, bool *counted)
@@ -148,8 +169,10 @@ bool plx_eventfd_poll_begin(struct plx_eventfd *e, bool *counted)
 		if ((w & PLX_SLOW) && !plx_eventfd_cold_word(w))
 			return true;
 		if ((w & PLX_EVENTFD_POLLS) == PLX_EVENTFD_POLLS) {
-			if (plx_eventfd_to_kernel(e, &w, (w | PLX_SLOW) & ~PLX_EVENTFD_MARK))
+			if (plx_eventfd_to_kernel(e, &w, (w | PLX_SLOW) & ~PLX_EVENTFD_MARK)) {
+				plx_eventfd_for_good(e);
 				return true;
+			}
 		} else if (plx_cas(&e->file.word, &w, w + PLX_EVENTFD_POLL)) {
 			*counted = true;
 			return true;

@@ -22,8 +22,10 @@ static int eventfd_leaves(struct plx_eventfd *e)
 {
 	struct pollux_file **slot = plx_table_slot(e->number), *mine = &e->file;
 	bool was_in = plx_eventfd_in(mine);
+	bool flushed = plx_eventfd_flush(e, PLX_EVENTFD_LEAVES);
 
-	if (!plx_eventfd_flush(e, PLX_EVENTFD_LEAVES))
+	plx_eventfd_for_good(e);
+	if (!flushed)
 		return 0;
 	/* Partner: plx_eventfd_get. */
 	plx_mb();
