@@ -282,6 +282,9 @@ static void choose_request(struct request *r)
 		r->reqprio = rare(&gen, 2) ? (int16_t)rnd(&gen) : 2 << 13 | 4;
 	if (rare(&gen, garbage / 2))
 		r->rw_flags = rare(&gen, 5) ? (uint32_t)rnd(&gen) : pick(&gen, rw_flags);
+	/* It depends on what the disk is doing whether something would wait. */
+	if (r->file == DISK || r->file == DISK_DIRECT)
+		r->rw_flags &= ~(uint32_t)RWF_NOWAIT;
 	if (rare(&gen, garbage))
 		r->reserved = rnd(&gen);
 }
