@@ -88,33 +88,34 @@ static void unmark(struct plx_kioctx *k)
 /* --- the kernel's ring ------------------------------------------------------------------------ */
 
 /* n requests, which are complete when the call returns: how many were taken, or an error. */
-static long complete(aio_context_t theirs, long n)
+static long complete(aio_context_t theirs, const struct plx_bell *b, long n)
 {
 	/* Ready as long as nobody writes to it. */
-	struct iocb cb = {.aio_lio_opcode = IOCB_CMD_POLL, .aio_buf = POLLOUT}, *list[STEP];
-	long r;
+	struct iocb cb = {.aio_lio_opcode = IOCB_CMD_POLL,
+			  .aio_fildes = (uint32_t)b->number,
+			  .aio_buf = POLLOUT},
+		    *list[STEP];
+	long r = -EBADF;
 
 	for (long i = 0; i < n; i++)
 		list[i] = &cb;
-	/* If it has to be made, that is not done within the section. */
-	if (plx_eventfd_ready() < 0)
-		return -EMFILE;
-	/* The number may move away (plx_fd_evict), but not within an RCU section. */
+	/* It is closed, if the program wants the number, after a grace period. */
 	plx_rcu_read_lock();
-	cb.aio_fildes = (uint32_t)plx_eventfd_ready();
-	r = plx_sys3(SYS_io_submit, theirs, n, list);
+	if (plx_table_peek(b->number) == &b->file)
+		r = plx_sys3(SYS_io_submit, theirs, n, list);
 	plx_rcu_read_unlock();
 	return r;
 }
 
 /* Its tail, which is at `at`, gets to `to`; and so does head, unless what is between is kept. */
-static bool drive(struct plx_aio_ring *ring, uint32_t nr, uint32_t at, uint32_t to, bool keep)
+static bool drive(struct plx_aio_ring *ring, const struct plx_bell *b, uint32_t nr, uint32_t at,
+		  uint32_t to, bool keep)
 {
 	long n;
 
 	while (at != to) {
 		n = (to + nr - at) % nr;
-		n = complete((aio_context_t)ring, n < STEP ? n : STEP);
+		n = complete((aio_context_t)ring, b, n < STEP ? n : STEP);
 		if (n <= 0)
 			return false;
 		at = (at + (uint32_t)n) % nr;
@@ -122,6 +123,23 @@ static bool drive(struct plx_aio_ring *ring, uint32_t nr, uint32_t at, uint32_t 
 			plx_store_rel(&ring->head, at);
 	}
 	return true;
+}
+
+/* From 0 to head, and from there to the tail of k. */
+static bool drive_all(struct plx_aio_ring *ring, const struct plx_kioctx *k, uint32_t head)
+{
+	struct plx_bell *b;
+	bool done;
+
+	if (!head && !k->tail)
+		return true;
+	b = plx_bell_new();
+	if (!b)
+		return false;
+	done = drive(ring, b, k->nr, 0, head, false) && drive(ring, b, k->nr, head, k->tail, true);
+	plx_bell_close(b);
+	plx_file_put_locked(&b->file);
+	return done;
 }
 
 /* A context of the kernel's that is as k is, by its head; or 0. */
@@ -135,8 +153,7 @@ static aio_context_t make(const struct plx_kioctx *k, uint32_t head)
 		return 0;
 	plx_aio_address_get();
 	ring = (struct plx_aio_ring *)theirs;
-	if (ring->nr != k->nr || !drive(ring, k->nr, 0, head, false) ||
-	    !drive(ring, k->nr, head, k->tail, true)) {
+	if (ring->nr != k->nr || !drive_all(ring, k, head)) {
 		plx_sys1(SYS_io_destroy, theirs);
 		return 0;
 	}

@@ -329,13 +329,10 @@ static bool try_poll(struct plx_kioctx *k, const struct iocb *cb, struct iocb *u
 }
 
 /* The kernel looks at the file behind this number. */
-static bool show(int fd)
+static void show(int fd)
 {
-	if (plx_fd_hidden(fd))
-		return false;
 	if (plx_fd_ours(fd))
 		plx_px_escape(fd, PLX_OUT_AIO);
-	return true;
 }
 
 /* Of a read or write. */
@@ -360,7 +357,8 @@ static long without_handing_over(struct plx_kioctx *k, const struct iocb *cb, st
 	bool waits;
 	long r = 1;
 
-	if (!show(fd) || plx_sys2(SYS_fstat, fd, &st) < 0)
+	show(fd);
+	if (plx_sys2(SYS_fstat, fd, &st) < 0)
 		return -EBADF;
 	waits = (is_read(cb) || is_write(cb)) && may_wait(fd, &st) &&
 		!(cb->aio_rw_flags & RWF_NOWAIT);
@@ -452,8 +450,7 @@ static long otherwise(struct plx_kioctx *k, const struct iocb *cb, struct iocb *
 	enum plx_aio_hand hand;
 	long r;
 
-	if (plx_fd_hidden((int)cb->aio_fildes))
-		return -EBADF;
+	plx_bell_take((int)cb->aio_fildes);
 	if (cb->aio_lio_opcode == IOCB_CMD_POLL && try_poll(k, cb, user))
 		return 1;
 	/* An error is no reason to give it away, as far as it is easily told. */
@@ -527,12 +524,10 @@ long plx_aio_submit(aio_context_t ctx, struct plx_aio_batch *b)
 
 long plx_aio_submit_rest(aio_context_t ctx, const struct plx_aio_batch *b)
 {
-	long visible = plx_px_escape_iocbs(b->nr, (void *const *)b->user);
-	long r = plx_sys3(SYS_io_submit, ctx, visible, b->user);
+	long r;
 
-	/* A descriptor that does not exist for the program; a bad context comes first. */
-	if (r == 0 && visible == 0 && b->nr > 0)
-		r = -EBADF;
+	plx_px_escape_iocbs(b->nr, (void *const *)b->user);
+	r = plx_sys3(SYS_io_submit, ctx, b->nr, b->user);
 	if (plx_unlikely(plx_load(&plx_stats_wanted)) && r > 0)
 		plx_stat_add(PLX_STAT_AIO_KERNEL, (uint64_t)r);
 	if (r < 0)

@@ -20,8 +20,6 @@
  *   forgotten_number what was closed past us stays when its number is given out again
  *   lost_unread      events that nobody has taken, of a context that becomes the kernel's
  *   lost_spill       an object stays behind when all become kernel objects
- *   lost_limit       the limit of descriptors stays raised
- *   lost_hold        it is raised beside what starts a process
  *   wrong_verdict    a program that needs us is started without us
  */
 #ifndef PLX_BASE_INJECT_H

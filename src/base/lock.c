@@ -57,10 +57,7 @@ void plx_lockdep_acquire(const plx_lock_t *l, enum plx_rank rank)
 		      "a lock is held only inside a call that no signal handler interrupts");
 	for (int i = 0; i < nheld; i++) {
 		PLX_INVARIANT(held[i].lock != l, "a lock is not taken twice by one thread");
-		PLX_INVARIANT(held[i].rank < rank ||
-				      (held[i].rank == rank &&
-				       (rank == PLX_RANK_EP ||
-					(rank == PLX_RANK_NUMBER && held[i].lock < l))),
+		PLX_INVARIANT(held[i].rank < rank || (held[i].rank == rank && rank == PLX_RANK_EP),
 			      "locks are taken in rising rank");
 	}
 	PLX_INVARIANT(nheld < LOCKDEP_MAX, "lock nesting stays bounded");

@@ -4,14 +4,13 @@
  *
  * Every lock has a rank. A thread takes locks in rising rank only (equal ranks
  * are allowed for PLX_RANK_EP, where the mutexes of nested epolls are taken from
- * the outside in, and the loop check keeps that order free of cycles; and for
- * PLX_RANK_NUMBER, in the order of the addresses).
+ * the outside in, and the loop check keeps that order free of cycles).
  * Builds with PLX_LOCKDEP check this at every acquisition.
  *
  *   rank               lock                      protects
- *   PLX_RANK_TABLE     descriptor table's lock   number -> file changes, spilling
+ *   PLX_RANK_FORK      fork_lock                 one fork at a time
  *   PLX_RANK_TIMER     plx_timer.lock            a timerfd: what the kernel knows of it
- *   PLX_RANK_FRONT     plx_front.lock            its doorbell; ADD, MOD and DEL of served objects
+ *   PLX_RANK_FRONT     plx_front.lock            its doorbell
  *   PLX_RANK_TOPOLOGY  the one global mutex      shape of nested epolls while one is added
  *   PLX_RANK_EP        eventpoll.mtx             ordered ready list, items, harvest
  *   PLX_RANK_FILE      file.lock                 the file's list of watches, its primary flag
@@ -21,9 +20,7 @@
  *   PLX_RANK_AIO_ARENA arena.lock                pages of rings that no context has
  *   PLX_RANK_AIO       kioctx.lock               the ring's tail, taking from it
  *   PLX_RANK_GRACE     gp_lock                   the numbers of grace periods; held over one
- *   PLX_RANK_HIDDEN    hidden_lock               which numbers are of descriptors of our own
- *   PLX_RANK_NUMBER    number_locks              what a number means, while it is changed
- *   PLX_RANK_LIMIT     soft limit of descriptors, while it is raised or asked for
+ *   PLX_RANK_BELL      bell_lock                 which numbers are those of doorbells
  *   PLX_RANK_RETIRE    orphaned retire batches   batches left behind by threads that ended
  *   PLX_RANK_SLAB      depot of the slab         free objects that no thread keeps
  *   PLX_RANK_MEM       all other memory
@@ -34,7 +31,7 @@
 #include "base/atomic.h"
 
 enum plx_rank {
-	PLX_RANK_TABLE = 1,
+	PLX_RANK_FORK = 1,
 	PLX_RANK_TIMER,
 	PLX_RANK_FRONT,
 	PLX_RANK_TOPOLOGY,
@@ -46,9 +43,7 @@ enum plx_rank {
 	PLX_RANK_AIO_ARENA,
 	PLX_RANK_AIO,
 	PLX_RANK_GRACE,
-	PLX_RANK_HIDDEN,
-	PLX_RANK_NUMBER,
-	PLX_RANK_LIMIT,
+	PLX_RANK_BELL,
 	PLX_RANK_RETIRE,
 	PLX_RANK_SLAB,
 	PLX_RANK_MEM,

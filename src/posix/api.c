@@ -142,7 +142,6 @@ int pollux_select(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds
 		ts.tv_nsec = timeout->tv_usec % 1000000 * 1000;
 		tp = &ts;
 	}
-	nfds = plx_px_select_numbers(nfds);
 	plx_clock(CLOCK_MONOTONIC, &start);
 	r = plx_px_pselect(nfds, readfds, writefds, exceptfds, tp, NULL);
 	if (r == PLX_PASS)

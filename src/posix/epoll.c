@@ -28,7 +28,7 @@ static void front_unpark(void *host, uint32_t *bell)
 	 * Partner: doorbell_make.
 	 */
 	plx_mb_after_rmw();
-	/* Where the number moves or is closed, a grace period comes before its next use. */
+	/* Before it is closed, a grace period goes by. */
 	plx_rcu_read_lock();
 	fd = plx_load(&fr->doorbell);
 	if (fd >= 0) {
@@ -52,7 +52,11 @@ static void front_free(void *p)
 {
 	struct plx_front *fr = p;
 
-	plx_fd_unhide(&fr->doorbell);
+	/* Nobody has the front, and nobody has read its number. */
+	if (fr->doorbell >= 0) {
+		plx_bell_close(fr->bell);
+		plx_file_put_locked(&fr->bell->file);
+	}
 	plx_free(fr);
 }
 
@@ -65,14 +69,15 @@ static const struct pollux_host front_host = {
 	.released = front_free,
 };
 
-/* The kernel epoll must die with its last descriptor, so this is not left for later (EP-KEY-11). */
 static void front_release(struct pollux_file *f)
 {
 	struct plx_front *fr = plx_file_front(f);
 
 	if (plx_load(&fr->timer_mark))
 		plx_timers_leave(fr);
-	plx_fd_unhide_locked(&fr->kfd);
+	/* Partner: bell_get, within RCU. */
+	if (fr->doorbell >= 0)
+		plx_store(&fr->bell->fr, NULL);
 	plx_ep_release(f);
 }
 
@@ -97,7 +102,7 @@ static struct plx_front *front_new(void)
 		plx_free(fr);
 		return NULL;
 	}
-	fr->kfd = fr->doorbell = -1;
+	fr->doorbell = -1;
 	fr->id = plx_xadd(&ids, 1) + 1;
 	fr->soon = INT64_MAX;
 	fr->heard = 1;
@@ -109,97 +114,38 @@ static struct plx_front *front_new(void)
 long plx_px_epoll_create1(int flags)
 {
 	PLX_INSIDE();
-	struct pollux_file *old = NULL;
+	uint32_t since = plx_changes();
 	struct plx_front *fr = NULL;
-	bool installed, locked;
 	long fd;
 
 	/* Without a front, or a place for it, the program still has a kernel epoll. */
 	if (!(plx_px_no_adopt & PLX_ADOPT_EPOLL) && plx_px_begin())
 		fr = front_new();
-	locked = plx_table_enter();
 	fd = plx_sys1(SYS_epoll_create1, flags);
-	installed = fr && fd >= 0 && plx_table_reserve(fd) == 0;
-	if (installed)
-		old = plx_table_set(fd, &fr->ep->file);
-	plx_table_leave(locked);
-	if (fr && !installed)
-		pollux_file_put(&fr->ep->file);
-	/* Left by a close that went past us. */
-	if (old)
-		pollux_file_put(old);
-	if (installed)
+	PLX_DELAY(epoll_no_entry);
+	if (fr && fd >= 0 && !plx_number_barred((int)fd) &&
+	    plx_table_made((int)fd, &fr->ep->file, since)) {
 		plx_px_count(PLX_COUNT_EPOLLS);
-	else if (fd >= 0)
+		return fd;
+	}
+	if (fr)
+		pollux_file_put(&fr->ep->file);
+	if (fd >= 0)
 		plx_px_given((int)fd);
 	return fd;
 }
 
-static uint64_t marker_new(void)
-{
-	static uint64_t seed;
-	uint64_t r;
+uint64_t plx_bell_marker;
 
+static void marker_make(void)
+{
+	uint64_t r, none = 0;
+
+	if (plx_load(&plx_bell_marker))
+		return;
 	if (plx_sys3(SYS_getrandom, &r, sizeof(r), 0) != sizeof(r))
-		r = (uint64_t)&seed * 0x9e3779b97f4a7c15ull +
-		    plx_xadd(&seed, 0x632be59bd9b4e019ull);
-	return r;
-}
-
-/*
- * hidden_lock held. The kernel knows the doorbell by its number, too, and an old one is out of
- * reach as soon as it means something else.
- *
- * Argument. fr->lock has a lower rank and is not to be had, so the marker may change meanwhile. Who
- * moves the doorbell stores the number and looks at the marker; who changes that stores it and
- * looks at the number. So either he finds the new number, or the change is seen here; and what has
- * been registered here is compared with the marker again. Whoever ends the doorbell has the lock
- * (plx_front_unbell). The model is tests/model/doorbell_moves.pml.
- */
-static void doorbell_moved(int *owner, int from, int to)
-{
-	struct plx_front *fr = plx_container_of(owner, struct plx_front, doorbell);
-	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
-	bool added;
-
-	/* Before it stands, and when the kernel has the set alone, there is no registration. */
-	if (!plx_load(&fr->stands)) {
-		plx_store(owner, to);
-		return;
-	}
-	PLX_DELAY(doorbell_moves);
-	ev.data.u64 = plx_load(&fr->marker);
-	/*
-	 * First the new one: a ring in between is heard by one of them. If it is refused, the old
-	 * one stays: it is the doorbell's whatever the number means.
-	 */
-	added = plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_ADD, to, &ev) == 0;
-	plx_store(owner, to);
-	if (!added) {
-		fr->astray = true;
-		return;
-	}
-	/* Partner: marker_change, which looks at the number when the marker is another. */
-	for (plx_mb(); ev.data.u64 != plx_load(&fr->marker); plx_mb()) {
-		ev.data.u64 = plx_load(&fr->marker);
-		plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_MOD, to, &ev);
-	}
-	plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_DEL, from, NULL);
-}
-
-/* plx_hidden_lock held. 0; -EAGAIN: the number means another epoll by now. */
-static int front_keep(struct plx_front *fr, int epfd)
-{
-	int r = -EAGAIN;
-
-	if (fr->kfd >= 0)
-		return 0;
-	/* With the lock it is that to the kernel, too. */
-	plx_numbers_lock(epfd, epfd);
-	if (plx_table_peek(epfd) == &fr->ep->file)
-		r = plx_fd_hide_dup(epfd, &fr->kfd);
-	plx_numbers_unlock(epfd, epfd);
-	return r < 0 ? r : 0;
+		r = (uint64_t)&r * 0x9e3779b97f4a7c15ull + (uint64_t)plx_now_ns();
+	(void)plx_cas(&plx_bell_marker, &none, r | 1);
 }
 
 /*
@@ -210,70 +156,72 @@ static int front_keep(struct plx_front *fr, int epfd)
  * epoll that has none has announced himself and then found inproc clear (wait_kernel); the first
  * ADD sets inproc and then looks for sleepers. One of them sees the other: so the wait goes for
  * items, or the doorbell is made before any ADD goes on, which READY stands for. A wait that goes
- * for items makes sure of it before it announces itself, by `stands`, as the number alone may be of
- * one that the kernel has refused. (2) No ring is lost that finds no number. Its producer has
- * pushed before, and the look of whoever sleeps later comes after the making, so it finds what was
- * pushed, unless another has collected that. What is left then is the count of a ring, which would
- * keep others from ringing. So who makes the doorbell ends all counts once there is a number: a
- * producer that has found none has counted before, and what it counts as complete later counts for
- * nothing. (3) The number of a doorbell that the kernel refuses stays, as a producer may be about
- * to write to it. The model is tests/model/doorbell.pml.
+ * for items makes sure of it before it announces itself, by its number. (2) No ring is lost that
+ * finds no number. Its producer has pushed before, and the look of whoever sleeps later comes after
+ * the making, so it finds what was pushed, unless another has collected that. What is left then is
+ * the count of a ring, which would keep others from ringing. So who makes the doorbell ends all
+ * counts once there is a number: a producer that has found none has counted before, and what it
+ * counts as complete later counts for nothing. (3) The kernel has it in the right epoll if epfd
+ * means that before and after: nobody can ring before it is published, and closing it takes it out
+ * of whatever it is in. (4) Once it has been given up there is no other: `spilled` is set before,
+ * and is looked at after it is published. The model is tests/model/doorbell.pml.
  *
- * plx_hidden_lock held: it does not move before the kernel knows it by its number.
+ * front.lock held.
  */
-static int doorbell_make(struct plx_front *fr)
+static int doorbell_make(struct plx_front *fr, int epfd)
 {
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
+	struct plx_bell *b;
+	int r;
 
-	if (fr->doorbell < 0) {
-		int r = plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC);
-		if (r >= 0)
-			r = plx_fd_hide(r, &fr->doorbell);
-		if (r < 0)
-			return r;
-		plx_fd_on_move(&fr->doorbell, doorbell_moved);
-	}
-	if (!fr->marker)
-		plx_store(&fr->marker, marker_new());
-	ev.data.u64 = fr->marker;
+	if (plx_table_peek(epfd) != &fr->ep->file)
+		return -EBADF;
+	b = plx_bell_new();
+	if (!b)
+		return -EMFILE;
+	marker_make();
+	ev.data.u64 = plx_load(&plx_bell_marker);
 	PLX_DELAY(doorbell_made);
-	if (plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_ADD, fr->doorbell, &ev) < 0)
-		return -ENOSPC;
+	r = plx_sys4(SYS_epoll_ctl, epfd, EPOLL_CTL_ADD, b->number, &ev);
+	fr->bell = b;
+	if (r < 0 || plx_table_peek(epfd) != &fr->ep->file || !plx_bell_publish(b, fr)) {
+		plx_bell_close(b);
+		plx_file_put_locked(&b->file);
+		return r < 0 ? r : -EBADF;
+	}
 	/* Partner: front_unpark. */
 	plx_mb();
 	plx_bell_collect(fr->ep, 0);
-	plx_store_rel(&fr->stands, 1);
 	return 0;
 }
 
 /* front.lock held. */
-static int doorbell_setup(struct plx_front *fr)
+static int doorbell_setup(struct plx_front *fr, int epfd)
 {
-	int r;
-
-	if (fr->stands)
-		return 0;
-	plx_hidden_lock();
-	r = doorbell_make(fr);
-	plx_hidden_unlock();
-	return r;
+	return plx_load(&fr->doorbell) >= 0 ? 0 : doorbell_make(fr, epfd);
 }
 
-int plx_front_ring(struct plx_front *fr)
+/* Partner: front_leaves, which sets spilled and then looks for the doorbell. */
+static void setup_over(struct plx_front *fr)
+{
+	plx_unlock(&fr->lock, PLX_RANK_FRONT);
+	plx_mb();
+	if (plx_unlikely(plx_load(&fr->spilled)))
+		plx_front_unbell(fr);
+}
+
+int plx_front_ring(struct plx_front *fr, int epfd)
 {
 	int r = 0;
 
 	plx_lock(&fr->lock, PLX_RANK_FRONT);
 	if (!plx_load(&fr->spilled))
-		r = fr->inproc ? doorbell_setup(fr) : -EAGAIN;
-	plx_unlock(&fr->lock, PLX_RANK_FRONT);
+		r = fr->inproc ? doorbell_setup(fr, epfd) : -EAGAIN;
+	setup_over(fr);
 	return r;
 }
 
-/*
- * Items of ours may be added. 0, or a negative errno: the set stays with the kernel, unless it is
- * -EAGAIN (front_keep).
- */
+/* Items of ours may be added. 0, or a negative errno: the set stays with the kernel. */
 static int front_setup(struct plx_front *fr, int epfd)
 {
 	int r = 0;
@@ -288,20 +236,15 @@ static int front_setup(struct plx_front *fr, int epfd)
 		r = -ESTALE;
 		goto out;
 	}
-	plx_hidden_lock();
-	r = front_keep(fr, epfd);
-	plx_hidden_unlock();
-	if (r < 0)
-		goto out;
 	plx_xchg(&fr->inproc, PLX_INPROC_BEGUN);
 	/* Partner: wait_kernel, which announces itself before it reads inproc. */
 	plx_mb_after_rmw();
 	PLX_DELAY(front_begun);
 	if (plx_load(&fr->ep->sleepers))
-		r = doorbell_setup(fr);
+		r = doorbell_setup(fr, epfd);
 	plx_store_rel(&fr->inproc, r < 0 ? PLX_INPROC_NONE : PLX_INPROC_READY);
 out:
-	plx_unlock(&fr->lock, PLX_RANK_FRONT);
+	setup_over(fr);
 	return r;
 }
 
@@ -309,43 +252,8 @@ void plx_front_prepare(struct plx_front *fr, int epfd)
 {
 	int r = front_setup(fr, epfd);
 
-	if (r != -EAGAIN)
+	if (r != -EBADF)
 		plx_store(&fr->wanted, r < 0 ? PLX_WANTED_REFUSED : PLX_WANTED_NOT);
-}
-
-void plx_front_unbell(struct plx_front *fr)
-{
-	int bell = -1;
-
-	if (!fr->stands)
-		return;
-	/* It does not move meanwhile. */
-	plx_hidden_lock();
-	if (plx_sys4(SYS_epoll_ctl, fr->kfd, EPOLL_CTL_DEL, fr->doorbell, NULL) == -ENOENT ||
-	    fr->astray)
-		bell = plx_xchg(&fr->doorbell, -1);
-	fr->astray = false;
-	plx_store(&fr->stands, 0);
-	plx_hidden_unlock();
-	/* It was refused by a number: only its end is the end of what is registered by the old. */
-	if (bell >= 0) {
-		plx_rcu_synchronize();
-		plx_fd_unhide_locked(&bell);
-	}
-}
-
-bool plx_front_keep(struct plx_front *fr, int epfd)
-{
-	if (plx_likely(plx_load(&fr->kfd) >= 0))
-		return true;
-	plx_lock(&fr->lock, PLX_RANK_FRONT);
-	if (fr->kfd < 0) {
-		plx_hidden_lock();
-		front_keep(fr, epfd);
-		plx_hidden_unlock();
-	}
-	plx_unlock(&fr->lock, PLX_RANK_FRONT);
-	return plx_load(&fr->kfd) >= 0;
 }
 
 bool plx_front_hush(struct plx_front *fr)
@@ -353,11 +261,11 @@ bool plx_front_hush(struct plx_front *fr)
 	uint64_t rings;
 	long r;
 
-	if (!plx_load_acq(&fr->stands))
-		return false;
 	/* Until the end of the section the number means what is meant. */
 	plx_rcu_read_lock();
-	r = plx_sys3(SYS_read, plx_load(&fr->doorbell), &rings, sizeof(rings));
+	r = plx_load(&fr->doorbell);
+	if (r >= 0)
+		r = plx_sys3(SYS_read, r, &rings, sizeof(rings));
 	plx_rcu_read_unlock();
 	if (r != sizeof(rings))
 		return false;
@@ -366,28 +274,14 @@ bool plx_front_hush(struct plx_front *fr)
 	return true;
 }
 
-/* The program has chosen the doorbell's marker as its own data: take another one. */
-static void marker_change(struct plx_front *fr)
-{
-	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
-
-	plx_lock(&fr->lock, PLX_RANK_FRONT);
-	ev.data.u64 = marker_new();
-	plx_store(&fr->marker, ev.data.u64);
-	/* Partner: doorbell_moved. */
-	plx_mb();
-	/* Until the end of the section the numbers that are read mean what is meant. */
-	plx_rcu_read_lock();
-	plx_sys4(SYS_epoll_ctl, plx_load(&fr->kfd), EPOLL_CTL_MOD, plx_load(&fr->doorbell), &ev);
-	plx_rcu_read_unlock();
-	plx_unlock(&fr->lock, PLX_RANK_FRONT);
-}
-
 /* What the program registers with fr is told from what is ours by its data. */
 static void ctl_data(struct plx_front *fr, const struct epoll_event *ev)
 {
-	if (plx_unlikely(plx_load(&fr->marker)) && ev->data.u64 == plx_load(&fr->marker))
-		marker_change(fr);
+	if (plx_unlikely(plx_load(&plx_bell_marker)) &&
+	    ev->data.u64 == plx_load(&plx_bell_marker)) {
+		plx_front_escape(&fr->ep->file, PLX_OUT_NO_FD);
+		plx_store(&fr->foreign, 1);
+	}
 	if (plx_unlikely(plx_load(&fr->timer_mark)) && plx_timer_marked(fr, ev->data.u64)) {
 		plx_timers_leave(fr);
 		plx_store(&fr->timer_mark, 0);
@@ -401,7 +295,7 @@ static long ctl_kernel(struct plx_front *fr, int op, struct epoll_event *ev)
 
 	if (op == EPOLL_CTL_ADD)
 		plx_front_files(fr);
-	if (plx_unlikely(plx_load(&fr->marker) || plx_load(&fr->timer_mark)) &&
+	if (plx_unlikely(plx_load(&plx_bell_marker) || plx_load(&fr->timer_mark)) &&
 	    op != EPOLL_CTL_DEL && plx_copy_in(&copy, ev, sizeof(copy)) == 0)
 		ctl_data(fr, &copy);
 	return PLX_PASS;
@@ -428,52 +322,56 @@ static bool watched_elsewhere(struct pollux_file *f, const struct plx_front *fr)
 
 /*
  * The kernel's call, on the program's numbers and with its mask and data, and the engine's after
- * it. What the numbers mean is what the table says for as long as their lock is held; two calls
- * come to both in one order by that of the front. A spill waits for this, or this for it.
- * PLX_SLEEP_ANEW: the object, the epoll or its front is not what it was.
+ * it. No lock is held, for the kernel may have to wait for its own.
+ *
+ *   e.ctls   atomic; calls of this kind on the object that are under way
+ *
+ * Argument. (1) Two at once on one object may come to the two in different orders: the second makes
+ * it the kernel's, whatever the engine has of it then. (2) A number that has changed hands
+ * meanwhile, so that nobody knows what has been registered where, has another file in the table
+ * afterwards; then the object, and the epoll, are the kernel's, too. (3) A flush or spill looks for
+ * items, or for the epolls that they are in, after it has stored why; this looks for that after the
+ * item is there.
  */
 static long ctl_both(struct pollux_file *ef, int epfd, int op, struct pollux_file *f, int fd,
 		     struct epoll_event *ev)
 {
 	struct plx_front *fr = plx_file_front(ef);
-	bool locked = plx_table_enter();
 	struct plx_eventfd *e = plx_file_eventfd(f);
-	long r = PLX_SLEEP_ANEW;
-	bool unseen;
-	uint32_t edge;
+	bool alone = !plx_xadd(&e->ctls, 1), known, unseen;
+	uint32_t edge = e->edge;
 	int ours = 0;
+	long r;
 
 	plx_stat(PLX_STAT_MADE);
-	plx_lock(&fr->lock, PLX_RANK_FRONT);
-	edge = e->edge;
+	if (!alone)
+		plx_px_escape(fd, PLX_OUT_WATCHED);
 	/* Before the kernel can have reported an edge. */
-	if (op != EPOLL_CTL_DEL && (ev->events & EPOLLET))
+	else if (op != EPOLL_CTL_DEL && (ev->events & EPOLLET))
 		plx_store(&e->edge, 1);
-	plx_numbers_lock(epfd, fd);
-	if (plx_table_peek(epfd) == ef && plx_table_peek(fd) == f && !plx_load_acq(&fr->spilled))
-		r = plx_sys4(SYS_epoll_ctl, epfd, op, fd, ev);
-	plx_numbers_unlock(epfd, fd);
+	PLX_DELAY(ctl_before);
+	r = plx_sys4(SYS_epoll_ctl, epfd, op, fd, ev);
 	PLX_DELAY(ctl_both);
-	if (r == 0)
+	known = plx_table_peek(epfd) == ef && plx_table_peek(fd) == f;
+	if (r == 0 && alone && plx_likely(known))
 		ours = plx_ep_ctl(fr->ep, op, f, fd, ev);
 	if (op == EPOLL_CTL_ADD)
 		plx_table_hint(fd, plx_load(&f->index));
 	/*
-	 * Partner: the flush, or the write through the kernel, which looks for fronts;
-	 * plx_eventfd_for_good and plx_eventfd_adopt.
+	 * Partners: the flush, or the write through the kernel, which looks for fronts;
+	 * plx_eventfd_for_good, plx_eventfd_adopt, front_leaves.
 	 */
 	plx_mb();
-	unseen = r == 0 && op == EPOLL_CTL_ADD && plx_eventfd_in(f) && !plx_front_ready(fr);
+	unseen = op == EPOLL_CTL_ADD && plx_eventfd_in(f) && !plx_front_ready(fr);
 	if (plx_eventfd_may_be_kernels(f))
 		plx_front_counts(fr);
 	if (r == 0 && !plx_eventfd_served(f))
 		plx_front_files(fr);
-	if (r != 0)
+	if (alone && r != 0)
 		plx_store(&e->edge, edge);
-	else if (op == EPOLL_CTL_DEL || !(ev->events & EPOLLET))
+	else if (alone && (op == EPOLL_CTL_DEL || !(ev->events & EPOLLET)))
 		plx_store(&e->edge, 0);
-	plx_unlock(&fr->lock, PLX_RANK_FRONT);
-	plx_table_leave(locked);
+	plx_xadd(&e->ctls, (uint32_t)-1);
 	plx_ep_ctl_done(op);
 	/* It has been adopted meanwhile. */
 	if (plx_unlikely(unseen))
@@ -482,7 +380,11 @@ static long ctl_both(struct pollux_file *ef, int epfd, int op, struct pollux_fil
 	if (plx_unlikely(ours < 0) && op != EPOLL_CTL_DEL) {
 		plx_front_files(fr);
 		plx_px_escape(fd, PLX_OUT_NO_FD);
-	} else if (plx_unlikely(op == EPOLL_CTL_ADD && watched_elsewhere(f, fr))) {
+	} else if (plx_unlikely(!known && r == 0)) {
+		plx_px_escape_pair(fd, epfd, PLX_OUT_NUMBER);
+		plx_front_escape(ef, PLX_OUT_NUMBER);
+	} else if (plx_unlikely(op == EPOLL_CTL_ADD &&
+				(plx_load(&fr->spilled) || watched_elsewhere(f, fr)))) {
 		plx_px_escape(fd, PLX_OUT_WATCHED);
 	}
 	return r;
@@ -495,7 +397,6 @@ static long ctl_inproc(struct pollux_file *ef, int epfd, int op, struct pollux_f
 	struct plx_front *fr = plx_file_front(ef);
 	struct epoll_event copy = {0};
 	int setup = 0;
-	long r;
 
 	if (op != EPOLL_CTL_ADD && op != EPOLL_CTL_MOD && op != EPOLL_CTL_DEL)
 		return PLX_PASS;
@@ -519,15 +420,14 @@ static long ctl_inproc(struct pollux_file *ef, int epfd, int op, struct pollux_f
 		setup = -ESTALE;
 	else if (op == EPOLL_CTL_ADD && (plx_eventfd_in(f) || plx_adopts != PLX_ADOPTS_HOT))
 		setup = front_setup(fr, epfd);
-	if (plx_unlikely(setup < 0 && setup != -EAGAIN)) {
+	if (plx_unlikely(setup < 0)) {
 		plx_px_escape(fd, PLX_OUT_NO_FD);
 		return ctl_kernel(fr, op, &copy);
 	}
 	/* What it watched is the kernel's: f is not among it. */
 	if (op != EPOLL_CTL_ADD && plx_load_acq(&fr->spilled))
 		return PLX_PASS;
-	r = setup ? PLX_SLEEP_ANEW : ctl_both(ef, epfd, op, f, fd, &copy);
-	return r == PLX_SLEEP_ANEW ? plx_px_epoll_ctl(epfd, op, fd, ev) : r;
+	return ctl_both(ef, epfd, op, f, fd, &copy);
 }
 
 /*
@@ -570,11 +470,9 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 		plx_stat(PLX_STAT_KERNEL_CTLS);
 		return PLX_PASS;
 	}
-	if (plx_unlikely((ef && ef->kind == PLX_KIND_HIDDEN) ||
-			 (f && f->kind == PLX_KIND_HIDDEN))) {
-		r = op != EPOLL_CTL_DEL && plx_copy_in(&(struct epoll_event){0}, ev, sizeof(*ev))
-			    ? -EFAULT
-			    : -EBADF;
+	if (plx_unlikely((ef && ef->kind == PLX_KIND_BELL) || (f && f->kind == PLX_KIND_BELL))) {
+		plx_bell_take(epfd);
+		plx_bell_take(fd);
 	} else if (plx_unlikely(f && f->kind == PLX_KIND_TIMER)) {
 		bool front = ef && ef->kind == PLX_KIND_EPOLL;
 
@@ -619,10 +517,9 @@ static int native_ctl(int op, int fd)
 	PLX_INSIDE();
 	if (!plx_fd_ours(fd))
 		return 0;
-	if (plx_fd_hidden(fd))
-		return -EBADF;
 	if (op == EPOLL_CTL_ADD)
 		plx_px_escape(fd, PLX_OUT_FOREIGN_EPOLL);
+	plx_bell_take(fd);
 	return 0;
 }
 

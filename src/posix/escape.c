@@ -26,6 +26,7 @@ const struct plx_way_out_row plx_ways_out[PLX_OUT_COUNT] = {
 	[PLX_OUT_SPLICE] = {"splice", "the object; so for tee, vmsplice, sendfile"},
 	[PLX_OUT_VECTOR] = {"vector", "the object, for reads and writes in several pieces"},
 	[PLX_OUT_DUP] = {"dup", "an eventfd that gets a second number"},
+	[PLX_OUT_CLOSED] = {"closed", "an epoll that close_range closes"},
 	[PLX_OUT_STDIO] = {"stdio", "the object given to fdopen or dprintf, or at 0, 1 or 2"},
 	[PLX_OUT_FCNTL] = {"fcntl", "the object, for owners, signals, leases, locks"},
 	[PLX_OUT_IOCTL] = {"ioctl", "the object, for requests other than FIONBIO and its like"},
@@ -36,7 +37,10 @@ const struct plx_way_out_row plx_ways_out[PLX_OUT_COUNT] = {
 	[PLX_OUT_IO_URING] = {"io_uring", "what a ring names, or all, and nothing is adopted"},
 	[PLX_OUT_NESTED] = {"nested", "both epolls and what they watch"},
 	[PLX_OUT_FOREIGN_EPOLL] = {"foreign_epoll", "an object added to an epoll that is not ours"},
-	[PLX_OUT_NO_FD] = {"no_fd", "an object for which no doorbell or bell is to be had"},
+	[PLX_OUT_NO_FD] = {"no_fd",
+			   "what is watched where no doorbell is to be had, or the program "
+			   "takes its number"},
+	[PLX_OUT_NUMBER] = {"number", "an object, and its epoll, whose number changes hands"},
 	[PLX_OUT_MASK] = {"mask",
 			  "an object that is watched for more than input, or once, or exclusively"},
 	[PLX_OUT_WATCHED] = {"watched", "an eventfd that a second epoll watches"},
@@ -49,13 +53,54 @@ const struct plx_way_out_row plx_ways_out[PLX_OUT_COUNT] = {
 	[PLX_OUT_TIMER_WATCHED] = {"timer_watched", "a timer that a second epoll watches"},
 };
 
+static void give_up(struct plx_bell *b, struct pollux_file *epoll)
+{
+	if (epoll) {
+		plx_spill_file(epoll, -1, PLX_OUT_NO_FD);
+		plx_front_unbell(plx_file_front(epoll));
+		plx_file_put_locked(epoll);
+	}
+	/* Who has known the number of one that nobody has is done then. */
+	plx_rcu_synchronize();
+	plx_bell_close(b);
+	plx_file_put_locked(&b->file);
+}
+
+void plx_bell_take(int fd)
+{
+	struct pollux_file *epoll;
+	struct plx_bell *b;
+
+	if (plx_likely(!plx_fd_ours(fd)))
+		return;
+	PLX_INSIDE();
+	/* Again where it has been published meanwhile, or another is about to close it. */
+	while ((b = plx_bell_get(fd, &epoll)))
+		give_up(b, epoll);
+}
+
+void plx_bell_lost(int fd)
+{
+	struct pollux_file *epoll, *mine;
+	struct plx_bell *b = plx_bell_get(fd, &epoll);
+
+	if (!b)
+		return;
+	mine = &b->file;
+	if (plx_cas(plx_table_slot(fd), &mine, NULL))
+		plx_file_put_locked(&b->file);
+	give_up(b, epoll);
+}
+
 void plx_px_escape(int fd, enum plx_way_out why)
 {
 	PLX_INSIDE();
 	struct pollux_file *f = plx_table_get(fd);
 
-	if (!f)
+	if (!f) {
+		plx_bell_take(fd);
 		return;
+	}
 	plx_spill_file(f, fd, why);
 	pollux_file_put(f);
 }
@@ -66,16 +111,16 @@ void plx_px_escape_pair(int fd, int other, enum plx_way_out why)
 	plx_px_escape(other, why);
 }
 
-void plx_front_escape(struct pollux_file *f)
+void plx_front_escape(struct pollux_file *f, enum plx_way_out why)
 {
-	plx_spill_file(f, -1, PLX_OUT_NO_FD);
+	plx_spill_file(f, -1, why);
 }
 
 /*
  * So many objects had been adopted when all went out: as long as there are no more, none is in
  * process. (What has not been counted yet when the number is read is counted later.)
  */
-static uint64_t all_out;
+static PLX_FORK_PAGE uint64_t all_out;
 
 PLX_CHILD_CODE uint64_t plx_adopted_ever(void)
 {
@@ -86,6 +131,12 @@ PLX_CHILD_CODE uint64_t plx_adopted_ever(void)
 PLX_CHILD_CODE bool plx_nothing_in(uint64_t adopted)
 {
 	return adopted == plx_load_acq(&all_out);
+}
+
+PLX_CHILD_CODE void plx_all_out(uint64_t adopted)
+{
+	if (!plx_nothing_in(adopted))
+		plx_store_rel(&all_out, adopted);
 }
 
 /*
@@ -101,7 +152,7 @@ void plx_px_escape_all(enum plx_way_out why)
 	if (plx_nothing_in(adopted))
 		return;
 	plx_spill_table(NULL, why);
-	plx_store_rel(&all_out, adopted);
+	plx_all_out(adopted);
 }
 
 static PLX_CHILD_CODE bool survives_exec(int fd)
@@ -170,7 +221,7 @@ void plx_px_escape_msg(const struct msghdr *msg)
 	}
 }
 
-long plx_px_escape_iocbs(long n, void *const *iocbs)
+void plx_px_escape_iocbs(long n, void *const *iocbs)
 {
 	PLX_INSIDE();
 	for (long i = 0; i < n; i++) {
@@ -179,13 +230,9 @@ long plx_px_escape_iocbs(long n, void *const *iocbs)
 
 		if (plx_copy_in(&p, iocbs + i, sizeof(p)) || plx_copy_in(&cb, p, sizeof(cb)))
 			break;
-		if (plx_fd_hidden(cb.aio_fildes) ||
-		    ((cb.aio_flags & IOCB_FLAG_RESFD) && plx_fd_hidden(cb.aio_resfd)))
-			return i;
 		if (plx_fd_ours(cb.aio_fildes))
 			plx_px_escape(cb.aio_fildes, PLX_OUT_AIO);
 		if ((cb.aio_flags & IOCB_FLAG_RESFD) && plx_fd_ours(cb.aio_resfd))
 			plx_px_escape(cb.aio_resfd, PLX_OUT_AIO);
 	}
-	return n;
 }

@@ -69,9 +69,8 @@ static struct plx_eventfd *eventfd_new(void)
 long plx_px_eventfd(unsigned int init, int flags)
 {
 	PLX_INSIDE();
-	struct pollux_file *old = NULL;
+	uint32_t since = plx_changes();
 	struct plx_eventfd *e;
-	bool locked, kept;
 	long fd;
 
 	if ((flags & ~(EFD_CLOEXEC | EFD_NONBLOCK)) || (plx_px_no_adopt & PLX_ADOPT_EVENTFD) ||
@@ -88,24 +87,18 @@ long plx_px_eventfd(unsigned int init, int flags)
 		e->file.word = PLX_SLOW | PLX_EVENTFD_MARK;
 	else if (init)
 		e->file.word = PLX_EVENTFD_MARK;
-	locked = plx_table_enter();
 	fd = plx_sys2(SYS_eventfd2, init, flags);
 	PLX_DELAY(eventfd_no_entry);
-	kept = fd >= 0 && !plx_fd_of_stream((int)fd) && plx_table_reserve((int)fd) == 0;
-	if (kept)
-		e->number = (int)fd;
-	/* What stands there was left by a close that went past us. */
-	if (fd >= 0 && plx_table_slot((int)fd))
-		old = plx_table_set((int)fd, kept ? &e->file : NULL);
-	plx_table_leave(locked);
-	if (old)
-		pollux_file_put(old);
-	if (!kept)
-		pollux_file_put(&e->file);
-	else
+	e->number = (int)fd;
+	if (fd >= 0 && !plx_fd_of_stream((int)fd) && plx_table_made((int)fd, &e->file, since)) {
 		plx_px_count(flags & EFD_NONBLOCK ? PLX_COUNT_EVENTFDS : PLX_COUNT_BLOCKING);
-	if (kept && (flags & EFD_NONBLOCK) && plx_adopts == PLX_ADOPTS_ALWAYS)
-		plx_px_count(PLX_COUNT_CACHED);
+		if ((flags & EFD_NONBLOCK) && plx_adopts == PLX_ADOPTS_ALWAYS)
+			plx_px_count(PLX_COUNT_CACHED);
+		return fd;
+	}
+	pollux_file_put(&e->file);
+	if (fd >= 0)
+		plx_px_given((int)fd);
 	return fd;
 }
 
@@ -190,13 +183,15 @@ static long put(struct plx_eventfd *e, int fd, uint64_t value)
 /* A call that is not served; f is what the number means, under RCU. Leaves RCU. */
 static __attribute__((noinline)) long no_eventfd(struct pollux_file *f)
 {
-	bool hidden = f && f->kind == PLX_KIND_HIDDEN;
+	int bell = f && f->kind == PLX_KIND_BELL
+			   ? plx_container_of(f, struct plx_bell, file)->number
+			   : -1;
 
 	if (f && f->kind == PLX_KIND_EVENTFD)
 		plx_eventfd_touch(f);
-
 	plx_rcu_read_unlock();
-	return hidden ? -EBADF : PLX_PASS;
+	plx_bell_take(bell);
+	return PLX_PASS;
 }
 
 static long counted(enum plx_stat what, long r)
@@ -460,15 +455,12 @@ long plx_px_vector(int fd)
 	PLX_INSIDE();
 
 	struct pollux_file *f;
-	bool hidden, is_epoll;
+	bool is_epoll;
 
 	plx_rcu_read_lock();
 	f = plx_table_peek(fd);
-	hidden = f && f->kind == PLX_KIND_HIDDEN;
 	is_epoll = f && f->kind == PLX_KIND_EPOLL;
 	plx_rcu_read_unlock();
-	if (hidden)
-		return -EBADF;
 	/* An epoll can be neither read nor written. */
 	if (!is_epoll)
 		plx_px_escape(fd, PLX_OUT_VECTOR);
@@ -575,39 +567,4 @@ void plx_eventfd_tell(struct plx_eventfd *e, int fd)
 	if (plx_table_peek(fd) == &e->file && put(e, fd, 1) != sizeof(uint64_t))
 		plx_eventfd_tell_kernel(fd);
 	plx_xadd(&e->pins, (uint32_t)-1);
-}
-
-/* Never written to, and so always ready for writing (aio/handover.c). */
-static int ready = -1;
-static plx_lock_t ready_lock;
-
-int plx_eventfd_ready(void)
-{
-	int fd = plx_load_acq(&ready);
-
-	if (plx_likely(fd >= 0))
-		return fd;
-	plx_lock(&ready_lock, PLX_RANK_TABLE);
-	fd = ready;
-	if (fd < 0) {
-		plx_hidden_lock();
-		fd = plx_kernel_eventfd(EFD_NONBLOCK | EFD_CLOEXEC);
-		if (fd >= 0)
-			fd = plx_fd_hide(fd, &ready);
-		if (fd >= 0)
-			plx_fd_share(&ready);
-		plx_hidden_unlock();
-	}
-	plx_unlock(&ready_lock, PLX_RANK_TABLE);
-	return fd;
-}
-
-void plx_eventfd_drop_ready(void)
-{
-	plx_fd_unhide(&ready);
-}
-
-PLX_CHILD_CODE void plx_eventfd_after_fork_child(void)
-{
-	plx_lock_reset(&ready_lock);
 }

@@ -99,8 +99,10 @@ struct plx_eventfd {
 	struct pollux_file file;
 	/* The only one, as long as it is CACHED. */
 	int number;
-	/* It is, or is about to be, registered edge-triggered; under the lock of its front. */
+	/* It is, or is about to be, registered edge-triggered; written by the only one of ctls. */
 	uint32_t edge;
+	/* epoll_ctl calls on it that are under way (epoll.c). */
+	uint32_t ctls;
 	/* Calls that use the number, and are no calls on it by the program; close waits for them.
 	 */
 	uint32_t pins;

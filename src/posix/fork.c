@@ -47,8 +47,7 @@ bool plx_px_begin_slow(void)
 
 	/* The hook of this child has not run yet: it is alone. */
 	if (plx_unlikely(s & PLX_FORKED_BESIDE) && s >> COUNTER_SHIFT != own >> COUNTER_SHIFT)
-		plx_table_after_fork_child();
-	plx_hidden_begin();
+		plx_changes_after_fork_child();
 	plx_engine_begin();
 	do {
 		if (forks_counted(s) && s >> COUNTER_SHIFT == own >> COUNTER_SHIFT)
@@ -76,10 +75,12 @@ static bool fork_empty_begin(void)
 }
 
 /*
- * Fork. The table lock, that of hidden descriptors and being without signals last from prepare
- * to the hook of each side, so that nothing is adopted or hidden in between and the child finds the
- * locks its own; so does being inside, since leaving would let a signal in that waits.
+ * Fork is a change (table.h): what is made meanwhile is the kernel's. One is made at a time. Its
+ * lock, that of doorbells and being without signals last from prepare to the hook of each side, so
+ * that the child finds the locks its own; so does being inside, since leaving would let a signal in
+ * that waits.
  */
+static PLX_FORK_PAGE plx_lock_t fork_lock;
 static PLX_FORK_PAGE struct plx_masked fork_masked;
 static PLX_FORK_PAGE uint32_t fork_depth;
 
@@ -90,72 +91,24 @@ uint32_t plx_px_raw_threads;
 /*
  * A quiet fork: nothing is in process, and no other thread is here. Then no lock can be held
  * by somebody who is missing in the child, nobody adopts anything meanwhile, signals wait as the
- * thread is inside, and once we have no descriptors of our own that the child would have to close
- * there is nothing to do on either side. What is noted is the thread's own: libc's fork writes
- * to that page anyway.
+ * thread is inside, and there is nothing to do on either side. What is noted is the thread's own:
+ * libc's fork writes to that page anyway.
  */
 static __thread struct {
 	uint32_t depth;
 	bool on;
 } quiet;
 
-/* plx_adopted_ever() of the last time that this process was tidied for it. */
-static uint64_t quiet_since = UINT64_MAX;
-
-/* Fronts of epolls that are the kernel's alone have descriptors of ours that nobody needs. */
-static PLX_CHILD_CODE void fronts_strip(void)
-{
-	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
-		struct pollux_file *f = plx_table_peek(fd);
-
-		if (f && f->kind == PLX_KIND_EPOLL && plx_load(&plx_file_front(f)->spilled)) {
-			plx_fd_unhide(&plx_file_front(f)->kfd);
-			plx_fd_unhide(&plx_file_front(f)->doorbell);
-		}
-	}
-}
-
-/*
- * False: there is something left that the child would have to close. The kernel copies its table of
- * descriptors up to the highest, so one that both may have goes, too.
- */
-static bool fork_tidy(void)
-{
-	/* The wait that the forking handler has interrupted sleeps on one. */
-	if (plx_wait_sleeps())
-		return false;
-	fronts_strip();
-	plx_eventfd_drop_ready();
-	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
-		struct pollux_file *f = plx_table_peek(fd);
-		bool fine = !f || (f->kind == PLX_KIND_HIDDEN && plx_fd_shared(f)) ||
-			    (f->kind == PLX_KIND_EVENTFD && !plx_eventfd_in(f)) ||
-			    (f->kind == PLX_KIND_EPOLL && plx_load(&plx_file_front(f)->spilled));
-
-		if (!fine)
-			return false;
-	}
-	return true;
-}
-
 static bool fork_is_quiet(void)
 {
-	uint64_t adopted = plx_adopted_ever();
-
-	if (!plx_px_alone() || !plx_load(&plx_signals_wait) || plx_load(&plx_stats_wanted) ||
-	    !plx_nothing_in(adopted))
-		return false;
-	if (quiet_since == adopted)
-		return true;
-	if (!fork_tidy())
-		return false;
-	quiet_since = adopted;
-	return true;
+	return plx_px_alone() && plx_load(&plx_signals_wait) && !plx_load(&plx_stats_wanted) &&
+	       plx_nothing_in(plx_adopted_ever());
 }
 
 void plx_px_fork_prepare(void)
 {
 	struct plx_masked masked;
+	uint64_t adopted;
 	uint32_t depth;
 
 	plx_xadd(&plx_px_forks, 1);
@@ -168,12 +121,15 @@ void plx_px_fork_prepare(void)
 		return;
 	}
 	plx_signals_block(&masked);
-	plx_gate_close();
+	plx_change_begin();
+	adopted = plx_adopted_ever();
+	plx_spill_table(NULL, PLX_OUT_FORK);
+	plx_all_out(adopted);
+	plx_lock(&fork_lock, PLX_RANK_FORK);
 	fork_masked = masked;
 	plx_or(&fork_state, FORK_FULL);
 	fork_depth = depth;
-	plx_spill_table(NULL, PLX_OUT_FORK);
-	plx_hidden_lock();
+	plx_bells_lock();
 	plx_rcu_before_fork();
 	plx_engine_fork_done = true;
 }
@@ -196,8 +152,9 @@ void plx_px_fork_parent(void)
 	plx_and(&fork_state, ~FORK_FULL);
 	plx_engine_fork_done = false;
 	plx_rcu_after_fork_parent();
-	plx_hidden_unlock();
-	plx_gate_open();
+	plx_bells_unlock();
+	plx_unlock(&fork_lock, PLX_RANK_FORK);
+	plx_change_end();
 	plx_signals_unblock(&masked);
 	plx_inside_end(&depth);
 }
@@ -231,8 +188,6 @@ PLX_CHILD_CODE void plx_px_fork_child_locks(void)
 	 * kernel, so what the locks protect is empty.
 	 */
 	plx_engine_after_fork_child();
-	plx_limit_after_fork_child();
-	plx_eventfd_after_fork_child();
 	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
 		struct pollux_file *f = plx_table_peek(fd);
 		struct plx_front *fr;
@@ -246,8 +201,9 @@ PLX_CHILD_CODE void plx_px_fork_child_locks(void)
 			fr->ep->sleepers = 0;
 		plx_lock_reset(&f->lock);
 	}
-	plx_hidden_unlock();
-	plx_gate_open();
+	plx_bells_unlock();
+	plx_changes_after_fork_child();
+	plx_unlock(&fork_lock, PLX_RANK_FORK);
 	plx_signals_unblock(&masked);
 	plx_inside_end(&fork_depth);
 }
@@ -262,14 +218,6 @@ PLX_CHILD_CODE void plx_px_fork_child_clean(void)
 	plx_counters_after_fork_child();
 	if (plx_load(&plx_stats_wanted))
 		plx_stat_reset();
-	/* Hidden descriptors would keep kernel epolls alive beyond their last close. */
-	fronts_strip();
-	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
-		struct pollux_file *f = plx_table_peek(fd);
-
-		if (f && f->kind == PLX_KIND_HIDDEN)
-			plx_fd_drop_left(fd);
-	}
 }
 
 void plx_px_fork_child(void)

@@ -3,23 +3,21 @@
  * A front: the user-space side of an epoll descriptor.
  *
  * The descriptor is a real kernel epoll. All that the program watches is registered there, with
- * its own mask and data; in-process objects, which the kernel has no event of, are items of the
+ * its own mask and data; cached objects, which the kernel may have no event of, are items of the
  * front's pollux_ep as well.
- * Before somebody sleeps while there may be such items, `doorbell`, an eventfd, is
- * registered in the kernel epoll too, edge-triggered (epoll.c has the argument). Waiters
- * sleep in the kernel's epoll_wait, in the kernel's order and with the kernel's signals and
- * time-outs; a producer rings when one is announced, which wakes exactly one.
+ * Before somebody sleeps while there may be such items, a doorbell, an eventfd, is
+ * registered in the kernel epoll too, edge-triggered (epoll.c has the argument). A wait
+ * sleeps in the program's own epoll_wait, by its own number, in the kernel's order and with the
+ * kernel's signals and time-outs; a producer rings when one is announced, which wakes exactly one.
  *
  *   inproc    set under lock: waits look for in-process items; READY, they may be added
  *   wanted    atomic; an eventfd that it watches is hot: the next wait makes inproc READY
- *   stands    set under lock: the doorbell is registered; cleared with `spilled`
- *   astray    plx_hidden_lock; it is so by a number that it has left
- *   spilled   set under lock: no item comes any more, and soon the kernel has what there is
- *   renumbered  atomic; calls by which a number is about to mean it, or to mean it no more (fd.c)
+ *   spilled   atomic: no item comes any more, and soon the kernel has what there is
+ *   foreign   atomic, set once: the program registers with the doorbell's own data
  *   nkernel   atomic; PLX_KERNEL_NOTHING: the kernel's side can have no event but the doorbell's
  *   unasked   approximate; looks at it that found nothing while ours had something
  *   turn      who goes first in the next wait, because the other has filled a whole one (wait.c)
- *   heard     atomic, from 1; events of the kernel's that waits have taken, while inproc is set
+ *   heard     atomic, from 1; events of the kernel's that waits have taken beside items
  *   looks     approximate; waits that have left out a look at the kernel's side
  *   direct    approximate; so many waits may sleep without a look at the kernel's side before
  *   id        of no other epoll that ever was
@@ -31,8 +29,8 @@
  *   timers    set once: all waits know the mark, or will be seen as sleepers
  *   unseen    atomic; counts the timers that may be left on the kernel's ready list (timer.c)
  *   seen      atomic; what unseen was before the kernel looked through the whole list
- *   doorbell, kfd  hidden descriptors; kfd is a duplicate of the epoll itself, so
- *             that a wait outlives the program's close of its number (EP-WAIT-05)
+ *   doorbell  atomic; the number to ring by, -1: none; stored under bell_lock (bell.c), and taken
+ *             away, with bell, by one who has a reference
  */
 #ifndef PLX_POSIX_FRONT_H
 #define PLX_POSIX_FRONT_H
@@ -54,23 +52,20 @@ struct plx_front {
 	plx_lock_t lock;
 	uint32_t inproc;
 	uint32_t wanted;
-	uint32_t stands;
 	uint32_t spilled;
-	uint32_t renumbered;
+	uint32_t foreign;
 	uint32_t nkernel;
 	int32_t unasked;
 	uint32_t turn;
 	uint32_t direct;
 	uint32_t looks;
-	int kfd;
 	int doorbell;
+	struct plx_bell *bell;
 	uint64_t heard;
-	uint64_t marker;
 	uint64_t id;
 	uint32_t nlazy;
 	uint32_t twaiters;
 	uint32_t notimers;
-	bool astray;
 	int64_t soon;
 	uint64_t timer_mark;
 	uint32_t timers;
@@ -131,8 +126,8 @@ static inline bool plx_front_ready(struct plx_front *fr)
 	return false;
 }
 
-/* Whether the calling thread is in the sleep of a wait, which a handler has interrupted. */
-bool plx_wait_sleeps(void);
+/* The data of the events of all doorbells; 0: there has been none. */
+extern uint64_t plx_bell_marker;
 /* libc's streams read and write these numbers, and do not come through us. */
 static inline bool plx_fd_of_stream(int fd)
 {
@@ -162,9 +157,8 @@ static inline bool plx_timers_unseen(struct plx_front *fr)
  * has expired: it is at the end of the kernel's list, and *ev is its event.
  */
 bool plx_timer_fired(struct plx_front *fr, struct epoll_event *ev);
-/* All timers of the front become true, those of the process; those of the front for good. */
+/* All timers of the front become true; for good. */
 void plx_timers_true(struct plx_front *fr);
-void plx_timers_true_all(void);
 void plx_timers_leave(struct plx_front *fr);
 /* A wait begins, or is over: those that expire in the kernel by about now become true. */
 void plx_timers_soon(struct plx_front *fr);
@@ -186,28 +180,22 @@ bool plx_timer_lost(struct pollux_file *f);
  * behind whatever was there before.
  */
 bool plx_front_hush(struct plx_front *fr);
+/* escape.c: f, an epoll, becomes the kernel's, whatever its numbers mean by now. */
+void plx_front_escape(struct pollux_file *f, enum plx_way_out why);
 /*
- * epoll.c: a duplicate of the epoll for as long as it lives; false if there is none. Not within an
- * RCU section, nor with a number's lock.
+ * epoll.c: the doorbell stands, or the kernel has the items: 0, so a thread may sleep by epfd.
+ * -EAGAIN: the epoll has no items of ours; else there is none.
  */
-bool plx_front_keep(struct plx_front *fr, int epfd);
-
+int plx_front_ring(struct plx_front *fr, int epfd);
 /*
- * escape.c: f, an epoll for which there is no doorbell, becomes the kernel's, whatever its numbers
- * mean by now.
+ * bell.c. With a reference, no lock held, not within an RCU section: nobody rings any more. The
+ * doorbell is closed, and so leaves the kernel's epoll.
  */
-void plx_front_escape(struct pollux_file *f);
-/*
- * epoll.c: the doorbell stands, or the kernel has the items: 0, so a thread may sleep. -EAGAIN: the
- * epoll has no items of ours; -ENOSPC: the kernel does not register it; else there is none.
- */
-int plx_front_ring(struct plx_front *fr);
+void plx_front_unbell(struct plx_front *fr);
 /*
  * epoll.c: makes it ready for items that are cached, as PLX_WANTED says. epfd is its number, or may
  * be. By an ordinary thread that holds nothing.
  */
 void plx_front_prepare(struct plx_front *fr, int epfd);
-/* front.lock held: nobody rings any more, and nobody would take the doorbell's event out. */
-void plx_front_unbell(struct plx_front *fr);
 
 #endif

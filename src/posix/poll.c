@@ -9,7 +9,7 @@
  * at afterwards.
  *
  * An epoll of ours in a set goes to the kernel first, and so does a timer: their readiness would be
- * the sum of two sides. A descriptor of our own in a set does not exist.
+ * the sum of two sides.
  */
 #include "posix/front.h"
 
@@ -25,9 +25,9 @@
 
 /* So many objects of a call are noted without memory. */
 #define SMALL 32
-/* And so many words of select's sets. */
-#define SMALL_WORDS 16
 #define SET_WORD (8 * sizeof(long))
+/* Words of select's sets, where they are looked at. */
+#define SET_WORDS (FD_SETSIZE / SET_WORD)
 
 /*
  * The timeout of a look that a signal has left to a call: if it finds nothing the call is
@@ -100,8 +100,8 @@ static bool walk(const struct wait_set *s, visit_t visit, void *arg)
 /* One call. */
 struct poll_call {
 	const struct wait_set *set;
-	/* There are descriptors of our own among them, which do not exist; cached eventfds. */
-	bool hidden, cached;
+	/* There are cached eventfds among them. */
+	bool cached;
 	/* Where the caller is counted; in the order of the set. */
 	struct plx_eventfd **counted;
 	nfds_t ncounted, room;
@@ -131,8 +131,8 @@ static bool judge_one(void *arg, int fd, bool input, nfds_t at)
 	else if (kind == PLX_KIND_EVENTFD)
 		plx_eventfd_touch(f);
 	plx_rcu_read_unlock();
-	if (kind == PLX_KIND_HIDDEN)
-		c->hidden = true;
+	if (kind == PLX_KIND_BELL)
+		plx_bell_take(fd);
 	else if (kind == PLX_KIND_EPOLL || kind == PLX_KIND_TIMER)
 		plx_px_escape(fd, PLX_OUT_POLL);
 	return true;
@@ -187,10 +187,7 @@ static bool fix_one(void *arg, int fd, bool input, nfds_t at)
 	place = &s->fds[at].revents;
 	if (plx_copy_in(&revents, place, sizeof(revents)))
 		return false;
-	if (plx_fd_hidden(fd)) {
-		c->added += !revents;
-		revents = POLLNVAL;
-	} else if (input && has_count(fd)) {
+	if (input && has_count(fd)) {
 		c->added += !revents;
 		revents |= PLX_INJECTED(wrong_poll) ? POLLOUT : POLLIN;
 	}
@@ -359,13 +356,11 @@ static bool select_restore(const struct wait_set *s)
 	return true;
 }
 
-/* Some of ours are ready, or do not exist. 0: not any more, and nothing else is. */
+/* Some of ours are ready. 0: not any more, and nothing else is. */
 static long call_answer(struct poll_call *c)
 {
 	long r;
 
-	if (c->hidden && c->set->user)
-		return -EBADF;
 	r = look_kernel(c->set);
 	if (r < 0 && r != -EINTR)
 		return r;
@@ -406,7 +401,7 @@ static long call_run(struct poll_call *c, const struct timespec *timeout, const 
 	long r;
 
 	for (;;) {
-		if (c->hidden || call_ready(c)) {
+		if (call_ready(c)) {
 			r = call_answer(c);
 			if (r) {
 				plx_spin_brought(&poll_yields, (int)r);
@@ -445,7 +440,7 @@ static long call_once(const struct wait_set *s, const struct timespec *timeout,
 	/* What cannot be read is for the kernel to say. */
 	if (!walk(s, judge_one, &c))
 		return PLX_PASS;
-	if (!c.cached && !c.hidden)
+	if (!c.cached)
 		return timeout == &look_only ? look_kernel(s) : PLX_PASS;
 	plx_stat(PLX_STAT_POLLS);
 	PLX_HOLD_PUSH(call_end, &c);
@@ -567,46 +562,25 @@ struct pselect_args {
 	const sigset_t *sigmask;
 };
 
-struct select_memory {
-	struct wait_set set;
-	unsigned long small[3][SMALL_WORDS];
-};
-
-static void select_free(void *p)
-{
-	struct select_memory *m = p;
-
-	for (int k = 0; k < 3; k++)
-		if (m->set.in[k] != m->small[k])
-			plx_free(m->set.in[k]);
-}
-
 static long pselect_call(const void *args, const struct timespec *timeout)
 {
 	const struct pselect_args *a = args;
-	struct select_memory m = {.set = {.user = a->sets, .numbers = a->n}};
-	struct wait_set *s = &m.set;
+	struct wait_set s = {.user = a->sets, .numbers = a->n};
+	unsigned long in[3][SET_WORDS];
 	bool read = a->n > 0;
 	long r = PLX_PASS;
 
-	s->words = read ? (a->n + SET_WORD - 1) / SET_WORD : 0;
-	PLX_HOLD_PUSH(select_free, &m);
+	s.words = read ? (a->n + SET_WORD - 1) / SET_WORD : 0;
 	for (int k = 0; k < 3 && read; k++) {
-		if (!s->user[k])
+		if (!s.user[k])
 			continue;
-		s->in[k] =
-			s->words <= SMALL_WORDS ? m.small[k] : plx_zalloc(s->words * sizeof(long));
-		if (!s->in[k])
-			r = -ENOMEM;
-		read = s->in[k] && !select_fetch(s, k);
+		s.in[k] = in[k];
+		read = !select_fetch(&s, k);
 	}
 	if (read)
-		r = call_once(s, timeout, a->sigmask);
+		r = call_once(&s, timeout, a->sigmask);
 	/* The sets of a select that is interrupted stay as they are. */
-	if (!r && timeout == &look_only && !select_restore(s))
-		r = -EFAULT;
-	PLX_HOLD_POP(1);
-	return r;
+	return !r && timeout == &look_only && !select_restore(&s) ? -EFAULT : r;
 }
 
 /* The word of a set of which n bits count. */
@@ -622,87 +596,60 @@ static bool word_has_ours(unsigned long bits, size_t word, int n)
 	return false;
 }
 
+/*
+ * The kernel looks at no number behind the end of its table of descriptors, so programs may say far
+ * more than their sets have room for (select(2), BUGS). What is ours in such a set is the kernel's
+ * for good, so that nobody else has to know where that end is.
+ */
+static bool select_large(int n, const fd_set *const sets[3])
+{
+	if (plx_likely(n <= FD_SETSIZE))
+		return false;
+	for (int fd = plx_table_next(0); fd >= 0 && fd < n; fd = plx_table_next(fd + 1))
+		for (int k = 0; k < 3; k++) {
+			unsigned long word;
+
+			if (sets[k] &&
+			    !plx_copy_in(&word, (const long *)sets[k] + fd / SET_WORD,
+					 sizeof(word)) &&
+			    (word >> fd % SET_WORD & 1))
+				plx_px_escape(fd, PLX_OUT_POLL);
+		}
+	return true;
+}
+
 bool plx_px_select_ours(int n, const fd_set *rd, const fd_set *wr, const fd_set *ex)
 {
 	const fd_set *given[3] = {rd, wr, ex};
 	size_t words = n > 0 ? (n + SET_WORD - 1) / SET_WORD : 0;
 
-	for (size_t first = 0; first < words; first += SMALL_WORDS) {
-		size_t more = words - first < SMALL_WORDS ? words - first : SMALL_WORDS;
+	if (select_large(n, given))
+		return false;
+	for (int k = 0; k < 3; k++) {
+		unsigned long in[SET_WORDS];
 
-		for (int k = 0; k < 3; k++) {
-			unsigned long in[SMALL_WORDS];
-
-			if (!given[k])
-				continue;
-			if (plx_copy_in(in, (const long *)given[k] + first, more * sizeof(*in)))
-				return false;
-			for (size_t w = 0; w < more; w++)
-				if (in[w] && word_has_ours(in[w], first + w, n))
-					return true;
-		}
+		if (!given[k])
+			continue;
+		if (plx_copy_in(in, given[k], words * sizeof(*in)))
+			return false;
+		for (size_t w = 0; w < words; w++)
+			if (in[w] && word_has_ours(in[w], w, n))
+				return true;
 	}
 	return false;
-}
-
-/* The highest number that is the program's; -1 if that cannot be found out. */
-static int highest_number(void)
-{
-	struct entry {
-		uint64_t ino;
-		int64_t off;
-		unsigned short size;
-		unsigned char type;
-		char name[];
-	};
-	_Alignas(struct entry) char room[2048];
-	/* No handler may leave by a jump while the folder is open. */
-	PLX_INSIDE();
-	long dir = plx_sys4(SYS_openat, AT_FDCWD, "/proc/self/fd",
-			    O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0),
-	     got;
-	int top = -1;
-
-	if (dir < 0)
-		return -1;
-	while ((got = plx_sys3(SYS_getdents64, dir, room, sizeof(room))) > 0) {
-		const struct entry *e;
-
-		for (long at = 0; at < got; at += e->size) {
-			int fd = 0;
-
-			e = (const struct entry *)(room + at);
-			for (const char *p = e->name; *p >= '0' && *p <= '9'; p++)
-				fd = fd * 10 + *p - '0';
-			if (fd > top && fd != dir && !plx_fd_hidden(fd))
-				top = fd;
-		}
-	}
-	plx_sys1(SYS_close, dir);
-	return top;
-}
-
-/* The kernel's table has as many entries as the least power of two above the highest number. */
-int plx_px_select_numbers(int n)
-{
-	int64_t size = 64;
-	int top;
-
-	if (plx_likely(n <= FD_SETSIZE))
-		return n;
-	top = highest_number();
-	while (size <= top)
-		size *= 2;
-	return top < 0 || n < size ? n : (int)size;
 }
 
 long plx_px_pselect(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct timespec *timeout,
 		    const sigset_t *sigmask)
 {
 	PLX_INSIDE();
-	struct pselect_args args = {.n = n, .sets = (fd_set *[]){rd, wr, ex}, .sigmask = sigmask};
+	fd_set *sets[3] = {rd, wr, ex};
+	struct pselect_args args = {.n = n, .sets = sets, .sigmask = sigmask};
 	int64_t end = masked_end(timeout, sigmask);
-	long r = pselect_call(&args, timeout);
+	long r;
 
+	if (select_large(n, (const fd_set *const *)sets))
+		return PLX_PASS;
+	r = pselect_call(&args, timeout);
 	return plx_sleep_is_over(r) ? poll_again(r, pselect_call, &args, timeout, end) : r;
 }

@@ -126,13 +126,6 @@ long plx_px_pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespe
  * kernel to say.
  */
 bool plx_px_select_ours(int n, const fd_set *r, const fd_set *w, const fd_set *e);
-/*
- * What select is to be told instead of n, and plx_px_pselect as well. The kernel looks at no number
- * behind the end of its table of descriptors, so programs may say more than their sets have room
- * for; and our numbers make that table long.
- */
-int plx_px_select_numbers(int n);
-
 /* --- ways out (escape.c, fork.c) ------------------------------------------------------ */
 
 /* Why an object left our sight; rows of the table in escape.c. */
@@ -147,6 +140,7 @@ enum plx_way_out {
 	PLX_OUT_SPLICE,
 	PLX_OUT_VECTOR,
 	PLX_OUT_DUP,
+	PLX_OUT_CLOSED,
 	PLX_OUT_STDIO,
 	PLX_OUT_FCNTL,
 	PLX_OUT_IOCTL,
@@ -158,6 +152,7 @@ enum plx_way_out {
 	PLX_OUT_NESTED,
 	PLX_OUT_FOREIGN_EPOLL,
 	PLX_OUT_NO_FD,
+	PLX_OUT_NUMBER,
 	PLX_OUT_MASK,
 	PLX_OUT_WATCHED,
 	PLX_OUT_STRANGER,
@@ -180,17 +175,8 @@ void plx_px_escape_all(enum plx_way_out why);
 void plx_px_escape_inherited(enum plx_way_out why);
 /* The descriptors in the SCM_RIGHTS messages of msg do. */
 void plx_px_escape_msg(const struct msghdr *msg);
-/*
- * Every descriptor an iocb array of io_submit names does. How many of the array the kernel may
- * see: the next one names a descriptor that does not exist for the program.
- */
-long plx_px_escape_iocbs(long n, void *const *iocbs);
-/*
- * Between the two the soft limit of descriptors is the program's: it is set meanwhile, or a process
- * or a program is started, which gets it as it is.
- */
-void plx_px_limit_hold(void);
-void plx_px_limit_let_go(void);
+/* Every descriptor an iocb array of io_submit names does. */
+void plx_px_escape_iocbs(long n, void *const *iocbs);
 /* Whether this ioctl, on a descriptor that is not ours, may carry descriptors of ours. */
 bool plx_px_ioctl_carries_fds(unsigned long req);
 
@@ -218,7 +204,7 @@ static inline bool plx_px_fork_child_empty(void)
 	if (s == PLX_BEGUN)
 		return false;
 	if (plx_unlikely(s & PLX_FORKED_BESIDE)) {
-		plx_table_after_fork_child();
+		plx_changes_after_fork_child();
 		plx_and(&plx_px_begun, ~(uint64_t)PLX_FORKED_BESIDE);
 	}
 	return true;
@@ -256,16 +242,6 @@ void plx_px_fork_child_clean(void);
 void plx_epoll_init(void);
 /* The key by which wait.c hears of the ends of threads. */
 void plx_wait_init(void);
-
-/*
- * The number of a hidden kernel eventfd that is never written, so that it is always ready
- * for writing; negative if there is none. Valid inside an RCU section.
- */
-int plx_eventfd_ready(void);
-/* Nobody else is here: there is none until it is asked for again. */
-void plx_eventfd_drop_ready(void);
-/* The thread that was making it is not here. */
-void plx_eventfd_after_fork_child(void);
 
 /* --- statistics ------------------------------------------------------------------------ */
 enum plx_counter {

@@ -73,20 +73,21 @@ static int items_leave(struct plx_front *fr)
 	return n;
 }
 
-/* No item comes after `spilled` is set with the lock. */
+/* Who has registered one meanwhile looks at `spilled` afterwards. */
 static int front_leaves(struct plx_front *fr)
 {
+	uint32_t not = PLX_SPILLED_NOT;
 	int n = 0;
 
 	if (plx_load_acq(&fr->spilled))
 		return 0;
-	plx_lock(&fr->lock, PLX_RANK_FRONT);
 	plx_front_files(fr);
-	plx_store_rel(&fr->spilled, PLX_SPILLED_BEGUN);
-	plx_front_unbell(fr);
-	plx_unlock(&fr->lock, PLX_RANK_FRONT);
-	/* Partner: keep_front in timer.c, and plx_eventfd_adopt. */
+	if (!plx_cas(&fr->spilled, &not, PLX_SPILLED_BEGUN))
+		return 0;
+	/* Partners: mark_front in timer.c; setup_over and ctl_both in epoll.c; plx_eventfd_adopt.
+	 */
 	plx_mb();
+	plx_front_unbell(fr);
 	plx_timers_leave(fr);
 	PLX_DELAY(spill_front);
 	if (plx_load_acq(&fr->inproc))
@@ -136,24 +137,6 @@ void plx_spill_table(bool (*want)(int fd), enum plx_way_out why)
 			plx_spill_file(f, fd, why);
 		plx_file_put_locked(f);
 	}
-}
-
-void plx_gate_close(void)
-{
-	plx_lock(&plx_table_lock, PLX_RANK_TABLE);
-	plx_store_rel(&plx_spilling, 1);
-	/* Partner: plx_table_enter, by the grace period. */
-	plx_mb();
-	plx_rcu_synchronize();
-	plx_table_await();
-	/* No timer can begin to be lazy before the end of this. */
-	plx_timers_true_all();
-}
-
-PLX_CHILD_CODE void plx_gate_open(void)
-{
-	plx_store_rel(&plx_spilling, 0);
-	plx_unlock(&plx_table_lock, PLX_RANK_TABLE);
 }
 
 int plx_px_fd_served(int fd)

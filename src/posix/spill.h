@@ -17,13 +17,6 @@ void plx_spill_table(bool (*want)(int fd), enum plx_way_out why);
 /* Whether fd means something that is in process; no more than a hint, for it may leave. */
 bool plx_fd_in_process(int fd);
 
-/*
- * Around a fork: nobody makes an object, changes what a number means, or registers one in between;
- * who has begun is waited for. Signals are kept away meanwhile.
- */
-void plx_gate_close(void);
-void plx_gate_open(void);
-
 /* --- escape.c -------------------------------------------------------------------------- */
 
 /* No pointers: each would be relocated at the start of each program. */
@@ -37,6 +30,8 @@ extern const struct plx_way_out_row plx_ways_out[PLX_OUT_COUNT];
 uint64_t plx_adopted_ever(void);
 /* Nothing has been adopted since all was out, if so many have been by now. */
 bool plx_nothing_in(uint64_t adopted);
+/* All is out of what had been adopted when there were so many. */
+void plx_all_out(uint64_t adopted);
 
 /* --- counters.c ------------------------------------------------------------------------ */
 

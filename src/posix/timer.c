@@ -20,7 +20,7 @@
  *   gone      atomic, set once: the kernel's alone, or closed
  *   armed     when the kernel's timer expires: while lazy, and while `known`
  *   disarmed  the last setting was to never, or there was none
- *   unkept    it would be lazy if its front had a descriptor of its own
+ *   unmarked  it would be lazy if its front had a mark
  *   stale     it may be on the kernel's ready list since an expiry that is over, though not ready
  *   asked     front.unseen when that was said there; 0: it has not been
  *   want, interval   what the program has set, while lazy; before that the same as the kernel
@@ -83,7 +83,7 @@ struct plx_timer {
 	bool nonblock;
 	bool known;
 	bool disarmed;
-	bool unkept;
+	bool unmarked;
 	bool stale;
 	uint64_t asked;
 	int64_t want, interval, armed;
@@ -99,8 +99,6 @@ struct setting {
 	int64_t value, interval;
 	bool absolute, far;
 };
-
-static uint32_t lazy_timers;
 
 static uint32_t timer_poll(struct pollux_file *f, uint32_t wanted)
 {
@@ -125,9 +123,8 @@ static struct plx_timer *file_timer(struct pollux_file *f)
 long plx_px_timerfd_create(int clock, int flags)
 {
 	PLX_INSIDE();
-	struct pollux_file *old = NULL;
+	uint32_t since = plx_changes();
 	struct plx_timer *t;
-	bool locked, installed;
 	long fd;
 
 	if (clock != CLOCK_MONOTONIC || (flags & ~(TFD_NONBLOCK | TFD_CLOEXEC)) ||
@@ -141,23 +138,15 @@ long plx_px_timerfd_create(int clock, int flags)
 	t->nonblock = flags & TFD_NONBLOCK;
 	t->disarmed = true;
 	t->row_needed = ROW_FIRST;
-	locked = plx_table_enter();
 	fd = plx_sys2(SYS_timerfd_create, clock, flags);
-	installed = fd >= 0 && fd < (long)PLX_TIMER_FDS && !plx_fd_of_stream(fd) &&
-		    plx_table_reserve(fd) == 0;
-	if (installed) {
-		t->fd = (int)fd;
-		old = plx_table_set(fd, &t->file);
-	}
-	plx_table_leave(locked);
-	if (!installed)
-		pollux_file_put(&t->file);
-	/* Left by a close that went past us. */
-	if (old)
-		pollux_file_put(old);
-	if (installed)
+	t->fd = (int)fd;
+	if (fd >= 0 && fd < (long)PLX_TIMER_FDS && !plx_fd_of_stream((int)fd) &&
+	    plx_table_made((int)fd, &t->file, since)) {
 		plx_px_count(PLX_COUNT_TIMERS);
-	else if (fd >= 0)
+		return fd;
+	}
+	pollux_file_put(&t->file);
+	if (fd >= 0)
 		plx_px_given((int)fd);
 	return fd;
 }
@@ -187,7 +176,7 @@ static long set_absolute(const struct plx_timer *t, int64_t at, int64_t interval
 
 static long kernel_ctl(const struct plx_timer *t, int op, const struct epoll_event *ev)
 {
-	return plx_sys4(SYS_epoll_ctl, plx_load(&t->fr->kfd), op, t->fd, ev);
+	return plx_sys4(SYS_epoll_ctl, t->epfd, op, t->fd, ev);
 }
 
 static void time_before(int64_t *soon, int64_t time)
@@ -210,7 +199,6 @@ static bool await_expiry(const struct plx_timer *t)
 static void not_lazy(struct plx_timer *t)
 {
 	plx_xadd(&t->fr->nlazy, (uint32_t)-1);
-	plx_xadd(&lazy_timers, (uint32_t)-1);
 	plx_store_rel(&t->fr, NULL);
 }
 
@@ -288,32 +276,28 @@ static struct plx_front *front_of(struct plx_timer *t)
 	if (fr->id != t->epid || plx_load(&fr->spilled) || plx_load(&fr->notimers))
 		return NULL;
 	if (!plx_load_acq(&fr->timers))
-		t->unkept = true;
-	return t->unkept ? NULL : fr;
+		t->unmarked = true;
+	return t->unmarked ? NULL : fr;
 }
 
 /*
- * Outside of everything: the front gets the descriptor by which it is reached later, and its mark.
- * The reference sees to it that who ends the front finds the mark.
+ * Outside of everything: the front gets its mark. The reference sees to it that who ends the front
+ * finds that.
  */
-static __attribute__((noinline)) void keep_front(int epfd, uint64_t epid)
+static __attribute__((noinline)) void mark_front(int epfd, uint64_t epid)
 {
-	bool locked = plx_table_enter(), kept = false;
 	struct pollux_file *ef = plx_table_get(epfd);
 	struct plx_front *fr = ef && ef->kind == PLX_KIND_EPOLL ? plx_file_front(ef) : NULL;
 
-	if (fr && fr->id == epid) {
-		kept = !plx_load(&fr->spilled) && plx_front_keep(fr, epfd);
-		if (!kept)
+	if (fr && fr->id == epid && !plx_load(&fr->spilled)) {
+		if (new_mark(fr)) {
+			/* Partners: kernel_look; in wait_kernel and wait_mixed, an announced
+			 * sleeper. */
+			plx_rcu_synchronize();
+			plx_store_rel(&fr->timers, 1);
+		} else {
 			plx_store(&fr->notimers, 1);
-	}
-	plx_table_leave(locked);
-	if (kept && new_mark(fr)) {
-		/* Partners: kernel_look; in wait_kernel and wait_mixed, an announced sleeper. */
-		plx_rcu_synchronize();
-		plx_store_rel(&fr->timers, 1);
-	} else if (kept) {
-		plx_store(&fr->notimers, 1);
+		}
 	}
 	if (ef)
 		pollux_file_put(ef);
@@ -352,17 +336,16 @@ static bool become_lazy(struct plx_timer *t, struct plx_front *fr)
 
 	t->saved = 0;
 	plx_store(&t->fr, fr);
-	plx_xadd(&lazy_timers, 1);
 	plx_xadd(&fr->nlazy, 1);
 	time_before(&fr->soon, t->armed);
 	/*
-	 * Partners: those who announce a sleep in wait.c, plx_timers_leave, plx_timers_true_all
-	 * (after plx_spilling was set), plx_timers_soon.
+	 * Partners: those who announce a sleep in wait.c, plx_timers_leave, plx_timers_soon; a
+	 * fork, which is a change, and goes through the table then.
 	 */
 	plx_mb();
 	PLX_DELAY(timer_said);
 	ev.data.u64 = plx_load(&fr->timer_mark) | (uint32_t)t->fd;
-	if (!plx_load(&fr->notimers) && !plx_load(&fr->spilled) && !plx_load(&plx_spilling) &&
+	if (!plx_load(&fr->notimers) && !plx_load(&fr->spilled) && !plx_changed(plx_changes()) &&
 	    plx_load(&fr->ep->sleepers) <= 1) {
 		PLX_DELAY(timer_before_mark);
 		marked = kernel_ctl(t, EPOLL_CTL_MOD, &ev) == 0;
@@ -527,7 +510,7 @@ long plx_px_timerfd_settime(int fd, int flags, const struct itimerspec *value,
 {
 	PLX_INSIDE();
 	struct itimerspec spec, was = {0};
-	uint64_t unkept = 0;
+	uint64_t unmarked = 0;
 	struct plx_timer *t;
 	int epfd = -1;
 	long r;
@@ -541,18 +524,18 @@ long plx_px_timerfd_settime(int fd, int flags, const struct itimerspec *value,
 	t = timer_lock(file_timer(plx_table_peek(fd)));
 	if (!t) {
 		plx_rcu_read_unlock();
-		return plx_fd_hidden(fd) ? -EBADF : PLX_PASS;
+		return PLX_PASS;
 	}
 	r = t->fr ? set_lazy(t, flags, &spec, &was) : set_true(t, flags, &spec, &was);
-	if (plx_unlikely(t->unkept)) {
-		t->unkept = false;
-		unkept = t->epid;
+	if (plx_unlikely(t->unmarked)) {
+		t->unmarked = false;
+		unmarked = t->epid;
 		epfd = t->epfd;
 	}
 	timer_unlock(t);
 	plx_rcu_read_unlock();
-	if (plx_unlikely(unkept))
-		keep_front(epfd, unkept);
+	if (plx_unlikely(unmarked))
+		mark_front(epfd, unmarked);
 	/* It is set even if the old value cannot be stored (TFD-04). */
 	return r == 0 && old && plx_copy_out(old, &was, sizeof(was)) ? -EFAULT : r;
 }
@@ -569,7 +552,7 @@ long plx_px_timerfd_gettime(int fd, struct itimerspec *value)
 	t = timer_lock(file_timer(plx_table_peek(fd)));
 	if (!t) {
 		plx_rcu_read_unlock();
-		return plx_fd_hidden(fd) ? -EBADF : PLX_PASS;
+		return PLX_PASS;
 	}
 	now = t->fr ? plx_now_ns() : 0;
 	if (t->fr && now < t->want) {
@@ -622,12 +605,9 @@ long plx_timer_ctl(struct pollux_file *f, struct plx_front *fr, int epfd, int op
 	bool ours = fr && !plx_load_acq(&fr->spilled), leaves = false;
 	struct plx_timer *t;
 	long r = PLX_PASS;
-	bool locked;
 
 	if (op != EPOLL_CTL_DEL && plx_copy_in(&copy, ev, sizeof(copy)))
 		return -EFAULT;
-	/* As ctl_beside in epoll.c. */
-	locked = plx_table_enter();
 	plx_rcu_read_lock();
 	t = timer_lock(file_timer(f));
 	if (t) {
@@ -649,7 +629,6 @@ long plx_timer_ctl(struct pollux_file *f, struct plx_front *fr, int epfd, int op
 		timer_unlock(t);
 	}
 	plx_rcu_read_unlock();
-	plx_table_leave(locked);
 	if (leaves && plx_timer_escape(fd))
 		plx_px_spilled(ours ? PLX_OUT_TIMER_WATCHED : PLX_OUT_FOREIGN_EPOLL, 1);
 	return r;
@@ -728,7 +707,7 @@ bool plx_timer_fired(struct plx_front *fr, struct epoll_event *ev)
 	return expired;
 }
 
-/* Those of the front, or all if it is NULL, that expire in the kernel up to this time. */
+/* Those of the front that expire in the kernel up to this time. */
 static void each_lazy(struct plx_front *fr, int64_t until)
 {
 	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
@@ -737,7 +716,7 @@ static void each_lazy(struct plx_front *fr, int64_t until)
 		plx_rcu_read_lock();
 		t = file_timer(plx_table_peek(fd));
 		if (t && plx_load(&t->fr) && (t = timer_lock(t))) {
-			if (t->fr && (!fr || t->fr == fr)) {
+			if (t->fr == fr) {
 				if (t->armed <= until)
 					make_true(t, false);
 				else
@@ -753,14 +732,6 @@ void plx_timers_true(struct plx_front *fr)
 {
 	if (plx_load(&fr->nlazy))
 		each_lazy(fr, INT64_MAX);
-}
-
-void plx_timers_true_all(void)
-{
-	/* Partner: become_lazy. */
-	plx_mb();
-	if (plx_load(&lazy_timers))
-		each_lazy(NULL, INT64_MAX);
 }
 
 void plx_timers_leave(struct plx_front *fr)

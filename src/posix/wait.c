@@ -2,8 +2,8 @@
 /*
  * epoll_wait on a front.
  *
- * While a front has no in-process items a wait is the kernel's own, except that
- * the waiter is announced, so that the first in-process item finds it. Afterwards a
+ * While a front has no cached items a wait is the kernel's own, except that
+ * the waiter is announced, so that the first item finds it. Afterwards a
  * wait collects from both sides: the side that goes first alternates, so that
  * neither starves the other when both are always ready. To sleep it makes sure that
  * the doorbell is registered in the kernel's epoll, announces itself, looks once more,
@@ -14,6 +14,23 @@
  * program's buffer is probed before, so that a bad one is noticed before events have
  * left the kernel (EP-ARG-03). Where the kernel has the program's buffer it may stumble over an
  * event that is not the program's: then it is asked again, with care (EP-ARG-02).
+ *
+ * The kernel is asked by the program's own number, which another thread may close or replace
+ * meanwhile. A sleep goes on in the epoll that it began in (EP-WAIT-05), as the kernel has it.
+ *
+ * Argument. (1) A wait announces itself, and then looks whether the number still means its epoll
+ * (number_lost); who takes the number from the table looks for sleepers after that, and before the
+ * kernel hears of it. So a wait that comes to the kernel later than that is seen, and bars the
+ * number: no epoll that gets it has cached items, and nobody is needed to ring for who sleeps in it
+ * unannounced. (2) A look by a number that has changed hands is one of the epoll that it means by
+ * then, as if the call had begun later. The doorbell's event of that one is taken out, as all
+ * doorbells have the same data, and its sleepers are rung for again. (3) A wait that has slept is
+ * one of its epoll to the end. If its number is lost and nothing has come, it cannot sleep there
+ * again: it looks at our side, and is interrupted, as a wait may be at any time by a stop of the
+ * process. (4) One that has not slept begins anew.
+ *
+ * That leaves who has found nothing in the table at a number that is about to become an epoll's.
+ * The model is tests/model/numbers.pml.
  */
 #include "posix/front.h"
 
@@ -75,6 +92,7 @@ struct waiter {
 	const sigset_t *sigmask;
 	bool announced;
 	bool asleep;
+	bool slept;
 	/* ep.given before this looked at the kernel's side. */
 	uint32_t given;
 	struct waiter_sleep *sleep;
@@ -172,11 +190,6 @@ static void sleep_end(struct waiter *w)
 	w->asleep = false;
 }
 
-bool plx_wait_sleeps(void)
-{
-	return note.file != NULL;
-}
-
 static int sink_user(void *arg, int index, uint32_t events, uint64_t data)
 {
 	struct epoll_event *user = arg;
@@ -269,11 +282,12 @@ static int unseen_sleep(struct waiter *w, int epfd, struct epoll_event *ev, int 
  * The result of the sleep. If that is over (plx_sleep_is_over), w holds nothing any more. seen:
  * handlers end it. Where everything is the kernel's, it knows by itself who does not wait.
  */
-static int kernel_wait(struct waiter *w, bool seen, int epfd, struct epoll_event *ev, int max,
+static int kernel_wait(struct waiter *w, bool seen, struct epoll_event *ev, int max,
 		       const struct timespec *timeout)
 {
-	int r;
+	int epfd = w->epfd, r;
 
+	w->slept = true;
 	sleep_begin(w, ev);
 	PLX_DELAY(wait_before_sleep);
 	if (seen && plx_likely(plx_load(&plx_sleeps_seen)))
@@ -334,17 +348,15 @@ static int kernel_now(int epfd, struct epoll_event *ev, int max)
 	return plx_sys6(SYS_epoll_pwait, epfd, (long)ev, max, 0, 0, _NSIG / 8);
 }
 
-static int wait_fd(const struct waiter *w)
+/* The number means another file, or none. Partner: number_out in fd.c. */
+static bool number_lost(const struct waiter *w)
 {
-	int kfd = plx_load(&w->fr->kfd);
-
-	return kfd >= 0 ? kfd : w->epfd;
+	return plx_unlikely(plx_table_peek(w->epfd) != w->file);
 }
 
 /*
- * A look that does not sleep, by a number that is chosen within its section. Where timers may be
- * lazy this thread is counted before; where it has not been, none becomes lazy before the end of
- * the section. Partner: keep_front in timer.c.
+ * A look that does not sleep. Where timers may be lazy this thread is counted before; where it has
+ * not been, none becomes lazy before the end of the section. Partner: mark_front in timer.c.
  */
 static int kernel_look(struct waiter *w, struct epoll_event *ev, int max)
 {
@@ -354,10 +366,31 @@ static int kernel_look(struct waiter *w, struct epoll_event *ev, int max)
 	if (plx_unlikely(plx_load(&w->fr->timer_mark)))
 		timers_enter(w);
 	w->given = plx_load_acq(&w->fr->ep->given);
-	r = kernel_now(wait_fd(w), ev, max);
+	r = w->slept && number_lost(w) ? 0 : kernel_now(w->epfd, ev, max);
 	plx_rcu_read_unlock();
 	PLX_DELAY(wait_in_hand);
-	return r;
+	return r < 0 && number_lost(w) ? 0 : r;
+}
+
+/* A doorbell's event has been taken out: that of this epoll, or of one that has its number. */
+static void bell_taken(struct waiter *w)
+{
+	struct pollux_file *f;
+
+	plx_bell_collect(w->fr->ep, 1);
+	if (!number_lost(w))
+		return;
+	plx_rcu_read_lock();
+	f = plx_table_peek(w->epfd);
+	if (f && f->kind == PLX_KIND_EPOLL && f != w->file) {
+		struct pollux_ep *ep = plx_file_ep(f);
+
+		plx_bell_collect(ep, 1);
+		plx_mb();
+		if (!plx_ready_empty(ep))
+			plx_ep_wake_one(ep);
+	}
+	plx_rcu_read_unlock();
 }
 
 /* The time to sleep in *ts, to the deadline; NULL if there is none. */
@@ -396,15 +429,15 @@ static int filter_events(struct waiter *w, struct epoll_event *ev, int n, bool w
 {
 	struct plx_front *fr = w->fr;
 	/* Who has the doorbell's event finds that there is one. */
-	uint64_t marker = plx_load(&fr->marker);
-	bool bell = marker, timers = plx_load(&fr->timer_mark);
+	uint64_t marker = plx_load(&plx_bell_marker);
+	bool bell = marker && !plx_load(&fr->foreign), timers = plx_load(&fr->timer_mark);
 	int kept = 0, expired = 0;
 
 	if (!bell && !timers)
 		return heard_events(fr, n);
 	for (int i = 0; i < n; i++) {
 		if (bell && ev[i].data.u64 == marker && ev[i].events == EPOLLIN) {
-			plx_bell_collect(fr->ep, 1);
+			bell_taken(w);
 		} else if (timers && ev[i].events == EPOLLIN &&
 			   plx_timer_marked(fr, ev[i].data.u64)) {
 			w->swallowed = true;
@@ -458,15 +491,6 @@ static int store_events(struct epoll_event *user, const struct epoll_event *ev, 
 	return n;
 }
 
-/*
- * A sleep is not within an RCU section, so the number may have moved away (plx_fd_evict) before the
- * kernel looked at it, and have become the program's, which is mostly no epoll.
- */
-static bool wait_fd_lost(const struct waiter *w, int fd, int r)
-{
-	return (r == -EINVAL || r == -EBADF) && fd != wait_fd(w);
-}
-
 /* How many events of the n at ev can be stored before the first that cannot. */
 static __attribute__((noinline)) int writable_events(struct epoll_event *ev, int n)
 {
@@ -495,7 +519,7 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 	struct epoll_event *buf, *user = w->ev + n;
 	bool taken = false;
 	uint64_t unseen;
-	int fd, got, kept;
+	int got, kept;
 
 	/* Nothing but the doorbell is there: one slot is enough to be woken. */
 	if (!plx_load(&w->fr->nkernel) && room > BOUNCE_STACK)
@@ -517,17 +541,14 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 		plx_stat(PLX_STAT_MADE);
 		/* Partner: ask in timer.c. With n events before, it may not have been asked. */
 		unseen = plx_load_acq(&w->fr->unseen);
-		fd = wait_fd(w);
 		PLX_DELAY(wait_before_kernel);
 		if (block)
-			got = kernel_wait(w, true, fd, buf, room ? room : 1,
+			got = kernel_wait(w, true, buf, room ? room : 1,
 					  w->timeout ? w->timeout : time_left(w, &left));
 		else
 			got = kernel_look(w, buf, room ? room : 1);
 		if (plx_sleep_is_over(got))
 			return got;
-		if (plx_unlikely(got < 0) && wait_fd_lost(w, fd, got))
-			continue;
 		if (plx_unlikely(got == -EFAULT) && plx_front_hush(w->fr)) {
 			if (block)
 				return 0;
@@ -828,19 +849,30 @@ static void waiter_done(void *p)
 	pollux_file_put(w->file);
 }
 
+/* Its number is lost. */
+static __attribute__((noinline)) long wait_lost(struct waiter *w)
+{
+	int n = plx_load_acq(&w->fr->inproc) ? collect_inproc(w, 0) : 0;
+
+	if (n)
+		return n;
+	if (!w->slept)
+		return PLX_SLEEP_ANEW;
+	return w->deadline >= 0 && plx_now_ns() >= w->deadline ? 0 : -EINTR;
+}
+
 /*
  * The wait is going to sleep, and is to be rung for: 0, unless it has to begin anew, as its epoll
- * has no items of ours. If there is no doorbell to be had, it becomes the kernel's. The sleep is in
- * the epoll that the wait began in, as it may have had one before.
+ * has no items of ours. If there is no doorbell to be had, it becomes the kernel's.
  */
 static __attribute__((noinline)) long wait_ring(struct waiter *w)
 {
-	int r = plx_front_ring(w->fr);
+	int r = plx_front_ring(w->fr, w->epfd);
 
 	if (r == -EAGAIN)
 		return PLX_SLEEP_ANEW;
-	if (r < 0)
-		plx_front_escape(w->file);
+	if (r < 0 && !number_lost(w))
+		plx_front_escape(w->file, PLX_OUT_NO_FD);
 	return 0;
 }
 
@@ -870,6 +902,8 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 		if (slept)
 			plx_stat(PLX_STAT_IDLE);
 		slept = false;
+		if (number_lost(w))
+			return wait_lost(w);
 		if (over) {
 			if (plx_load(&w->fr->nkernel) && plx_unlikely(may_have_missed(w)))
 				continue;
@@ -880,13 +914,17 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 			}
 			return hit ? -EINTR : 0;
 		}
-		if (plx_unlikely(!plx_load_acq(&w->fr->stands)) && wait_ring(w))
+		if (plx_unlikely(plx_load_acq(&w->fr->doorbell) < 0) && wait_ring(w))
 			return PLX_SLEEP_ANEW;
 		if (!at_once && plx_ep_spin(w->fr->ep))
 			continue;
 		w->announced = true;
 		handlers = plx_inside.handlers;
 		if (plx_ep_announce(w->fr->ep)) {
+			if (number_lost(w)) {
+				waiter_leave(w);
+				return wait_lost(w);
+			}
 			if (plx_unlikely(plx_load(&w->fr->timer_mark)))
 				timers_enter(w);
 			plx_px_count(PLX_COUNT_SLEEPS);
@@ -955,6 +993,11 @@ static __attribute__((noinline)) long wait_timers(struct waiter *w, const struct
 			plx_xadd(&w->fr->ep->sleepers, 1);
 			plx_mb_after_rmw();
 		}
+		if (number_lost(w)) {
+			if (w->announced)
+				waiter_leave(w);
+			return wait_lost(w);
+		}
 		if (plx_load_acq(&w->fr->inproc)) {
 			if (w->announced)
 				waiter_retract(w);
@@ -989,11 +1032,11 @@ static __attribute__((noinline)) long wait_timers(struct waiter *w, const struct
 	}
 }
 
-/* No in-process item so far: the kernel's own wait, announced. */
+/* No item so far, or none any more: the kernel's own wait, announced. */
 static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool poll_only)
 {
 	uint32_t handlers = plx_inside.handlers;
-	int n, more, fd;
+	int n, more;
 
 	if (plx_unlikely(plx_load(&w->fr->timer_mark)) && timers_enter(w))
 		return wait_timers(w, timeout, poll_only);
@@ -1004,6 +1047,10 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 		 * The first in-process item, or lazy timer, may have come in between. In a front
 		 * that is the kernel's an event that cannot be stored is the program's.
 		 */
+		if (number_lost(w)) {
+			n = n > 0 ? take_events(w, w->ev, n) : 0;
+			return n ? n : wait_lost(w);
+		}
 		if ((n <= 0 && (n != -EFAULT || plx_load_acq(&w->fr->spilled))) ||
 		    plx_likely(!plx_load_acq(&w->fr->inproc) && !plx_load(&w->fr->timer_mark)))
 			return n;
@@ -1020,7 +1067,11 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 	w->announced = true;
 	plx_xadd(&w->fr->ep->sleepers, 1);
 	plx_mb_after_rmw();
-	if (plx_load_acq(&w->fr->inproc)) {
+	if (number_lost(w)) {
+		waiter_leave(w);
+		return wait_lost(w);
+	}
+	if (plx_front_live(w->fr)) {
 		waiter_retract(w);
 		return wait_mixed(w, false);
 	}
@@ -1028,15 +1079,12 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 		waiter_retract(w);
 		return wait_timers(w, timeout, false);
 	}
-	do {
-		fd = wait_fd(w);
-		n = kernel_wait(w, true, fd, w->ev, w->max, timeout);
-	} while (plx_unlikely(n < 0) && wait_fd_lost(w, fd, n));
+	n = kernel_wait(w, true, w->ev, w->max, timeout);
 	if (plx_sleep_is_over(n))
 		return n;
 	if (n < 0) {
 		waiter_leave(w);
-		if (n == -EFAULT &&
+		if (n == -EFAULT && !plx_front_spilled(w->fr) &&
 		    (plx_load_acq(&w->fr->inproc) || plx_load(&w->fr->timer_mark))) {
 			if (handlers != plx_inside.handlers)
 				return wait_hit(w);
@@ -1068,41 +1116,6 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 	return more > 0 ? n + more : n;
 }
 
-/* The kernel's alone. */
-static long wait_spilled(struct waiter *w, const struct timespec *timeout, bool poll_only)
-{
-	int fd, r;
-
-	if (poll_only)
-		return wait_kernel(w, NULL, true);
-	do {
-		fd = wait_fd(w);
-		r = kernel_wait(w, true, fd, w->ev, w->max, timeout);
-	} while (plx_unlikely(r < 0) && wait_fd_lost(w, fd, r));
-	return r;
-}
-
-/*
- * A wait that went to the kernel with the program's own number. That may have come to mean another
- * epoll since it was looked up, and this wait has been one of that then. Whatever it has in hand
- * that is not the program's there goes; the markers of that epoll do not occur by chance.
- */
-static __attribute__((noinline)) long wait_elsewhere(struct waiter *w, int n)
-{
-	struct waiter other = {.ev = w->ev, .max = w->max};
-	struct pollux_file *f;
-	int kept = n;
-
-	plx_rcu_read_lock();
-	f = plx_table_peek(w->epfd);
-	if (f && f->kind == PLX_KIND_EPOLL) {
-		other.fr = plx_file_front(f);
-		kept = take_events(&other, w->ev, n);
-	}
-	plx_rcu_read_unlock();
-	return kept ? kept : PLX_SLEEP_ANEW;
-}
-
 /* Of an epoll that has nothing but the kernel's. */
 static long look_kernel(struct waiter *w)
 {
@@ -1110,9 +1123,10 @@ static long look_kernel(struct waiter *w)
 
 	PLX_DELAY(wait_look);
 	n = kernel_now(w->epfd, w->ev, w->max);
-	if (plx_likely(!plx_load_acq(&w->fr->inproc) && !plx_load(&w->fr->timer_mark)))
+	if (plx_likely(!plx_load_acq(&w->fr->inproc) && !plx_load(&w->fr->timer_mark)) &&
+	    !number_lost(w))
 		return n;
-	/* The first in-process item, or lazy timer, has come in between. */
+	/* The first item, or lazy timer, has come in between; or the number means another epoll. */
 	if (n <= 0)
 		return PLX_SLEEP_ANEW;
 	kept = take_events(w, w->ev, n);
@@ -1137,13 +1151,12 @@ static long look_beside(struct waiter *w)
 		return PLX_SLEEP_ANEW;
 	PLX_DELAY(wait_look);
 	w->given = plx_load_acq(&fr->ep->given);
-	/* By no hidden number: without a reference that may be another epoll's by now. */
 	n = kernel_now(w->epfd, buf, w->max);
 	if (n < 0)
 		return PLX_SLEEP_ANEW;
 	kept = take_events(w, buf, n);
 	PLX_DELAY(wait_in_hand);
-	if (!kept && (n || may_have_missed(w)))
+	if (!kept && (n || may_have_missed(w) || number_lost(w)))
 		return PLX_SLEEP_ANEW;
 	plx_stat(PLX_STAT_MADE);
 	n = store_events(w->ev, buf, kept);
@@ -1179,8 +1192,7 @@ static long look_quickly(struct waiter *w, bool *ours)
 		goto out;
 	w->fr = fr = plx_file_front(f);
 	PLX_DELAY(wait_found);
-	if (plx_unlikely(plx_load(&fr->timer_mark) || plx_load_acq(&fr->renumbered) ||
-			 plx_load(&fr->wanted) == PLX_WANTED))
+	if (plx_unlikely(plx_load(&fr->timer_mark) || plx_load(&fr->wanted) == PLX_WANTED))
 		goto out;
 	w->moves = plx_load_acq(&plx_moves_over);
 	if (!plx_load_acq(&fr->inproc)) {
@@ -1200,9 +1212,7 @@ static long look_quickly(struct waiter *w, bool *ours)
 	more = r > 0 && r < w->max && plx_load_acq(&fr->inproc) && !plx_ready_empty(fr->ep);
 	if (r > 0)
 		plx_tsan_after(fr);
-	if (r > 0 && plx_unlikely(plx_table_peek(w->epfd) != f))
-		r = wait_elsewhere(w, (int)r);
-	else if (plx_unlikely(more))
+	if (plx_unlikely(more))
 		*ours = pollux_file_tryget(f);
 out:
 	plx_rcu_read_unlock();
@@ -1240,8 +1250,10 @@ static long wait_call(int epfd, struct epoll_event *ev, int max, const struct ti
 	long r;
 
 	w.file = plx_table_get(epfd);
-	if (!w.file)
-		return plx_fd_hidden(epfd) ? -EBADF : PLX_PASS;
+	if (!w.file) {
+		plx_bell_take(epfd);
+		return PLX_PASS;
+	}
 	if (w.file->kind != PLX_KIND_EPOLL) {
 		pollux_file_put(w.file);
 		return PLX_PASS;
@@ -1268,12 +1280,8 @@ static long wait_call(int epfd, struct epoll_event *ev, int max, const struct ti
 		r = -EFAULT;
 	else if (plx_front_live(w.fr))
 		r = wait_mixed(&w, poll_only);
-	else if (plx_front_spilled(w.fr))
-		r = wait_spilled(&w, timeout, poll_only);
 	else
 		r = wait_kernel(&w, timeout, poll_only);
-	if (r > 0 && plx_unlikely(plx_table_peek(epfd) != w.file))
-		r = wait_elsewhere(&w, (int)r);
 	PLX_HOLD_POP(1);
 	if (r > 0)
 		plx_tsan_after(w.fr);

@@ -37,29 +37,17 @@ PLX_EXPORT int posix_spawn(pid_t *restrict pid, const char *restrict path,
 			   const posix_spawnattr_t *restrict attr, char *const argv[restrict],
 			   char *const envp[restrict])
 {
-	bool held;
-	int r;
-
 	plx_before_spawn(actions);
 	LIGHT_ENV(SPAWNED(path, false), envp);
-	held = plx_start_begin();
-	r = plx_real.posix_spawn(pid, path, actions, attr, argv, light);
-	plx_start_end(held);
-	return r;
+	return plx_real.posix_spawn(pid, path, actions, attr, argv, light);
 }
 
 PLX_EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
 			    const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
 {
-	bool held;
-	int r;
-
 	plx_before_spawn(actions);
 	LIGHT_ENV(SPAWNED(file, true), envp);
-	held = plx_start_begin();
-	r = plx_real.posix_spawnp(pid, file, actions, attr, argv, light);
-	plx_start_end(held);
-	return r;
+	return plx_real.posix_spawnp(pid, file, actions, attr, argv, light);
 }
 
 /* These two return the number of an error, also where libc does not have them. */
@@ -77,15 +65,9 @@ PLX_EXPORT int pidfd_spawn(int *restrict pidfd, const char *restrict path,
 			   const posix_spawnattr_t *restrict attr, char *const argv[restrict],
 			   char *const envp[restrict])
 {
-	bool held;
-	int r;
-
 	plx_before_spawn(actions);
 	LIGHT_ENV(SPAWNED(path, false), envp);
-	held = plx_start_begin();
-	r = plx_real.pidfd_spawn(pidfd, path, actions, attr, argv, light);
-	plx_start_end(held);
-	return spawned(r);
+	return spawned(plx_real.pidfd_spawn(pidfd, path, actions, attr, argv, light));
 }
 
 PLX_EXPORT int pidfd_spawnp(int *restrict pidfd, const char *restrict file,
@@ -97,31 +79,18 @@ PLX_EXPORT int pidfd_spawnp(int *restrict pidfd, const char *restrict file,
 			    const posix_spawnattr_t *restrict attr, char *const argv[restrict],
 			    char *const envp[restrict])
 {
-	bool held;
-	int r;
-
 	plx_before_spawn(actions);
 	LIGHT_ENV(SPAWNED(file, true), envp);
-	held = plx_start_begin();
-	r = plx_real.pidfd_spawnp(pidfd, file, actions, attr, argv, light);
-	plx_start_end(held);
-	return spawned(r);
+	return spawned(plx_real.pidfd_spawnp(pidfd, file, actions, attr, argv, light));
 }
 
 static PLX_CHILD_CODE int run(const struct plx_execution *x, char *const argv[], char *const envp[])
 {
-	bool held;
-	int r;
-
 	plx_before_exec();
 	LIGHT_ENV(x, envp);
-	held = plx_start_begin();
 	if (x->search)
-		r = plx_real.execvpe(x->path, argv, light);
-	else
-		r = plx_real.execve(x->path, argv, light);
-	plx_start_end(held);
-	return r;
+		return plx_real.execvpe(x->path, argv, light);
+	return plx_real.execve(x->path, argv, light);
 }
 
 static PLX_CHILD_CODE int run_path(const char *path, char *const argv[], char *const envp[])
@@ -158,30 +127,18 @@ PLX_EXPORT PLX_CHILD_CODE int execvp(const char *file, char *const argv[])
 PLX_EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 {
 	struct plx_execution x = {.dir = fd, .path = "", .flags = AT_EMPTY_PATH};
-	bool held;
-	int r;
-
 	plx_before_exec();
 	LIGHT_ENV(&x, envp);
-	held = plx_start_begin();
-	r = plx_real.fexecve(fd, argv, light);
-	plx_start_end(held);
-	return r;
+	return plx_real.fexecve(fd, argv, light);
 }
 
 PLX_EXPORT int execveat(int dir, const char *path, char *const argv[], char *const envp[],
 			int flags)
 {
 	struct plx_execution x = {.dir = dir, .path = path, .flags = flags};
-	bool held;
-	int r;
-
 	plx_before_exec();
 	LIGHT_ENV(&x, envp);
-	held = plx_start_begin();
-	r = plx_real.execveat(dir, path, argv, light, flags);
-	plx_start_end(held);
-	return r;
+	return plx_real.execveat(dir, path, argv, light, flags);
 }
 
 static size_t count_args(va_list ap)

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * close, dup, fcntl, fcntl64            if the descriptor is ours
- *                                       (close also at numbers where ours come to be)
  * pipe, pipe2                           the kernel's: what had the numbers was closed past us
- * dup2, dup3                            always: a number that nothing has may become ours
- * close_range, closefrom                always: they may hit our hidden descriptors
+ * dup2, dup3                            always: they may hit a doorbell
+ * close_range, closefrom                always: the same
  * ioctl                                 if the descriptor is ours; a request that may carry
  *                                       descriptors to a driver: everything escapes first
  * flock, lockf, lockf64, pidfd_getfd    the descriptor named escapes first
@@ -32,7 +31,7 @@ static __attribute__((noinline)) int close_ours(int fd)
 PLX_EXPORT int close(int fd)
 {
 	plx_aio_forget(fd);
-	return plx_may_end(fd) ? close_ours(fd) : plx_real.close(fd);
+	return plx_fd_ours(fd) ? close_ours(fd) : plx_real.close(fd);
 }
 PLX_ALIAS(__close, close);
 
@@ -167,12 +166,14 @@ PLX_EXPORT int plx_ioctl(int fd, unsigned long req, void *arg)
 
 PLX_EXPORT int flock(int fd, int op)
 {
-	return plx_escape_or_bad(fd, PLX_OUT_FLOCK) ? plx_real.flock(fd, op) : -1;
+	plx_escape_if_ours(fd, PLX_OUT_FLOCK);
+	return plx_real.flock(fd, op);
 }
 
 PLX_EXPORT int lockf(int fd, int op, off_t n)
 {
-	return plx_escape_or_bad(fd, PLX_OUT_FLOCK) ? plx_real.lockf(fd, op, n) : -1;
+	plx_escape_if_ours(fd, PLX_OUT_FLOCK);
+	return plx_real.lockf(fd, op, n);
 }
 PLX_ALIAS(lockf64, lockf);
 

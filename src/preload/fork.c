@@ -23,8 +23,6 @@
 
 /* The process whose thread called vfork and has not been seen to return; else 0. */
 static __thread pid_t vfork_parent;
-/* It, or the caller of a raw clone, has held the limit of descriptors since then. */
-static __thread bool vfork_holds;
 /* What robust_list was then, if it is to be asked again. */
 static __thread void *vfork_robust;
 /* The next child may be in another space of process numbers. */
@@ -52,11 +50,6 @@ static void *robust_list(void)
  */
 bool plx_vfork_child_only(void)
 {
-	/* The child has been made, as one of both is here. */
-	if (vfork_holds) {
-		vfork_holds = false;
-		plx_start_end(true);
-	}
 	if (!vfork_parent)
 		return false;
 	if (plx_sys0(SYS_getpid) != vfork_parent || (vfork_robust && robust_list() != vfork_robust))
@@ -282,7 +275,6 @@ void *plx_vfork_enter(void)
 	if (!plx_vfork_child()) {
 		if (plx_load(&plx_active))
 			plx_px_escape_all(PLX_OUT_VFORK);
-		vfork_holds = plx_start_begin();
 		vfork_robust = plx_load(&pid_spaces) ? robust_list() : NULL;
 		vfork_parent = plx_sys0(SYS_getpid);
 		(void)plx_or(&plx_used, PLX_USED_VFORK);
@@ -363,17 +355,6 @@ enum plx_clone_kind plx_clone_prepare(unsigned long flags)
 	return flags & CLONE_VM ? PLX_CLONE_PASS : PLX_CLONE_FORK;
 }
 
-bool plx_clone_shares(unsigned long flags)
-{
-	return (flags & (CLONE_VM | CLONE_THREAD)) == CLONE_VM && !like_vfork(flags);
-}
-
-void plx_clone_holds(void)
-{
-	vfork_holds = plx_start_begin();
-	(void)plx_or(&plx_used, PLX_USED_VFORK);
-}
-
 struct clone_start {
 	int (*fn)(void *);
 	void *arg;
@@ -393,7 +374,6 @@ PLX_EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 	struct clone_start start = {.fn = fn, .arg = arg};
 	void *ptid, *tls, *ctid;
 	va_list ap;
-	bool held;
 	int pid;
 
 	va_start(ap, arg);
@@ -402,10 +382,7 @@ PLX_EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 	ctid = va_arg(ap, void *);
 	va_end(ap);
 	if (!fn || !stack || plx_clone_prepare((unsigned int)flags) == PLX_CLONE_PASS) {
-		held = plx_clone_shares((unsigned int)flags) && plx_start_begin();
-		pid = plx_real.clone(fn, stack, flags, arg, ptid, tls, ctid);
-		plx_start_end(held);
-		return pid;
+		return plx_real.clone(fn, stack, flags, arg, ptid, tls, ctid);
 	}
 	plx_fork_prepare();
 	pid = plx_real.clone(clone_child, stack, flags, &start, ptid, tls, ctid);

@@ -86,36 +86,20 @@ PLX_EXPORT int posix_spawn_file_actions_addopen(posix_spawn_file_actions_t *rest
 	return plx_real.posix_spawn_file_actions_addopen(actions, fd, path, flags, mode);
 }
 
-/* At the end of the call, or if its thread is cancelled in it. */
-static void start_cancelled(void *held)
-{
-	plx_start_end(*(bool *)held);
-}
-
 PLX_EXPORT int system(const char *cmd)
 {
-	bool held;
-	int r;
-
 	if (!cmd)
 		return plx_real.system(cmd);
 	plx_before_spawn(false);
-	held = plx_start_begin();
-	pthread_cleanup_push(start_cancelled, &held);
-	r = plx_real.system(cmd);
-	pthread_cleanup_pop(1);
-	return r;
+	return plx_real.system(cmd);
 }
 
 PLX_EXPORT FILE *popen(const char *cmd, const char *mode)
 {
-	bool held;
 	FILE *f;
 
 	plx_before_spawn(false);
-	held = plx_start_begin();
 	f = plx_real.popen(cmd, mode);
-	plx_start_end(held);
 	return plx_stream_begins(f);
 }
 FILE *_IO_popen(const char *cmd, const char *mode);
@@ -123,13 +107,6 @@ PLX_ALIAS(_IO_popen, popen);
 
 PLX_EXPORT int wordexp(const char *restrict words, wordexp_t *restrict we, int flags)
 {
-	bool held;
-	int r;
-
 	plx_before_spawn(false);
-	held = plx_start_begin();
-	pthread_cleanup_push(start_cancelled, &held);
-	r = plx_real.wordexp(words, we, flags);
-	pthread_cleanup_pop(1);
-	return r;
+	return plx_real.wordexp(words, we, flags);
 }

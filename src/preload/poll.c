@@ -75,12 +75,9 @@ PLX_EXPORT int __ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *
 }
 
 /* Before anything else is looked at: most sets have nothing of ours. */
-static bool names_ours(int *n, const fd_set *r, const fd_set *w, const fd_set *e)
+static bool names_ours(int n, const fd_set *r, const fd_set *w, const fd_set *e)
 {
-	if (!plx_any_to_poll())
-		return false;
-	*n = plx_px_select_numbers(*n);
-	return plx_px_select_ours(*n, r, w, e);
+	return plx_any_to_poll() && plx_px_select_ours(n, r, w, e);
 }
 
 PLX_EXPORT int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *timeout,
@@ -89,7 +86,7 @@ PLX_EXPORT int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct time
 	struct timespec ts;
 	sigset_t copy;
 
-	if (names_ours(&n, r, w, e) &&
+	if (names_ours(n, r, w, e) &&
 	    !(timeout && (plx_copy_in(&ts, timeout, sizeof(ts)) || plx_timespec_bad(&ts))) &&
 	    !(mask && plx_copy_in(&copy, mask, 8))) {
 		int saved = errno;
@@ -109,8 +106,8 @@ PLX_EXPORT int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *ti
 	struct timespec deadline, ts;
 	struct timeval tv;
 
-	if (names_ours(&n, r, w, e) && !(timeout && (plx_copy_in(&tv, timeout, sizeof(tv)) ||
-						     plx_timeval_start(&tv, &ts, &deadline)))) {
+	if (names_ours(n, r, w, e) && !(timeout && (plx_copy_in(&tv, timeout, sizeof(tv)) ||
+						    plx_timeval_start(&tv, &ts, &deadline)))) {
 		int saved = errno;
 		long ret;
 

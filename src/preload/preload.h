@@ -102,15 +102,9 @@ static inline bool plx_any_to_poll(void)
 	return plx_any() && !(plx_load(&plx_used) & PLX_USED_SANDBOX);
 }
 
-/* Whether the end of fd, which is at hand, concerns us; with a look at plx_vfork_child. */
-static inline bool plx_may_end(int fd)
-{
-	return plx_fd_ours(fd) || plx_fd_maybe_hidden(fd);
-}
-
 /* Before an object is created: true if it may be adopted at all. */
 bool plx_activate(void);
-/* Something of ours is about to exist, if only a hidden descriptor: true if it may. */
+/* Something of ours is about to exist, if only a descriptor of our own: true if it may. */
 bool plx_be_active(void);
 /* What our constructor does, for those who come before it. */
 void plx_start(void);
@@ -123,36 +117,6 @@ static inline bool plx_may_adopt(void)
 		return false;
 	return plx_likely(plx_load_acq(&plx_active)) || plx_activate();
 }
-
-#ifdef PLX_STARTER
-/* The library for programs that only start others has nothing of ours to look after. */
-static inline bool plx_start_begin(void)
-{
-	return false;
-}
-
-static inline void plx_start_end(bool held)
-{
-	(void)held;
-}
-#else
-/* Around what starts a process or a program; for plx_start_end. */
-static inline bool plx_start_begin(void)
-{
-	/* Only another thread raises the limit meanwhile: the first to adopt anything, perhaps. */
-	bool held = !plx_px_alone() && !plx_vfork_child();
-
-	if (held)
-		plx_px_limit_hold();
-	return held;
-}
-
-static inline void plx_start_end(bool held)
-{
-	if (held)
-		plx_px_limit_let_go();
-}
-#endif
 
 /* Adoption ends for good: the descriptor table is about to be split or watched. */
 void plx_stop_adopting(enum plx_way_out why);
@@ -198,19 +162,6 @@ static inline void plx_escape_if_ours(int fd, enum plx_way_out why)
 {
 	if (plx_ours(fd))
 		plx_px_escape(fd, why);
-}
-
-/* The same; false, with errno, if fd is a descriptor of our own, which does not exist. */
-static inline bool plx_escape_or_bad(int fd, enum plx_way_out why)
-{
-	if (plx_likely(!plx_ours(fd)))
-		return true;
-	if (plx_fd_hidden(fd)) {
-		errno = EBADF;
-		return false;
-	}
-	plx_px_escape(fd, why);
-	return true;
 }
 
 static inline void plx_cancel_point(void)
@@ -278,10 +229,6 @@ enum plx_clone_kind {
 };
 /* Before a clone with these flags: PLX_CLONE_FORK if plx_fork_* have to stand around it. */
 enum plx_clone_kind plx_clone_prepare(unsigned long flags);
-/* Whether it makes a process in this memory, and not as vfork does. */
-bool plx_clone_shares(unsigned long flags);
-/* Before a raw clone: the limit of descriptors is held until the caller's next call. */
-void plx_clone_holds(void);
 /* The process numbers of children may be those of another space from now on. */
 void plx_pid_space(void);
 /* In our constructor: the atfork handlers of ours. */

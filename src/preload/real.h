@@ -185,9 +185,6 @@
 	  (at, n, prot, f, fd, o))                                                                 \
 	X(void *, mremap, (void *old, size_t was, size_t n, int f, void *to),                      \
 	  (old, was, n, f, to))                                                                    \
-	X(int, setrlimit, (int what, const struct rlimit *l), (what, l))                           \
-	X(int, prlimit, (pid_t pid, int what, const struct rlimit *l, struct rlimit *old),         \
-	  (pid, what, l, old))                                                                     \
 	X(void, _exit, (int status), (status))                                                     \
 	X(int, pthread_create,                                                                     \
 	  (pthread_t * t, const pthread_attr_t *a, void *(*fn)(void *), void *arg),                \

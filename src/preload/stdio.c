@@ -36,8 +36,7 @@ static void stream_leaves(FILE *f)
 
 PLX_EXPORT FILE *fdopen(int fd, const char *mode)
 {
-	if (!plx_escape_or_bad(fd, PLX_OUT_STDIO))
-		return NULL;
+	plx_escape_if_ours(fd, PLX_OUT_STDIO);
 	return plx_real.fdopen(fd, mode);
 }
 FILE *_IO_fdopen(int fd, const char *mode);
@@ -110,8 +109,7 @@ PLX_EXPORT int mq_close(mqd_t q)
 
 PLX_EXPORT int vdprintf(int fd, const char *fmt, va_list ap)
 {
-	if (!plx_escape_or_bad(fd, PLX_OUT_STDIO))
-		return -1;
+	plx_escape_if_ours(fd, PLX_OUT_STDIO);
 	return plx_real.vdprintf(fd, fmt, ap);
 }
 
@@ -120,8 +118,7 @@ PLX_EXPORT int dprintf(int fd, const char *fmt, ...)
 	va_list ap;
 	int r;
 
-	if (!plx_escape_or_bad(fd, PLX_OUT_STDIO))
-		return -1;
+	plx_escape_if_ours(fd, PLX_OUT_STDIO);
 	va_start(ap, fmt);
 	r = plx_real.vdprintf(fd, fmt, ap);
 	va_end(ap);
@@ -131,8 +128,7 @@ PLX_EXPORT int dprintf(int fd, const char *fmt, ...)
 PLX_EXPORT int __vdprintf_chk(int fd, int flag, const char *fmt, va_list ap);
 PLX_EXPORT int __vdprintf_chk(int fd, int flag, const char *fmt, va_list ap)
 {
-	if (!plx_escape_or_bad(fd, PLX_OUT_STDIO))
-		return -1;
+	plx_escape_if_ours(fd, PLX_OUT_STDIO);
 	return plx_real.__vdprintf_chk(fd, flag, fmt, ap);
 }
 
@@ -142,8 +138,7 @@ PLX_EXPORT int __dprintf_chk(int fd, int flag, const char *fmt, ...)
 	va_list ap;
 	int r;
 
-	if (!plx_escape_or_bad(fd, PLX_OUT_STDIO))
-		return -1;
+	plx_escape_if_ours(fd, PLX_OUT_STDIO);
 	va_start(ap, fmt);
 	r = plx_real.__vdprintf_chk(fd, flag, fmt, ap);
 	va_end(ap);

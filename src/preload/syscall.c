@@ -160,11 +160,6 @@ static long do_ppoll(const struct raw *s)
 	return r;
 }
 
-static long select_passed(const struct raw *s, int n)
-{
-	return n == (int)s->a ? PLX_PASS : plx_sys6(s->nr, n, s->b, s->c, s->d, s->e, s->f);
-}
-
 static long do_pselect6(const struct raw *s)
 {
 	struct {
@@ -176,17 +171,15 @@ static long do_pselect6(const struct raw *s)
 	const sigset_t *mask;
 	sigset_t set;
 	long r;
-	int n;
 
 	if (!plx_any_to_poll() || (s->f && plx_copy_in(&arg, (const void *)s->f, sizeof(arg))) ||
 	    timespec_in(&ts, &copy, s->e) || mask_in(&mask, &set, arg.mask, arg.size))
 		return PLX_PASS;
 	if (ts)
 		plx_deadline_set(&deadline, ts);
-	n = plx_px_select_numbers((int)s->a);
-	r = plx_px_pselect(n, (fd_set *)s->b, (fd_set *)s->c, (fd_set *)s->d, ts, mask);
+	r = plx_px_pselect((int)s->a, (fd_set *)s->b, (fd_set *)s->c, (fd_set *)s->d, ts, mask);
 	if (r == PLX_PASS)
-		return select_passed(s, n);
+		return PLX_PASS;
 	if (ts && (ts->tv_sec || ts->tv_nsec))
 		plx_timespec_left(&deadline, (struct timespec *)s->e);
 	return r;
@@ -209,16 +202,14 @@ static long do_select(const struct raw *s)
 	struct timespec ts, deadline;
 	struct timeval tv;
 	long r;
-	int n;
 
 	if (!plx_any_to_poll() || (user && (plx_copy_in(&tv, user, sizeof(tv)) ||
 					    plx_timeval_start_raw(&tv, &ts, &deadline))))
 		return PLX_PASS;
-	n = plx_px_select_numbers((int)s->a);
-	r = plx_px_pselect(n, (fd_set *)s->b, (fd_set *)s->c, (fd_set *)s->d, user ? &ts : NULL,
-			   NULL);
+	r = plx_px_pselect((int)s->a, (fd_set *)s->b, (fd_set *)s->c, (fd_set *)s->d,
+			   user ? &ts : NULL, NULL);
 	if (r == PLX_PASS)
-		return select_passed(s, n);
+		return PLX_PASS;
 	if (user && (ts.tv_sec || ts.tv_nsec))
 		plx_timeval_left(&deadline, user);
 	return r;
@@ -306,15 +297,6 @@ static long do_send(const struct raw *s)
 	return PLX_PASS;
 }
 
-static long do_limit(const struct raw *s)
-{
-	bool held = plx_start_begin();
-	long r = held ? plx_sys4(s->nr, s->a, s->b, s->c, s->d) : PLX_PASS;
-
-	plx_start_end(held);
-	return r;
-}
-
 /* Calls that do not sleep and do not return twice, or sleep as the kernel lets them. */
 static long serve(const struct raw *s)
 {
@@ -351,7 +333,7 @@ static long serve(const struct raw *s)
 			return plx_px_epoll_ctl(s->a, s->b, s->c, (struct epoll_event *)s->d);
 		return PLX_PASS;
 	case SYS_close:
-		return plx_may_end(s->a) && !plx_vfork_child() ? plx_px_close(s->a) : PLX_PASS;
+		return plx_ours(s->a) ? plx_px_close(s->a) : PLX_PASS;
 	case SYS_close_range:
 		return do_close_range(s);
 	case SYS_dup:
@@ -361,7 +343,8 @@ static long serve(const struct raw *s)
 	case SYS_ioctl:
 		return do_ioctl(s);
 	case SYS_flock:
-		return plx_escape_or_bad(s->a, PLX_OUT_FLOCK) ? PLX_PASS : -EBADF;
+		plx_escape_if_ours(s->a, PLX_OUT_FLOCK);
+		return PLX_PASS;
 	case SYS_pidfd_getfd:
 		plx_escape_if_ours(s->b, PLX_OUT_SYSCALL);
 		return PLX_PASS;
@@ -389,12 +372,6 @@ static long serve(const struct raw *s)
 		return PLX_PASS;
 	case SYS_rt_sigaction:
 		return plx_guard_raw_sigaction(s->a, (const void *)s->b, (void *)s->c, s->d);
-	case SYS_getrlimit:
-		return do_limit(s);
-	case SYS_setrlimit:
-		return do_limit(s);
-	case SYS_prlimit64:
-		return do_limit(s);
 	case SYS_unshare:
 		if ((s->a & CLONE_FILES) && !plx_vfork_child())
 			plx_stop_adopting(PLX_OUT_UNSHARE);
@@ -478,9 +455,6 @@ static __attribute__((noinline)) bool clone_forks(const struct raw *s)
 		/* The child does not come back to us: it must have nothing of ours. */
 		plx_stop_adopting(PLX_OUT_CLONE);
 		forks = false;
-		plx_clone_holds();
-	} else if (!forks && plx_clone_shares(flags)) {
-		plx_clone_holds();
 	}
 	errno = saved;
 	return forks;
@@ -505,9 +479,8 @@ static __attribute__((noinline)) long do_exec(const struct raw *s)
 {
 	struct plx_execution x = {.dir = AT_FDCWD, .path = (const char *)s->a};
 	struct raw with = *s;
-	long *envp = &with.c, r;
+	long *envp = &with.c;
 	struct plx_needless n;
-	bool held;
 
 	if (s->nr == SYS_execveat) {
 		x.dir = (int)s->a;
@@ -519,10 +492,7 @@ static __attribute__((noinline)) long do_exec(const struct raw *s)
 	char *room[plx_needless(&n, &x, (char *const *)*envp)];
 
 	*envp = (long)plx_needless_env(&n, room);
-	held = plx_start_begin();
-	r = pass(&with);
-	plx_start_end(held);
-	return r;
+	return pass(&with);
 }
 
 /*
@@ -595,9 +565,6 @@ struct outcome plx_syscall(const struct raw *s)
 	case SYS_sendfile:
 	case SYS_vmsplice:
 	case SYS_rt_sigaction:
-	case SYS_getrlimit:
-	case SYS_setrlimit:
-	case SYS_prlimit64:
 	case SYS_unshare:
 	case SYS_prctl:
 	case SYS_seccomp:

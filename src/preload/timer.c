@@ -23,8 +23,12 @@ PLX_EXPORT int timerfd_create(int clock, int flags)
 static __attribute__((noinline)) int set_ours(int fd, int flags, const struct itimerspec *value,
 					      struct itimerspec *old)
 {
-	long r = plx_vfork_child() ? PLX_PASS : plx_px_timerfd_settime(fd, flags, value, old);
+	long r = PLX_PASS;
 
+	if (!plx_vfork_child()) {
+		r = plx_px_timerfd_settime(fd, flags, value, old);
+		plx_bell_take(fd);
+	}
 	return r == PLX_PASS ? plx_real.timerfd_settime(fd, flags, value, old) : plx_result(r);
 }
 
@@ -37,7 +41,11 @@ PLX_EXPORT int timerfd_settime(int fd, int flags, const struct itimerspec *value
 
 PLX_EXPORT int timerfd_gettime(int fd, struct itimerspec *value)
 {
-	long r = plx_ours(fd) ? plx_px_timerfd_gettime(fd, value) : PLX_PASS;
+	long r = PLX_PASS;
 
+	if (plx_ours(fd)) {
+		r = plx_px_timerfd_gettime(fd, value);
+		plx_bell_take(fd);
+	}
 	return r == PLX_PASS ? plx_real.timerfd_gettime(fd, value) : plx_result(r);
 }

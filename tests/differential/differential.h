@@ -150,6 +150,8 @@ struct obj {
 	bool packets;
 	/* Has been sent, and may be what another descriptor is believed not to be. */
 	bool unsure;
+	/* An epoll of which Pollux does not know every number: one was made by dup2. */
+	bool unknown;
 	int16_t refs;
 	/* The other end. */
 	int16_t peer;

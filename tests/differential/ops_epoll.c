@@ -183,7 +183,8 @@ static void ctl_apply(struct model *m, struct step *s)
 		return;
 	unsure = ep->unsure || o->unsure;
 	if (o->kind == KIND_EPOLL && ep != o && ep->kind == KIND_EPOLL) {
-		if (unsure) {
+		/* By a number that is not known it is a file of the kernel's, like any other. */
+		if (unsure || o->unknown) {
 			model_escape_maybe(m, o);
 			model_escape_maybe(m, ep);
 		} else if (s->n == EPOLL_CTL_ADD) {
@@ -326,6 +327,9 @@ static void wait_apply(struct model *m, struct step *s)
 
 	if (!ep)
 		return;
+	/* Where no doorbell is to be had, who is about to sleep leaves all to the kernel. */
+	if (m->me->limit < LOW_NUMBERS && (s->flags != TIME_ZERO || storming))
+		model_leaves_first(m, s, s->a);
 	if (!ep->any_order) {
 		/* Timers lose their places by a wait that cannot store what it has asked for. */
 		if (s->ptr == PTR_EDGE && watches_timer(m, ep))

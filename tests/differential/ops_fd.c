@@ -78,8 +78,14 @@ static void range_apply(struct model *m, struct step *s)
 
 	/* A bad number is a huge one here. */
 	s->skip = s->a < 0 || first < 0;
-	for (int i = 0; !s->skip && !s->flags && i <= s->n; i++)
+	for (int i = 0; !s->skip && !s->flags && i <= s->n; i++) {
+		struct obj *o = model_obj_at(m, first + i);
+
+		/* One with items that has another number, too, is written back. */
+		if (o && o->kind == KIND_EPOLL)
+			model_escape_maybe(m, o);
 		model_close(m, first + i);
+	}
 }
 
 static void range_run(const struct step *s)
@@ -184,11 +190,25 @@ static void dup_text(const struct step *s)
 		     slot_name(s->a));
 }
 
+/* Both objects of a dup2 are the kernel's. */
+static uint32_t dup2_kinds(struct gen *g)
+{
+	return g->m.profile == PROFILE_INPROC && !rare(g, 40)
+		       ? ANY_KIND & ~KINDS(KIND_EVENTFD) & ~KINDS(KIND_EPOLL)
+		       : ANY_KIND;
+}
+
 static bool dup2_make(struct gen *g, struct step *s)
 {
-	s->a = pick_slot_or_hidden(g, dup_kinds(g));
+	uint32_t kinds = dup2_kinds(g);
+	struct obj *o;
+
+	s->a = pick_slot_or_hidden(g, kinds);
 	/* Onto something open, onto a number given up, onto one far up. */
-	s->b = rare(g, 3) ? pick_slot(g, ANY_KIND) : (int)below(g, SLOTS);
+	s->b = rare(g, 3) ? pick_slot(g, kinds) : (int)below(g, SLOTS);
+	o = s->b == NO_SLOT ? NULL : model_obj(&g->m, s->b);
+	if (o && !(KINDS(o->kind) & kinds))
+		return false;
 	s->how = below(g, 4);
 	s->flags = chance(g, 25) ? O_CLOEXEC : rare(g, 20) ? O_NONBLOCK : 0;
 	s->n = rare(g, 8) ? HIGH_NUMBER + (int)below(g, HIGH_NUMBERS) : -1;
@@ -216,16 +236,20 @@ static void dup2_apply(struct model *m, struct step *s)
 	s->skip = (s->n < 0 && to < FIRST_NUMBER && to != -1) || (from >= RECEIVED && o);
 	if (s->skip)
 		return;
-	dup_escapes(m, o);
-	/* Before the kernel refuses it. */
-	dup_escapes(m, model_obj_at(m, to));
-	if (!o || to < 0 || (three && ((s->flags & O_NONBLOCK) || to == from)) ||
-	    (to != from && beyond_limit(m, to)))
+	if (!o || to < 0 || (three && ((s->flags & O_NONBLOCK) || to == from)))
 		return;
+	/* Both, an epoll with all that it watches; before the kernel refuses it. */
+	if (to != from) {
+		model_escape(m, o);
+		if (model_obj_at(m, to))
+			model_escape(m, model_obj_at(m, to));
+		if (beyond_limit(m, to))
+			return;
+		o->unknown = true;
+	}
 	m->me->slot[s->b] = to;
-	if (to == from)
-		return;
-	model_replace(m, to, o);
+	if (to != from)
+		model_replace(m, to, o);
 }
 
 static void dup2_run(const struct step *s)

@@ -820,8 +820,8 @@ static void each_allocation(int (*fn)(void), long at_least)
 
 SCENARIO(epoll_create, 2)
 SCENARIO(eventfd, 1)
-SCENARIO(first_add, 2)
-SCENARIO(first_add_edge, 2)
+SCENARIO(first_add, 1)
+SCENARIO(first_add_edge, 1)
 SCENARIO(add, 1)
 SCENARIO(wait, 1)
 SCENARIO(poll, 1)
@@ -1206,69 +1206,6 @@ static void sleeping_without_doorbell(void **state)
 	assert_int_equal(in_child(sleep_without_doorbell), 0);
 }
 
-/* The number at which the doorbell is becomes the program's. */
-static int move_a_doorbell(void)
-{
-	int ep = make_ep(), efd = make_efd(0), number;
-	struct plx_front *fr = plx_file_front(plx_table_peek(ep));
-
-	CHECK(add(ep, efd, EPOLLIN, 1) == 0);
-	sleep_twice(ep, efd);
-	number = fr->doorbell;
-	refuse_registrations(plx_fd_high(), INT_MAX);
-	CHECK(pollux_dup2(2, number) == number && fr->doorbell != number);
-	sleep_twice(ep, efd);
-	/* It does not tell of rings any more when the kernel has all. */
-	pollux_escape(ep);
-	CHECK(fr->doorbell < 0);
-	CHECK(pollux_close(number) == 0 && pollux_close(ep) == 0 && pollux_close(efd) == 0);
-	return 0;
-}
-
-static void moving_a_doorbell_that_is_not_registered_anew(void **state)
-{
-	(void)state;
-	assert_int_equal(in_child(move_a_doorbell), 0);
-}
-
-/* It moves on, and is registered again: what was registered first has its end with it, too. */
-static int move_a_doorbell_on(void)
-{
-	int ep = make_ep(), efd = make_efd(0), first, second;
-	struct plx_front *fr = plx_file_front(plx_table_peek(ep));
-	char path[64], line[256];
-	int left = 0, fd = -1;
-	FILE *info;
-
-	CHECK(add(ep, efd, EPOLLIN, 1) == 0);
-	sleep_twice(ep, efd);
-	first = fr->doorbell;
-	second = (int)syscall(SYS_fcntl, 2, F_DUPFD, plx_fd_high());
-	CHECK(second >= 0 && syscall(SYS_close, second) == 0);
-	refuse_registrations(second, second);
-	CHECK(pollux_dup2(2, first) == first && fr->doorbell == second);
-	CHECK(pollux_dup2(2, second) == second && fr->doorbell != second);
-	sleep_twice(ep, efd);
-	pollux_escape(ep);
-	CHECK(fr->doorbell < 0);
-	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", ep);
-	info = fopen(path, "r");
-	CHECK(info);
-	while (fgets(line, sizeof(line), info))
-		left += sscanf(line, "tfd: %d", &fd) == 1;
-	fclose(info);
-	CHECK(left == 1 && fd == efd);
-	CHECK(pollux_close(first) == 0 && pollux_close(second) == 0);
-	CHECK(pollux_close(ep) == 0 && pollux_close(efd) == 0);
-	return 0;
-}
-
-static void moving_a_doorbell_that_is_registered_later(void **state)
-{
-	(void)state;
-	assert_int_equal(in_child(move_a_doorbell_on), 0);
-}
-
 static void (*leave_by)(struct world *w);
 
 static bool limit_is_hard;
@@ -1357,8 +1294,6 @@ int main(void)
 		cmocka_unit_test(sleeping_with_few_descriptors),
 		cmocka_unit_test(sleeping_beyond_the_limit),
 		cmocka_unit_test(sleeping_without_doorbell),
-		cmocka_unit_test(moving_a_doorbell_that_is_not_registered_anew),
-		cmocka_unit_test(moving_a_doorbell_that_is_registered_later),
 		cmocka_unit_test(leaving_with_no_descriptor),
 		cmocka_unit_test(polling_with_no_descriptor),
 	};

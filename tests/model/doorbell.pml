@@ -16,7 +16,7 @@
  *
  * Broken variants: NO_LOOK (the first ADD does not look for sleepers), LOOK_FIRST (it does before it
  * says that there may be items), NO_READY (another ADD does not wait for the first), MAKE_LATE (a
- * wait makes it after it has announced itself), NUMBER (a wait is content with a number), NO_END
+ * wait makes it after it has announced itself), NO_END
  * (the counts of rings are not ended), END_FIRST (they are before there is a number).
  */
 #ifndef FAILS
@@ -28,7 +28,7 @@
 #define READY 2
 
 byte inproc;
-bit lock, number, stands;
+bit lock, number;
 byte fails = FAILS;
 /* What is on our list, on the kernel's, and what has been written to the doorbell. */
 byte list, theirs;
@@ -49,24 +49,20 @@ inline bell_clear()
 	}
 }
 
-/* ok: it stands. With the lock. */
+/* ok: it is published. With the lock. */
 inline doorbell_make(ok)
 {
 #ifdef BROKEN_END_FIRST
 	bell_clear();
 #endif
-	number = 1;
 	if
 	:: d_step { fails > 0 -> fails--; ok = 0 }
-	:: d_step {
-		/* A registration finds what has been written before. */
-		fails = 0;
-		ok = 1
-	   };
+	:: d_step { fails = 0; ok = 1 };
+		/* Nobody has written to it before it is published. */
+		number = 1;
 #if !defined(BROKEN_NO_END) && !defined(BROKEN_END_FIRST)
-		bell_clear();
+		bell_clear()
 #endif
-		stands = 1
 	fi
 }
 
@@ -118,7 +114,7 @@ proctype adder(bit writes)
 	:: else ->
 #ifdef BROKEN_LOOK_FIRST
 		if
-		:: sleepers && !stands -> doorbell_make(ok)
+		:: sleepers && !number -> doorbell_make(ok)
 		:: else
 		fi;
 		inproc = BEGUN;
@@ -126,7 +122,7 @@ proctype adder(bit writes)
 		inproc = BEGUN;
 #ifndef BROKEN_NO_LOOK
 		if
-		:: sleepers && !stands -> doorbell_make(ok)
+		:: sleepers && !number -> doorbell_make(ok)
 		:: else
 		fi;
 #endif
@@ -183,7 +179,7 @@ again:
 	fi;
 	/* The sleep, by an event of either kind. */
 	if
-	:: atomic { rung && stands -> rung = 0 }
+	:: atomic { rung -> rung = 0 }
 	:: atomic { theirs > 0 -> theirs--; got = 1 }
 	:: atomic { timeout -> goto over }
 	fi;
@@ -200,17 +196,12 @@ mixed:	brief = 0;
 	:: else
 	fi;
 #ifndef BROKEN_MAKE_LATE
-#ifdef BROKEN_NUMBER
 	if
 	:: !number ->
-#else
-	if
-	:: !stands ->
-#endif
 		take();
 		if
 		:: !inproc -> lock = 0; goto again
-		:: inproc && !stands ->
+		:: inproc && !number ->
 			doorbell_make(ok);
 			brief = !ok
 		:: else
@@ -227,13 +218,13 @@ mixed:	brief = 0;
 #ifdef BROKEN_MAKE_LATE
 	take();
 	if
-	:: inproc && !stands -> doorbell_make(ok); brief = !ok
+	:: inproc && !number -> doorbell_make(ok); brief = !ok
 	:: else
 	fi;
 	lock = 0;
 #endif
 	if
-	:: atomic { rung && stands -> rung = 0 }
+	:: atomic { rung -> rung = 0 }
 	:: atomic { theirs > 0 -> theirs--; got = 1 }
 	:: brief
 	:: atomic { timeout -> goto over }

@@ -93,12 +93,6 @@ phases_no_barrier broken phases -DBROKEN_NO_BARRIER
 phases_no_first broken phases -DBROKEN_NO_FIRST
 phases_no_second broken phases -DBROKEN_NO_SECOND
 phases_none_is_current broken phases -DBROKEN_NONE_IS_CURRENT
-changers ok changers
-changers_no_grace broken changers -DBROKEN_NO_GRACE
-changers_no_await broken changers -DBROKEN_NO_AWAIT
-changers_inside_late broken changers -DBROKEN_INSIDE_LATE
-changers_no_look broken changers -DBROKEN_NO_LOOK
-changers_leave_early broken changers -DBROKEN_LEAVE_EARLY
 credits ok credits
 credits_no_look broken credits -DBROKEN_NO_LOOK
 credits_no_light broken credits -DBROKEN_NO_LIGHT
@@ -106,28 +100,25 @@ credits_no_heavy broken credits -DBROKEN_NO_HEAVY
 credits_no_await broken credits -DBROKEN_NO_AWAIT
 credits_leave_early broken credits -DBROKEN_LEAVE_EARLY
 credits_split broken credits -DBROKEN_SPLIT
-limit ok limit
-limit_no_lock broken limit -DBROKEN_NO_LOCK
-limit_no_count broken limit -DBROKEN_NO_COUNT
-limit_no_way broken limit -DBROKEN_NO_WAY
-limit_count_late broken limit -DBROKEN_COUNT_LATE
-limit_own_clock broken limit -DBROKEN_OWN_CLOCK
-limit_idle broken limit -DBROKEN_IDLE
-limit_not_mine broken limit -DBROKEN_NOT_MINE
-limit_no_fork broken limit -DBROKEN_NO_FORK
-limit_no_reset broken limit -DBROKEN_NO_RESET
-limit_open_end broken limit -DBROKEN_OPEN_END
-looks ok looks
-looks_mixed ok looks -DMIXED -DSECOND=A
-looks_half ok looks -DSTART=B -DFIRST=C -DSECOND=A
-looks_add ok looks -DADD -DQUIET
-looks_no_flag broken looks -DBROKEN_NO_FLAG
-looks_no_grace broken looks -DBROKEN_NO_GRACE
-looks_no_last_grace broken looks -DBROKEN_NO_LAST_GRACE
-looks_no_keep broken looks -DBROKEN_NO_KEEP
-looks_outside broken looks -DBROKEN_OUTSIDE
-looks_no_again broken looks -DBROKEN_NO_AGAIN
-looks_keep_any broken looks -DADD -DQUIET -DBROKEN_KEEP_ANY
+numbers ok numbers
+numbers_spill ok numbers -DSPILL
+numbers_objects ok numbers -DOBJECTS
+numbers_no_wait broken numbers -DBROKEN_NO_WAIT
+numbers_no_change broken numbers -DBROKEN_NO_CHANGE
+numbers_change_first broken numbers -DBROKEN_CHANGE_FIRST
+numbers_no_grace broken numbers -DBROKEN_NO_GRACE
+numbers_blind broken numbers -DBROKEN_BLIND
+numbers_no_owner broken numbers -DBROKEN_NO_OWNER
+numbers_owner_early broken numbers -DBROKEN_OWNER_EARLY
+numbers_entry_first broken numbers -DBROKEN_ENTRY_FIRST
+numbers_no_look broken numbers -DOBJECTS -DBROKEN_NO_LOOK
+numbers_look_first broken numbers -DOBJECTS -DBROKEN_LOOK_FIRST
+numbers_no_spilled broken numbers -DSPILL -DBROKEN_NO_SPILLED
+number_lost ok number_lost
+number_lost_no_look broken number_lost -DBROKEN_NO_LOOK
+number_lost_look_first broken number_lost -DBROKEN_LOOK_FIRST
+number_lost_no_bar broken number_lost -DBROKEN_NO_BAR
+number_lost_bar_first broken number_lost -DBROKEN_BAR_FIRST
 doorbell ok doorbell
 doorbell_leaver long doorbell -DLEAVER
 doorbell_fails ok doorbell -DFAILS=1
@@ -135,19 +126,8 @@ doorbell_no_look broken doorbell -DBROKEN_NO_LOOK
 doorbell_look_first broken doorbell -DBROKEN_LOOK_FIRST
 doorbell_no_ready broken doorbell -DBROKEN_NO_READY
 doorbell_make_late broken doorbell -DBROKEN_MAKE_LATE
-doorbell_number broken doorbell -DFAILS=1 -DBROKEN_NUMBER
 doorbell_no_end broken doorbell -DLEAVER -DBROKEN_NO_END
 doorbell_end_first broken doorbell -DLEAVER -DBROKEN_END_FIRST
-doorbell_moves ok doorbell_moves
-doorbell_moves_no_move_barrier broken doorbell_moves -DBROKEN_NO_MOVE_BARRIER
-doorbell_moves_no_mark_barrier broken doorbell_moves -DBROKEN_NO_MARK_BARRIER
-doorbell_moves_no_move_look broken doorbell_moves -DBROKEN_NO_MOVE_LOOK
-doorbell_moves_one_look broken doorbell_moves -DBROKEN_ONE_LOOK
-doorbell_moves_del_first broken doorbell_moves -DBROKEN_DEL_FIRST
-doorbell_moves_del_refused broken doorbell_moves -DBROKEN_DEL_REFUSED
-doorbell_moves_unlocked broken doorbell_moves -DBROKEN_UNLOCKED
-doorbell_moves_no_end broken doorbell_moves -DBROKEN_NO_END
-doorbell_moves_spilled_late broken doorbell_moves -DBROKEN_SPILLED_LATE
 hush_signal long hush -DSIGNALS=1
 hush_fault long hush -DFAULTS=1
 hush_full long hush -DOTHER -DNO_STOP
@@ -180,7 +160,7 @@ timer_no_sleep_barrier broken timer -DSETS=1 -DWEAK -DBROKEN_NO_SLEEP_BARRIER
 timer_no_fork_barrier broken timer -DALONE -DFORK -DWEAK -DBROKEN_NO_FORK_BARRIER
 timer_no_notimers broken timer -DSETS=1 -DBROKEN_NO_NOTIMERS
 timer_no_sleepers broken timer -DSETS=1 -DBROKEN_NO_SLEEPERS
-timer_no_spilling broken timer -DALONE -DFORK -DBROKEN_NO_SPILLING
+timer_no_change broken timer -DALONE -DFORK -DBROKEN_NO_CHANGE
 timer_no_clock broken timer -DBROKEN_NO_CLOCK
 timer_no_mark broken timer -DBROKEN_NO_MARK
 timer_unmark_first broken timer -DBROKEN_UNMARK_FIRST

@@ -4,10 +4,10 @@
  * to a thread that sleeps.
  *
  * Mirrors: src/posix/timer.c plx_px_timerfd_settime with set_lazy, set_true, kernel_told, put_off,
- * become_lazy, unmark and make_true; keep_front, plx_timer_fired, plx_timers_true,
- * plx_timers_true_all, plx_timers_leave, plx_timer_read, plx_timer_escape; src/posix/wait.c
+ * become_lazy, unmark and make_true; mark_front, plx_timer_fired, plx_timers_true,
+ * plx_timers_leave, plx_timer_read, plx_timer_escape; src/posix/wait.c
  * timers_enter, kernel_look, wait_kernel, wait_timers, wait_mixed (-DMIXED), note_drop, waiter_done;
- * src/posix/epoll.c front_release; plx_spill_begin in src/posix/spill.c. One timer, which is set SETS
+ * src/posix/epoll.c front_release; plx_px_fork_prepare in src/posix/fork.c, which is a change. One timer, which is set SETS
  * times, one front, two threads that wait in it, the first of them up to WAITS times, and a clock
  * with a few ticks. The kernel's timer and its epoll are in the model.
  *
@@ -36,7 +36,7 @@
  *    sections that are open (grace.pml).
  *
  * Broken variants: NO_LAZY_BARRIER, NO_LEAVE_BARRIER, NO_SLEEP_BARRIER, NO_FORK_BARRIER (all
- * -DWEAK), NO_NOTIMERS, NO_SLEEPERS, NO_SPILLING (become_lazy does
+ * -DWEAK), NO_NOTIMERS, NO_SLEEPERS, NO_CHANGE (become_lazy does
  * not look at that word), NO_CLOCK (nor at the clock once more), NO_MARK (the registration keeps the
  * program's data), UNMARK_FIRST (told to the kernel's epoll before its timer is set), NO_FIRED (the
  * event of a lazy timer is merely dropped), WHEN_LAZY (waits are counted only where a timer is lazy
@@ -63,11 +63,11 @@
 #endif
 #define NEVER 0
 
-/* What the sides say to each other: nlazy (with lazy_timers and the timer's fr), and so on. */
+/* What the sides say to each other: nlazy (with the timer's fr), and so on. */
 #define NLAZY 0
 #define NOTIMERS 1
 #define MARK 2
-#define SPILLING 3
+#define CHANGE 3
 /* Of each waiter: its part in sleepers. */
 #define SLEEPER 4
 #define WORDS 6
@@ -249,10 +249,10 @@ inline put_off(v)
 #else
 #define said_notimers mem[NOTIMERS]
 #endif
-#ifdef BROKEN_NO_SPILLING
-#define said_spilling false
+#ifdef BROKEN_NO_CHANGE
+#define said_change false
 #else
-#define said_spilling mem[SPILLING]
+#define said_change mem[CHANGE]
 #endif
 #ifdef BROKEN_NO_SLEEPERS
 #define said_sleepers 0
@@ -277,7 +277,7 @@ inline become_lazy(ok)
 	:: said_notimers -> skip
 	:: else ->
 		if
-		:: said_spilling -> skip
+		:: said_change -> skip
 		:: else ->
 			if
 			:: said_sleepers > 1 -> skip
@@ -328,7 +328,7 @@ inline put_front()
 }
 
 /* The front's mark. */
-inline keep_front()
+inline mark_front()
 {
 #ifdef CLOSE
 	atomic {
@@ -355,7 +355,7 @@ proctype setter()
 	bit ok, x;
 
 #ifndef BROKEN_MARK_IN_SET
-	keep_front();
+	mark_front();
 #endif
 	do
 	:: sets == 0 -> break
@@ -758,13 +758,13 @@ active proctype forker()
 {
 	bit x;
 
-	say(SPILLING);
+	say(CHANGE);
 #ifndef BROKEN_NO_FORK_BARRIER
-	barrier(SPILLING);
+	barrier(CHANGE);
 #endif
 	timers_true();
 	assert(is_true);
-	take_back(SPILLING)
+	take_back(CHANGE)
 }
 #endif
 

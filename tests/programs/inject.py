@@ -52,8 +52,6 @@ RULES = {
     "aio_op": ["wrong_data:3", "wrong_errno:3"],
     "aio_reader": ["lost_unread:1"],
     "aio_filter": ["lost_unread:1"],
-    "escape_state": ["lost_limit:1"],
-    "limit_of_child": ["lost_hold:1"],
     "number_again": ["forgotten_number:1"],
 }
 # What is right without us, too, does not see that we are missing.

@@ -161,21 +161,11 @@ static void beside_one_who_does_not_wait(void **state)
 	run(4, true, 2);
 }
 
-/* The last one: the process has no prototype any more. */
-static void without_the_eventfd_of_the_bell(void **state)
-{
-	(void)state;
-	aio_begin();
-	assert_int_equal(syscall(SYS_close, plx_eventfd_ready()), 0);
-	run(4, false, 1);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(each_gets_what_it_needs),
 		TEST(beside_one_who_does_not_wait),
-		TEST(without_the_eventfd_of_the_bell),
 	};
 
 	return RUN(tests);

@@ -7,7 +7,9 @@
 
 #include "torture.h"
 
+#include <ctype.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 
 #include <pollux/posix.h>
 
@@ -53,6 +55,29 @@ static inline void add_as(int ep, int fd, uint32_t events, uint64_t data)
 static inline void add(int ep, int fd, uint64_t data)
 {
 	add_as(ep, fd, EPOLLIN, data);
+}
+
+/* The kernel says, if it may, which call a thread sleeps in. A gate is slept at, too. */
+static inline bool in_the_kernel(const struct thread *t)
+{
+	char path[64], text[64] = "";
+	long call;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", t->tid);
+	f = fopen(path, "re");
+	if (!f || !fgets(text, sizeof(text), f))
+		strcpy(text, "unknown");
+	if (f)
+		fclose(f);
+	if (strcmp(text, "unknown") == 0)
+		return true;
+	call = isdigit(text[0]) ? strtol(text, NULL, 0) : -1;
+	return call == SYS_epoll_pwait || call == SYS_epoll_pwait2
+#ifdef SYS_epoll_wait
+	       || call == SYS_epoll_wait
+#endif
+		;
 }
 
 #endif

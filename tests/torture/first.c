@@ -114,7 +114,7 @@ static void a_ring_without_a_doorbell(bool before)
 	assert_int_equal(pollux_epoll_wait(ep, &ev, 1, 0), 1);
 	assert_int_equal(ev.data.u64, 1);
 	caller_start(&sleeps);
-	assert_int_equal(fr->stands, 1);
+	assert_true(fr->doorbell >= 0);
 	if (!before) {
 		/* By now it is written. */
 		gate_open(&writes.g);
@@ -149,7 +149,7 @@ static void a_sleeper_from_before(void **state)
 	points_delay(false);
 	caller_start(&sleeps);
 	add(ep, efd, 7);
-	assert_int_equal(fr->stands, 1);
+	assert_true(fr->doorbell >= 0);
 	assert_int_equal(pollux_write(efd, &one, sizeof(one)), sizeof(one));
 	gate_open(&sleeps.g);
 	assert_true(await(thread_done(&sleeps.t)));
@@ -159,8 +159,8 @@ static void a_sleeper_from_before(void **state)
 }
 
 /*
- * A wait has begun, and its epoll leaves for the kernel and loses the number before it sleeps: it
- * goes on in that epoll, which has another one.
+ * A wait sleeps, and its epoll leaves for the kernel and loses the number: it goes on in that
+ * epoll, which has another one.
  */
 static void a_wait_that_outlives_its_number(void **state)
 {
@@ -175,12 +175,12 @@ static void a_wait_that_outlives_its_number(void **state)
 	add_as(ep, p[0], EPOLLIN, 1);
 	add_as(ep, efd, EPOLLIN, 2);
 	caller_start(&sleeps);
+	gate_open(&sleeps.g);
+	assert_true(await(in_the_kernel(&sleeps.t)) && thread_asleep(&sleeps.t));
 	other = pollux_dup(ep);
 	assert_true(other >= 0);
 	pollux_escape(ep);
 	assert_int_equal(pollux_close(ep), 0);
-	gate_open(&sleeps.g);
-	sleep_ms(10);
 	assert_int_equal(pollux_write(efd, &one, sizeof(one)), sizeof(one));
 	assert_true(await(thread_done(&sleeps.t)));
 	caller_got(&sleeps, 2);
@@ -249,9 +249,13 @@ static void adds_meet_sleepers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(a_ring_that_finds_no_doorbell),   TEST(a_sleeper_from_before),
-		TEST(a_wait_that_outlives_its_number), TEST(adds_meet_sleepers),
-		TEST(a_look_that_finds_the_bell),      TEST(a_last_place_for_the_bell),
+		TEST(a_ring_that_finds_no_doorbell),
+		TEST(a_sleeper_from_before),
+		TEST(adds_meet_sleepers),
+		TEST(a_look_that_finds_the_bell),
+		TEST(a_last_place_for_the_bell),
+		/* The last one: no epoll that gets the number is cached afterwards. */
+		TEST(a_wait_that_outlives_its_number),
 	};
 
 	return RUN(tests);

@@ -224,35 +224,6 @@ static void an_epoll_that_ends(void **state)
 	mixed_end(&m);
 }
 
-struct changer {
-	struct thread t;
-	struct gate g;
-	const char *point;
-	int from[2], to;
-	/* How many are done, and may be. */
-	int done, go;
-};
-
-static void changer_main(struct thread *t)
-{
-	struct changer *c = t->arg;
-
-	if (c->point)
-		gate_arm(&c->g, c->point);
-	for (int i = 0; i < 2 && c->from[i]; i++) {
-		while (atomic_get(&c->go) < i)
-			sched_yield();
-		check(pollux_dup2(c->from[i], c->to) == c->to);
-		atomic_set(&c->done, i + 1);
-	}
-}
-
-static void done_soon(struct changer *c, int n)
-{
-	for (int i = 0; i < 50 && atomic_get(&c->done) < n; i++)
-		sleep_ms(1);
-}
-
 /* Somebody sleeps in it, and its doorbell has been rung for him. */
 static void rung_for(struct mixed *m, struct caller *sleeps)
 {
@@ -262,199 +233,55 @@ static void rung_for(struct mixed *m, struct caller *sleeps)
 	assert_int_equal(pollux_write(m->efd, &one, sizeof(one)), sizeof(one));
 }
 
-/* What is put at the number is not the program's there yet. */
-static void a_number_that_changes_to(struct mixed a)
+/*
+ * The number is another epoll's when the kernel is asked: what it finds is told, but not the ring
+ * for a sleeper, who is rung for again.
+ */
+static void a_number_that_is_reused_from(struct mixed a)
 {
 	struct mixed b = mixed_new(EPOLLIN);
-	struct changer c = {.point = "dup_before_kernel", .from = {a.ep}};
-	struct caller sleeps;
-	struct epoll_event ev;
+	struct caller looks = {.point = "wait_look", .ep = pollux_dup(a.ep), .max = 4}, sleeps;
 
-	torture_begin();
-	points_delay(false);
-	c.to = fcntl(0, F_DUPFD_CLOEXEC, 300);
-	assert_true(c.to >= 0);
-	assert_int_equal(pollux_dup2(b.ep, c.to), c.to);
-	rung_for(&b, &sleeps);
-	start_to_gate(&c.t, changer_main, &c, &c.g);
-	assert_int_equal(pollux_epoll_wait(c.to, &ev, 1, 0), 0);
-	gate_open(&c.g);
-	torture_end(&c.t, 1);
-	sleeper_got_ours(&sleeps);
-	pollux_close(c.to);
-	mixed_end(&a);
-	mixed_end(&b);
-}
-
-/* Another epoll is put at its number: what it finds is not that one's, nor the ring for a sleeper.
- */
-static void a_number_that_changes(void **state)
-{
-	(void)state;
-	a_number_that_changes_to(mixed_new(EPOLLIN));
-}
-
-static void a_number_that_changes_to_the_kernels(void **state)
-{
-	(void)state;
-	a_number_that_changes_to(mixed_begin());
-}
-
-/*
- * It is one epoll's when the look begins and when it ends, and another's when the kernel is asked,
- * unless that waits for the look.
- */
-static void a_number_that_changes_twice_from(struct mixed a, bool back)
-{
-	struct mixed b = mixed_new(EPOLLIN), other = mixed_new(EPOLLIN);
-	struct changer c = {.from = {b.ep, back ? a.ep : other.ep}};
-	struct caller looks = {.point = "wait_look", .max = 4}, sleeps;
-	struct gate looked = {0};
-
-	torture_begin();
-	points_delay(false);
-	looks.ep = c.to = fcntl(0, F_DUPFD_CLOEXEC, 300);
-	assert_true(c.to >= 0);
-	assert_int_equal(pollux_dup2(a.ep, c.to), c.to);
-	rung_for(&b, &sleeps);
+	assert_true(looks.ep >= 0);
 	caller_start(&looks);
-	thread_start(&c.t, changer_main, &c);
-	done_soon(&c, 1);
-	gate_arm_any(&looked, "wait_looked");
-	gate_open(&looks.g);
-	assert_true(gate_reached(&looked));
-	atomic_set(&c.go, 1);
-	done_soon(&c, 2);
-	gate_open(&looked);
-	thread_join(&looks.t);
-	torture_end(&c.t, 1);
-	assert_int_equal(looks.n, 0);
-	sleeper_got_ours(&sleeps);
-	pollux_close(c.to);
-	mixed_end(&a);
-	mixed_end(&b);
-	mixed_end(&other);
-}
-
-static void a_number_that_changes_twice(void **state)
-{
-	(void)state;
-	a_number_that_changes_twice_from(mixed_new(EPOLLIN), false);
-	a_number_that_changes_twice_from(mixed_begin(), false);
-}
-
-static void a_number_that_changes_and_changes_back(void **state)
-{
-	(void)state;
-	a_number_that_changes_twice_from(mixed_new(EPOLLIN), true);
-	a_number_that_changes_twice_from(mixed_begin(), true);
-}
-
-/*
- * It has found the old epoll there, and not yet read that this is about to change. The number is
- * closed before it looks once more what it means, if it goes by the number at all.
- */
-static void a_number_that_changes_meanwhile_from(struct mixed a)
-{
-	struct mixed b = mixed_new(EPOLLIN);
-	struct changer c = {.point = "dup_before_entry", .from = {b.ep}};
-	struct caller looks = {.point = "wait_found", .max = 4}, sleeps;
-	/* Perhaps nobody comes to it. */
-	struct gate looked = {0};
-
-	torture_begin();
-	points_delay(false);
-	looks.ep = c.to = fcntl(0, F_DUPFD_CLOEXEC, 300);
-	assert_true(c.to >= 0);
-	assert_int_equal(pollux_dup2(a.ep, c.to), c.to);
+	assert_int_equal(pollux_close(looks.ep), 0);
+	assert_int_equal(pollux_fcntl(b.ep, F_DUPFD_CLOEXEC, looks.ep), looks.ep);
 	rung_for(&b, &sleeps);
-	start_to_gate(&c.t, changer_main, &c, &c.g);
-	caller_start(&looks);
-	gate_open(&c.g);
-	done_soon(&c, 1);
-	gate_arm_any(&looked, "wait_looked");
 	gate_open(&looks.g);
-	assert_true(await(atomic_get(&looked.reached) || thread_done(&looks.t)));
-	torture_end(&c.t, 1);
-	pollux_close(c.to);
-	gate_open(&looked);
 	thread_join(&looks.t);
-	if (looks.n > 0)
-		assert_int_equal(looks.ev[0].data.u64, 2);
+	assert_int_equal(looks.n, 1);
+	assert_int_equal(looks.ev[0].data.u64, 2);
 	sleeper_got_ours(&sleeps);
-	gate_disarm_any();
+	pollux_close(looks.ep);
 	mixed_end(&a);
 	mixed_end(&b);
 }
 
-static void a_number_that_changes_meanwhile(void **state)
+static void a_number_that_is_reused(void **state)
 {
 	(void)state;
-	a_number_that_changes_meanwhile_from(mixed_new(EPOLLIN));
-	a_number_that_changes_meanwhile_from(mixed_begin());
+	a_number_that_is_reused_from(mixed_new(EPOLLIN));
+	a_number_that_is_reused_from(mixed_begin());
 }
 
-struct adder {
-	struct thread t;
-	struct gate g;
-	int ep, efd, r;
-};
-
-static void adder_main(struct thread *t)
-{
-	struct adder *a = t->arg;
-	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 2};
-
-	gate_arm(&a->g, "front_setup");
-	a->r = pollux_epoll_ctl(a->ep, EPOLL_CTL_ADD, a->efd, &ev);
-}
-
-/*
- * The first registration of one of our objects, by a number that means another epoll meanwhile: it
- * is in one of the two, and a sleeper in the first one is woken by the kernel's files of that.
+/* It is closed while a thread sleeps by it: that finds what comes, and nobody else has the number.
  */
-static void an_epoll_that_changes_while_it_is_set_up(bool closed)
+static void a_number_that_is_closed_under_a_sleeper(void **state)
 {
-	struct mixed a = mixed_begin(), b = mixed_begin();
+	struct mixed m = mixed_new(EPOLLIN);
 	struct caller sleeps = {
-		.point = "wait_before_sleep", .ep = a.ep, .max = 4, .timeout = SOON_MS};
-	struct adder adds = {.efd = a.efd};
-	struct epoll_event ev[2];
-	int number;
+		.point = "wait_before_sleep", .ep = pollux_dup(m.ep), .max = 4, .timeout = SOON_MS};
 
-	torture_begin();
-	points_delay(false);
-	/* Not by dup2, which would have it keep a duplicate of itself. */
-	adds.ep = number = pollux_dup(a.ep);
-	assert_true(number >= 0);
-	start_to_gate(&adds.t, adder_main, &adds, &adds.g);
-	if (closed)
-		pollux_close(number);
-	assert_int_equal(pollux_dup2(b.ep, number), number);
-	gate_open(&adds.g);
-	torture_end(&adds.t, 1);
-	assert_int_equal(adds.r, 0);
+	(void)state;
 	caller_start(&sleeps);
 	gate_open(&sleeps.g);
-	assert_int_equal(write(a.p[1], "", 1), 1);
-	caller_got(&sleeps, 1);
-	assert_int_equal(pollux_write(a.efd, &one, sizeof(one)), sizeof(one));
-	assert_int_equal(pollux_epoll_wait(a.ep, ev, 2, 0) + pollux_epoll_wait(b.ep, ev, 2, 0), 2);
-	pollux_close(number);
-	mixed_end(&a);
-	mixed_end(&b);
-}
-
-static void an_epoll_that_is_replaced_while_it_is_set_up(void **state)
-{
-	(void)state;
-	an_epoll_that_changes_while_it_is_set_up(false);
-}
-
-static void an_epoll_that_is_closed_while_it_is_set_up(void **state)
-{
-	(void)state;
-	an_epoll_that_changes_while_it_is_set_up(true);
+	assert_true(await(in_the_kernel(&sleeps.t)) && thread_asleep(&sleeps.t));
+	assert_int_equal(pollux_close(sleeps.ep), 0);
+	assert_int_equal(pollux_write(m.efd, &one, sizeof(one)), sizeof(one));
+	thread_join(&sleeps.t);
+	assert_int_equal(sleeps.n, 1);
+	assert_int_equal(sleeps.ev[0].data.u64, 2);
+	mixed_end(&m);
 }
 
 /* What has become the kernel's meanwhile is found there, now or by the next look. */
@@ -493,13 +320,8 @@ int main(void)
 		TEST(both_are_collected_between),
 		TEST(a_ring_for_one_who_sleeps),
 		TEST(an_epoll_that_ends),
-		TEST(a_number_that_changes),
-		TEST(a_number_that_changes_to_the_kernels),
-		TEST(a_number_that_changes_meanwhile),
-		TEST(a_number_that_changes_twice),
-		TEST(a_number_that_changes_and_changes_back),
-		TEST(an_epoll_that_is_replaced_while_it_is_set_up),
-		TEST(an_epoll_that_is_closed_while_it_is_set_up),
+		TEST(a_number_that_is_reused),
+		TEST(a_number_that_is_closed_under_a_sleeper),
 		TEST(items_that_leave),
 	};
 
