@@ -334,6 +334,8 @@ bool model_watched(struct model *m, struct obj *o, struct obj *ep);
 void model_escape_pair(struct model *m, struct obj *a, struct obj *b);
 void model_escape_maybe(struct model *m, struct obj *o);
 void model_escape_all(struct model *m);
+/* EPOLL_CTL_MOD in ep. */
+void model_modified(struct model *m, struct obj *ep);
 /* Epolls of which events may be repeated, and that this process can reach, are settled first. */
 void model_settle(struct model *m, struct step *s);
 /* An epoll that leaves by the step itself, whose result would tell what is in it. */

@@ -228,6 +228,16 @@ static void repeats_reach(struct model *m, struct obj *ep)
 	}
 }
 
+/*
+ * A poll of an epoll takes off its list what it finds before the first that is ready. If the order
+ * is lost it is not known what that was; and whether a MOD puts it there anew, and tells of it.
+ */
+void model_modified(struct model *m, struct obj *ep)
+{
+	if (ep->any_order)
+		repeats_reach(m, ep);
+}
+
 /* Its count is written to the kernel's object, unless it is there already. */
 static void may_repeat(struct model *m, struct obj *o)
 {

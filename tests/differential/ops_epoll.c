@@ -219,6 +219,8 @@ static void ctl_apply(struct model *m, struct step *s)
 		it = NULL;
 	if (!it)
 		return;
+	if (s->n == EPOLL_CTL_MOD)
+		model_modified(m, ep);
 	it->events = s->flags;
 	it->data = s->u;
 }

@@ -228,8 +228,8 @@ static int dup2_target(struct model *m, const struct step *s)
 
 static void dup2_apply(struct model *m, struct step *s)
 {
-	struct obj *o = model_obj(m, s->a);
 	int to = dup2_target(m, s), from = model_number(m, s->a);
+	struct obj *o = model_obj(m, s->a), *was = model_obj_at(m, to);
 	bool three = s->how >= 2;
 
 	/* Numbers below the first are not the sequence's. */
@@ -241,8 +241,8 @@ static void dup2_apply(struct model *m, struct step *s)
 	/* Both, an epoll with all that it watches; before the kernel refuses it. */
 	if (to != from) {
 		model_escape(m, o);
-		if (model_obj_at(m, to))
-			model_escape(m, model_obj_at(m, to));
+		if (was)
+			(was->unsure ? model_escape_maybe : model_escape)(m, was);
 		if (beyond_limit(m, to))
 			return;
 		o->unknown = true;
