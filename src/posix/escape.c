@@ -23,7 +23,6 @@ const struct plx_way_out_row plx_ways_out[PLX_OUT_COUNT] = {
 	[PLX_OUT_EXEC] = {"exec", "objects with a descriptor that is not close-on-exec"},
 	[PLX_OUT_SPAWN] = {"spawn", "as exec, and what file actions name"},
 	[PLX_OUT_SCM_RIGHTS] = {"scm_rights", "the objects whose descriptors are sent"},
-	[PLX_OUT_SPLICE] = {"splice", "the object; so for tee, vmsplice, sendfile"},
 	[PLX_OUT_VECTOR] = {"vector", "the object, for reads and writes in several pieces"},
 	[PLX_OUT_DUP] = {"dup", "an eventfd that gets a second number"},
 	[PLX_OUT_CLOSED] = {"closed", "an epoll that close_range closes"},

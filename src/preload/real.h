@@ -56,15 +56,6 @@
 	X(int, aio_write, (struct aiocb * cb), (cb))                                               \
 	X(int, lio_listio, (int mode, struct aiocb *const *l, int n, struct sigevent *s),          \
 	  (mode, l, n, s))                                                                         \
-	X(ssize_t, splice, (int a, off64_t *ao, int b, off64_t *bo, size_t n, unsigned int f),     \
-	  (a, ao, b, bo, n, f))                                                                    \
-	X(ssize_t, tee, (int a, int b, size_t n, unsigned int f), (a, b, n, f))                    \
-	X(ssize_t, vmsplice, (int fd, const struct iovec *v, size_t n, unsigned int f),            \
-	  (fd, v, n, f))                                                                           \
-	X(ssize_t, sendfile, (int out, int in, off_t *o, size_t n), (out, in, o, n))               \
-	X(ssize_t, copy_file_range,                                                                \
-	  (int a, off64_t *ao, int b, off64_t *bo, size_t n, unsigned int f),                      \
-	  (a, ao, b, bo, n, f))                                                                    \
 	X(int, socket, (int domain, int type, int protocol), (domain, type, protocol))             \
 	X(int, socketpair, (int domain, int type, int protocol, int fds[2]),                       \
 	  (domain, type, protocol, fds))                                                           \
@@ -164,7 +155,6 @@
 	X(int, daemon, (int nochdir, int noclose), (nochdir, noclose))                             \
 	X(int, forkpty, (int *fd, char *name, const struct termios *t, const struct winsize *w),   \
 	  (fd, name, t, w))                                                                        \
-	X(int, login_tty, (int fd), (fd))                                                          \
 	X(int, posix_spawn_file_actions_addopen,                                                   \
 	  (posix_spawn_file_actions_t * a, int fd, const char *p, int f, mode_t m),                \
 	  (a, fd, p, f, m))                                                                        \

@@ -9,7 +9,6 @@
  *   io_setup...     Linux AIO, see aio.c
  *   io_uring_*      see uring.c
  *   seccomp         the same, see prctl in fork.c, but for what only asks
- *   kcmp            compares kernel files: those named escape
  */
 #include "preload/preload.h"
 #include "aio/aio.h"
@@ -20,7 +19,6 @@
 #include "preload/uring.h"
 
 #include <fcntl.h>
-#include <linux/kcmp.h>
 #include <linux/sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -216,7 +214,6 @@ static long do_select(const struct raw *s)
 }
 #endif
 
-/* Calls that may sleep. */
 static long serve_sleeping(const struct raw *s)
 {
 	switch (s->nr) {
@@ -245,16 +242,18 @@ static long serve_sleeping(const struct raw *s)
 	}
 }
 
-static __attribute__((noinline)) long enter_sleeping(const struct raw *s)
+/* Calls that may sleep. */
+static __attribute__((noinline)) long sleeping(const struct raw *s)
 {
-	int saved = errno, state;
+	int state;
 	long r;
 
+	if (!plx_load(&plx_active))
+		return PLX_PASS;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 	r = serve_sleeping(s);
 	pthread_setcancelstate(state, NULL);
-	errno = saved;
-	return r == PLX_PASS ? pass(s) : plx_result(r);
+	return r;
 }
 
 static long do_close_range(const struct raw *s)
@@ -275,17 +274,6 @@ static long do_ioctl(const struct raw *s)
 	return PLX_PASS;
 }
 
-static long do_kcmp(const struct raw *s)
-{
-	if (s->c == KCMP_FILE) {
-		plx_escape_if_ours(s->d, PLX_OUT_SYSCALL);
-		plx_escape_if_ours(s->e, PLX_OUT_SYSCALL);
-	} else if (s->c == KCMP_EPOLL_TFD && plx_any()) {
-		plx_px_escape_all(PLX_OUT_SYSCALL);
-	}
-	return PLX_PASS;
-}
-
 static long do_send(const struct raw *s)
 {
 	if (!plx_any())
@@ -297,10 +285,26 @@ static long do_send(const struct raw *s)
 	return PLX_PASS;
 }
 
-/* Calls that do not sleep and do not return twice, or sleep as the kernel lets them. */
+/* Calls that do not return twice. */
 static long serve(const struct raw *s)
 {
 	switch (s->nr) {
+	case SYS_read:
+	case SYS_write:
+	case SYS_readv:
+	case SYS_writev:
+	case SYS_preadv2:
+	case SYS_pwritev2:
+	case SYS_ppoll:
+	case SYS_pselect6:
+	case SYS_epoll_pwait:
+	case SYS_epoll_pwait2:
+#ifdef SYS_poll
+	case SYS_poll:
+	case SYS_select:
+	case SYS_epoll_wait:
+#endif
+		return sleeping(s);
 	case SYS_epoll_create1:
 		return plx_may_adopt() ? plx_px_epoll_create1(s->a) : PLX_PASS;
 	case SYS_timerfd_create:
@@ -348,24 +352,9 @@ static long serve(const struct raw *s)
 	case SYS_pidfd_getfd:
 		plx_escape_if_ours(s->b, PLX_OUT_SYSCALL);
 		return PLX_PASS;
-	case SYS_kcmp:
-		return do_kcmp(s);
 	case SYS_sendmsg:
 	case SYS_sendmmsg:
 		return do_send(s);
-	case SYS_splice:
-	case SYS_copy_file_range:
-		plx_escape_if_ours(s->a, PLX_OUT_SPLICE);
-		plx_escape_if_ours(s->c, PLX_OUT_SPLICE);
-		return PLX_PASS;
-	case SYS_tee:
-	case SYS_sendfile:
-		plx_escape_if_ours(s->b, PLX_OUT_SPLICE);
-		plx_escape_if_ours(s->a, PLX_OUT_SPLICE);
-		return PLX_PASS;
-	case SYS_vmsplice:
-		plx_escape_if_ours(s->a, PLX_OUT_SPLICE);
-		return PLX_PASS;
 	case SYS_openat:
 	case SYS_openat2:
 		plx_path_check(s->a, (const char *)s->b);
@@ -388,18 +377,6 @@ static long serve(const struct raw *s)
 	default:
 		return PLX_PASS;
 	}
-}
-
-static __attribute__((noinline)) long enter(const struct raw *s)
-{
-	int saved = errno;
-	long r = serve(s);
-
-	errno = saved;
-	if (r != PLX_PASS)
-		return plx_result(r);
-	r = pass(s);
-	return gives(s) ? plx_given((int)r) : r;
 }
 
 static __attribute__((noinline)) long do_mremap(const struct raw *s)
@@ -514,61 +491,22 @@ static struct outcome jump(void)
 	return (struct outcome){.next = plx_real_syscall()};
 }
 
+static __attribute__((noinline)) struct outcome enter(const struct raw *s)
+{
+	int saved = errno;
+	long r = serve(s);
+
+	errno = saved;
+	if (r != PLX_PASS)
+		return done(plx_result(r));
+	return gives(s) ? done(plx_given((int)pass(s))) : jump();
+}
+
 __attribute__((used, visibility("hidden"))) struct outcome plx_syscall(const struct raw *s);
 /* What is rare is not part of it, or each call would need more stack. */
 struct outcome plx_syscall(const struct raw *s)
 {
 	switch (s->nr) {
-	case SYS_read:
-	case SYS_write:
-	case SYS_readv:
-	case SYS_writev:
-	case SYS_preadv2:
-	case SYS_pwritev2:
-	case SYS_ppoll:
-	case SYS_pselect6:
-	case SYS_epoll_pwait:
-	case SYS_epoll_pwait2:
-#ifdef SYS_poll
-	case SYS_poll:
-	case SYS_select:
-	case SYS_epoll_wait:
-#endif
-		if (!plx_load(&plx_active))
-			break;
-		return done(enter_sleeping(s));
-	case SYS_epoll_create1:
-	case SYS_eventfd2:
-	case SYS_timerfd_create:
-	case SYS_timerfd_settime:
-	case SYS_timerfd_gettime:
-#ifdef SYS_epoll_create
-	case SYS_epoll_create:
-	case SYS_eventfd:
-	case SYS_dup2:
-#endif
-	case SYS_dup3:
-	case SYS_epoll_ctl:
-	case SYS_close:
-	case SYS_close_range:
-	case SYS_dup:
-	case SYS_fcntl:
-	case SYS_ioctl:
-	case SYS_flock:
-	case SYS_pidfd_getfd:
-	case SYS_kcmp:
-	case SYS_sendmsg:
-	case SYS_sendmmsg:
-	case SYS_splice:
-	case SYS_copy_file_range:
-	case SYS_tee:
-	case SYS_sendfile:
-	case SYS_vmsplice:
-	case SYS_rt_sigaction:
-	case SYS_unshare:
-	case SYS_prctl:
-	case SYS_seccomp:
-		return done(enter(s));
 	case SYS_io_uring_setup:
 	case SYS_io_uring_enter:
 	case SYS_io_uring_register:
@@ -607,8 +545,7 @@ struct outcome plx_syscall(const struct raw *s)
 	case SYS_execveat:
 		return done(do_exec(s));
 	default:
-		if (gives(s))
-			return done(enter(s));
+		return enter(s);
 	}
 	return jump();
 }

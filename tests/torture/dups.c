@@ -191,7 +191,7 @@ static void both_replace_it(void **state)
 /* As whoever is about to go to the kernel by the number. */
 static void leaves(int number)
 {
-	plx_px_escape(number, PLX_OUT_SPLICE);
+	plx_px_escape(number, PLX_OUT_VECTOR);
 	check(pollux_fd_served(number) == 0);
 }
 
