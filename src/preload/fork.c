@@ -8,13 +8,11 @@
  *                                adoption ends; threads pass
  * unshare                        with CLONE_FILES: everything escapes and adoption ends
  * __register_atfork              (pthread_atfork is in the program) ours before any other
- * login_tty                      replaces 0, 1 and 2 inside libc: they escape
  */
 #include "preload/preload.h"
 
 #include <sched.h>
 #include <stdarg.h>
-#include <utmp.h>
 
 #include "aio/aio.h"
 #include "base/sanitizer.h"
@@ -256,14 +254,6 @@ PLX_EXPORT int forkpty(int *fd, char *name, const struct termios *t, const struc
 	if (pid == 0)
 		fork_child_late();
 	return pid;
-}
-
-PLX_EXPORT int login_tty(int fd)
-{
-	plx_escape_if_ours(fd, PLX_OUT_STDIO);
-	for (int i = 0; i <= 2; i++)
-		plx_escape_if_ours(i, PLX_OUT_STDIO);
-	return plx_real.login_tty(fd);
 }
 
 void *plx_vfork_enter(void)

@@ -4,9 +4,6 @@
  *
  *   /proc/<this process>/fdinfo/N     shows the kernel's idea of N: N escapes first
  *   /proc/<this process>/fdinfo       N is not known yet: everything escapes, adoption ends
- *   /sys/fs/cgroup/.../cgroup.event_control
- *                                     is written the number of an eventfd as text, some
- *                                     time: adoption ends
  *
  * The kernel says which file a path means: it may be relative, or go through links. It is
  * asked about paths that have "fdinfo" in them, and about relative ones that are a mere
@@ -26,11 +23,6 @@
 #include "base/sys.h"
 
 #define FDINFO "/fdinfo"
-
-static bool starts_with(const char *s, const char *head)
-{
-	return strncmp(s, head, strlen(head)) == 0;
-}
 
 /* path as the kernel shows it: resolved, below some mount of /proc. */
 static void proc_path(const char *path)
@@ -116,23 +108,17 @@ static bool is_number(const char *path)
 
 void plx_path_check_slow(int dir, const char *path)
 {
-	static const char suffix[] = "/cgroup.event_control";
 	PLX_INSIDE();
 	int saved = errno;
 	char buf[512];
 	long n = path_in(buf, sizeof(buf), path);
 	const char *fd;
-	bool number;
 
 	if (n <= 0)
 		return;
 	fd = strstr(buf, "fd");
-	number = is_number(buf);
-	if (number || (fd && strstr(fd, &FDINFO[1])))
+	if (is_number(buf) || (fd && strstr(fd, &FDINFO[1])))
 		resolve(dir, path);
-	else if (starts_with(buf, "/sys/fs/") && n + 1 >= (long)sizeof(suffix) &&
-		 strcmp(buf + n + 1 - sizeof(suffix), suffix) == 0)
-		plx_stop_adopting(PLX_OUT_SYSCALL);
 	errno = saved;
 }
 
