@@ -2,7 +2,6 @@
 #include "base/sleep.h"
 
 #include <errno.h>
-#include <linux/futex.h>
 #include <stddef.h>
 #include <ucontext.h>
 
@@ -276,62 +275,4 @@ long plx_sleep(struct plx_sleep *s, enum plx_sleep_kind kind, long nr)
 	if (s->over == ENDED_WITHIN)
 		return PLX_SLEEP_BROKEN;
 	return kind == PLX_SLEEP_MASKED ? PLX_SLEEP_ANEW : PLX_SLEEP_LOOK;
-}
-
-/* --- sleeping until one is rung for ------------------------------------------------------- */
-
-/*
- * Where handlers are not seen it is libc's semaphore, whose wait is a cancellation point and goes
- * on after a handler exactly as a blocked read does.
- */
-void plx_parker_init(struct plx_parker *p)
-{
-	p->seen = plx_load(&plx_sleeps_seen);
-	p->rung = 0;
-	if (!p->seen)
-		sem_init(&p->sem, 0, 0);
-}
-
-void plx_parker_destroy(struct plx_parker *p)
-{
-	if (!p->seen)
-		sem_destroy(&p->sem);
-}
-
-void plx_parker_ring(struct plx_parker *p)
-{
-	if (!p->seen)
-		sem_post(&p->sem);
-	else if (!plx_xchg(&p->rung, 1))
-		plx_sys3(SYS_futex, &p->rung, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1);
-}
-
-static int wait_unseen(struct plx_parker *p)
-{
-	const uint32_t *breaks = &plx_inside.breaks;
-	uint32_t before = *breaks;
-	int r = -1;
-
-	{
-		PLX_OUTSIDE(sleep);
-
-		if (before == *breaks)
-			r = sem_wait(&p->sem);
-	}
-	return r || before != *breaks ? -EINTR : 0;
-}
-
-int plx_parker_wait(struct plx_parker *p)
-{
-	struct plx_sleep s = {.args = {(long)&p->rung, FUTEX_WAIT | FUTEX_PRIVATE_FLAG}};
-
-	if (!p->seen)
-		return wait_unseen(p);
-	while (!plx_xchg(&p->rung, 0)) {
-		long r = plx_sleep(&s, PLX_SLEEP_RESTARTS, SYS_futex);
-
-		if (r == -EINTR || plx_sleep_is_over(r))
-			return (int)r;
-	}
-	return 0;
 }

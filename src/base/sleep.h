@@ -49,7 +49,6 @@
 #define PLX_BASE_SLEEP_H
 
 #include <pthread.h>
-#include <semaphore.h>
 
 #include "base/inside.h"
 
@@ -167,20 +166,5 @@ void *plx_sleep_context(void *context, bool (*handler)(uintptr_t pc));
 void plx_sleep_aside(void *context);
 /* A handler runs that cannot wait, wherever the thread is: it is none the wiser. */
 void plx_sleep_forget(void);
-
-/* --- sleeping until one is rung for ------------------------------------------------------- */
-
-struct plx_parker {
-	uint32_t seen;
-	uint32_t rung;
-	sem_t sem;
-};
-
-void plx_parker_init(struct plx_parker *p);
-/* From any thread, and from handlers. */
-void plx_parker_ring(struct plx_parker *p);
-/* 0, -EINTR, or a sleep's result that is over. */
-int plx_parker_wait(struct plx_parker *p);
-void plx_parker_destroy(struct plx_parker *p);
 
 #endif

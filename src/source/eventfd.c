@@ -15,6 +15,8 @@
  */
 #include "epoll/engine.h"
 
+#include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 
 #include <pollux/eventfd.h>
@@ -22,7 +24,6 @@
 #include "base/flood.h"
 #include "base/inside.h"
 #include "base/sanitizer.h"
-#include "base/sleep.h"
 #include "base/spin.h"
 
 struct pollux_efd {
@@ -259,15 +260,15 @@ static int efd_try_write(struct pollux_efd *e, uint64_t value)
 /*
  * A blocked reader or writer stands at the end of the file's list and is called
  * with everybody (EFD-16); who comes first gets the count, the others sleep again.
- * A handler that runs meanwhile finds neither the sleeper in the list nor a reference to the
- * file (base/sleep.h). Where handlers are not seen, one that came with a wake, which had
- * nothing for this one, is told by its count. The sleeper is retired, not
- * freed: a waker may still stand on it when the thread is up already.
+ * The sleep is libc's semaphore: a cancellation point that goes on after a handler with SA_RESTART,
+ * as a read does. A handler that came with a wake, which had nothing for this one, is told by its
+ * count. The sleeper is retired, not freed: a waker may still stand on it when the thread is up
+ * already.
  */
 struct efd_sleeper {
 	struct plx_watch w;
 	struct pollux_efd *e;
-	struct plx_parker parker;
+	sem_t rung;
 };
 
 _Static_assert(sizeof(struct efd_sleeper) <= PLX_SLAB_OBJECT, "a sleeper fits");
@@ -279,14 +280,14 @@ static void sleeper_wake(struct plx_watch *w, uint32_t key)
 	if (key && !(key & w->events))
 		return;
 	plx_spin_note_waker(&s->e->spin);
-	plx_parker_ring(&s->parker);
+	sem_post(&s->rung);
 }
 
 static void sleeper_free(void *p)
 {
 	struct efd_sleeper *s = p;
 
-	plx_parker_destroy(&s->parker);
+	sem_destroy(&s->rung);
 	plx_slab_free(s);
 }
 
@@ -333,9 +334,12 @@ static int sleeper_waits(struct efd_sleeper *s, uint32_t breaks,
 		if (ended || breaks != plx_inside.breaks)
 			return -EINTR;
 		since = plx_spin_sleeps(&e->spin);
-		ended = plx_parker_wait(&s->parker);
-		if (plx_sleep_is_over(ended))
-			return ended;
+		{
+			PLX_OUTSIDE(sleep);
+
+			if (breaks == plx_inside.breaks)
+				ended = sem_wait(&s->rung);
+		}
 		plx_spin_slept(&e->spin, since);
 	}
 }
@@ -367,12 +371,12 @@ static int efd_sleep(struct pollux_efd *e, uint32_t events,
 	s->w.events = events;
 	s->w.place = PLX_WATCH_TAIL;
 	s->e = e;
-	plx_parker_init(&s->parker);
+	sem_init(&s->rung, 0, 0);
 	plx_watch_link(&e->file, &s->w);
-	PLX_HOLD_PUSH(sleeper_done, s);
+	pthread_cleanup_push(sleeper_done, s);
 	r = sleeper_waits(s, breaks, try, value);
 	efd_has_read(e, r, events, *value);
-	PLX_HOLD_POP(1);
+	pthread_cleanup_pop(1);
 	return r;
 }
 
