@@ -155,11 +155,6 @@
 	X(int, daemon, (int nochdir, int noclose), (nochdir, noclose))                             \
 	X(int, forkpty, (int *fd, char *name, const struct termios *t, const struct winsize *w),   \
 	  (fd, name, t, w))                                                                        \
-	X(int, posix_spawn_file_actions_addopen,                                                   \
-	  (posix_spawn_file_actions_t * a, int fd, const char *p, int f, mode_t m),                \
-	  (a, fd, p, f, m))                                                                        \
-	X(int, posix_spawn_file_actions_adddup2, (posix_spawn_file_actions_t * a, int fd, int to), \
-	  (a, fd, to))                                                                             \
 	X(int, system, (const char *cmd), (cmd))                                                   \
 	X(FILE *, popen, (const char *cmd, const char *m), (cmd, m))                               \
 	X(int, pclose, (FILE * f), (f))                                                            \
