@@ -77,12 +77,12 @@
 #define FAULTS (BIT(SIGSEGV) | BIT(SIGBUS) | BIT(SIGILL) | BIT(SIGFPE) | BIT(SIGTRAP) | BIT(SIGSYS))
 #define MAY_WAIT ~(LIBC_SIGNALS | UNCATCHABLE | FAULTS)
 
-/* A struct sigaction without the part of its mask that is for signals there are none of. */
+/* A struct sigaction as the kernel has it. */
 struct action {
 	void (*handler)(int, siginfo_t *, void *);
+	unsigned long flags;
 	void (*restorer)(void);
 	uint64_t mask;
-	int flags;
 };
 
 struct guard {
@@ -190,27 +190,35 @@ static struct action action_of(struct guard *g)
 	return a;
 }
 
-static void program_action(struct guard *g, struct sigaction *act)
-{
-	struct action a = action_of(g);
-
-	memset(act, 0, sizeof(*act));
-	act->sa_sigaction = a.handler;
-	act->sa_restorer = a.restorer;
-	memcpy(&act->sa_mask, &a.mask, sizeof(a.mask));
-	act->sa_flags = a.flags;
-}
-
 static struct action to_action(const struct sigaction *act)
 {
 	struct action a = {
 		.handler = act->sa_sigaction,
+		.flags = (unsigned int)act->sa_flags,
 		.restorer = act->sa_restorer,
-		.flags = act->sa_flags,
 	};
 
 	memcpy(&a.mask, &act->sa_mask, sizeof(a.mask));
 	return a;
+}
+
+static struct sigaction from_action(const struct action *a)
+{
+	struct sigaction act = {
+		.sa_sigaction = a->handler,
+		.sa_flags = (int)a->flags,
+		.sa_restorer = a->restorer,
+	};
+
+	memcpy(&act.sa_mask, &a->mask, sizeof(a->mask));
+	return act;
+}
+
+static struct sigaction program_action(struct guard *g)
+{
+	struct action a = action_of(g);
+
+	return from_action(&a);
 }
 
 static void set_program_action(struct guard *g, const struct action *act)
@@ -232,38 +240,6 @@ static void block_all_that_wait(sigset_t *mask)
 	memcpy(mask, &bits, sizeof(bits));
 }
 
-/* As the kernel has it. */
-struct kernel_sigaction {
-	void (*handler)(int, siginfo_t *, void *);
-	unsigned long flags;
-	void (*restorer)(void);
-	uint64_t mask;
-};
-
-static struct kernel_sigaction to_kernel(const struct sigaction *act)
-{
-	struct kernel_sigaction k = {
-		.handler = act->sa_sigaction,
-		.flags = (unsigned int)act->sa_flags,
-		.restorer = act->sa_restorer,
-	};
-
-	memcpy(&k.mask, &act->sa_mask, sizeof(k.mask));
-	return k;
-}
-
-static struct sigaction from_kernel(const struct kernel_sigaction *k)
-{
-	struct sigaction act = {
-		.sa_sigaction = k->handler,
-		.sa_flags = (int)k->flags,
-		.sa_restorer = k->restorer,
-	};
-
-	memcpy(&act.sa_mask, &k->mask, sizeof(k->mask));
-	return act;
-}
-
 /* Who asks: libc's functions give every action their own restorer, a bare call as it is. */
 enum caller {
 	BY_LIBC,
@@ -273,15 +249,15 @@ enum caller {
 /* Locked, and nothing of ours stands there. */
 static int pass_on(int sig, const struct sigaction *act, struct sigaction *old, enum caller by)
 {
-	struct kernel_sigaction in, out = {0};
+	struct action in, out = {0};
 	long r;
 
 	if (by == BY_LIBC)
 		return plx_real.sigaction(sig, act, old) ? -errno : 0;
 	if (act)
-		in = to_kernel(act);
+		in = to_action(act);
 	r = plx_sys4(SYS_rt_sigaction, sig, act ? &in : NULL, &out, sizeof(in.mask));
-	*old = from_kernel(&out);
+	*old = from_action(&out);
 	return (int)r;
 }
 
@@ -438,7 +414,7 @@ static int guard_action(int sig, struct guard *g, const struct sigaction *act,
 		if (r == 0 && old) {
 			if (was.sa_sigaction == fault || was.sa_sigaction == caught ||
 			    was.sa_sigaction == statistics)
-				program_action(g, &was);
+				was = program_action(g);
 			*old = was;
 		}
 		return r;
@@ -447,7 +423,7 @@ static int guard_action(int sig, struct guard *g, const struct sigaction *act,
 	if (!g->on) {
 		r = pass_on(sig, act ? &want : NULL, &was, by);
 	} else {
-		program_action(g, &was);
+		was = program_action(g);
 		if (act)
 			r = install(sig, g, &want, by);
 	}
@@ -526,10 +502,9 @@ static void leave_sleep(int sig, const struct action *act, void *context)
 static __attribute__((noinline)) void reset(int sig, struct guard *g)
 {
 	int saved = errno;
-	struct sigaction dfl;
+	struct sigaction dfl = program_action(g);
 	struct held h;
 
-	program_action(g, &dfl);
 	dfl.sa_handler = SIG_DFL;
 	h = lock();
 	install(sig, g, &dfl, BY_LIBC);
@@ -573,14 +548,13 @@ static void fault(int sig, siginfo_t *info, void *context)
 
 static void statistics(int sig, siginfo_t *info, void *context)
 {
-	struct sigaction act;
+	struct action act = action_of(guard_of(sig));
 	int saved = errno;
 
 	(void)context;
-	program_action(guard_of(sig), &act);
-	if (act.sa_handler == SIG_DFL)
+	if (is_default(&act))
 		plx_px_stats_print(true);
-	else if (is_handler(&act))
+	else if (!is_ignored(&act))
 		/* It has changed since the kernel looked, which will look again. */
 		send_self(sig, info);
 	errno = saved;
@@ -979,7 +953,7 @@ PLX_EXPORT int siginterrupt(int sig, int on)
 
 long plx_guard_raw_sigaction(int sig, const void *user_act, void *user_old, size_t size)
 {
-	struct kernel_sigaction in, out;
+	struct action in, out;
 	struct sigaction act, old;
 	struct guard *g = guard_of(sig);
 	int saved = errno;
@@ -988,13 +962,13 @@ long plx_guard_raw_sigaction(int sig, const void *user_act, void *user_old, size
 	    (user_act && plx_copy_in(&in, user_act, sizeof(in))))
 		return PLX_PASS;
 	if (user_act)
-		act = from_kernel(&in);
+		act = from_action(&in);
 	if (guard_action(sig, g, user_act ? &act : NULL, &old, BY_ITSELF)) {
 		int err = errno;
 
 		errno = saved;
 		return -err;
 	}
-	out = to_kernel(&old);
+	out = to_action(&old);
 	return user_old && plx_copy_out(user_old, &out, sizeof(out)) ? -EFAULT : 0;
 }
