@@ -29,10 +29,8 @@
  */
 #include "preload/preload.h"
 
-#include <fcntl.h>
 #include <link.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/sys.h"
 
@@ -241,15 +239,6 @@ static bool headers(const struct link_map *m, bool program, struct dl_phdr_info 
 	return false;
 }
 
-/* Nobody else loads or unloads anything. */
-static bool one_thread(void)
-{
-	struct stat st;
-
-	return plx_sys4(SYS_newfstatat, AT_FDCWD, "/proc/self/task", &st, 0) == 0 &&
-	       st.st_nlink == 3;
-}
-
 /*
  * Not by dl_iterate_phdr, where the list is as safe without the loader's lock: in the child of a
  * fork that lock may be held by a thread that is not there. What was loaded at the start stays.
@@ -273,7 +262,8 @@ static bool any_calls_unseen(void)
 		if (m == last) {
 			if (!m->l_next)
 				return false;
-			if (!one_thread())
+			/* Another may load or unload something. */
+			if (!plx_one_thread())
 				break;
 			later = true;
 		}

@@ -76,7 +76,6 @@
 #define ENV_FOREIGN_MAX 4096
 #define LIST_MAX 1024
 #define PATH_LEN 256
-#define HEADERS_MAX 64
 #define STRINGS_MAX (24u << 10)
 #define LOADS_MAX 8
 #define NEEDED_MAX 16
@@ -344,8 +343,8 @@ struct image {
 	uint64_t dynamic, dynamic_size;
 	uint64_t interp, interp_size;
 	uint64_t strings, strings_size;
-	/* It has the common loader. */
-	bool common;
+	/* It cannot load a library of ours. */
+	bool foreign;
 	bool run_path;
 	uint32_t needs;
 	uint32_t need[NEEDED_MAX];
@@ -429,20 +428,29 @@ static bool strings_clean(struct image *im, struct libraries *libs)
 static bool headers(struct image *im)
 {
 	const ElfW(Ehdr) *h = (const void *)im->buf;
-	const ElfW(Phdr) * p;
-	long n = read_at(im->fd, im->buf, CHUNK, 0);
+	const ElfW(Phdr) *p = (const void *)im->buf;
+	long n = read_at(im->fd, im->buf, sizeof(*h), 0);
+	uint32_t count = h->e_phnum;
+	bool few;
 
-	if (n < (long)sizeof(*h) || memcmp(h->e_ident, ELFMAG, SELFMAG) != 0 ||
-	    h->e_ident[EI_CLASS] != ELFCLASS64 || h->e_ident[EI_DATA] != ELFDATA2LSB ||
-	    h->e_machine != MACHINE || (h->e_type != ET_EXEC && h->e_type != ET_DYN) ||
-	    h->e_phentsize != sizeof(*p) || h->e_phoff != sizeof(*h) ||
-	    h->e_phnum > (n - sizeof(*h)) / sizeof(*p))
+	if (n < EI_NIDENT + 4 || memcmp(h->e_ident, ELFMAG, SELFMAG) != 0)
 		return false;
-	p = (const void *)(h + 1);
-	for (uint32_t i = 0; i < h->e_phnum; i++, p++) {
-		if (p->p_type == PT_LOAD) {
-			if (im->loads == LOADS_MAX)
-				return false;
+	im->foreign = h->e_ident[EI_CLASS] != ELFCLASS64 || h->e_ident[EI_DATA] != ELFDATA2LSB ||
+		      h->e_machine != MACHINE;
+	if (im->foreign || n < (long)sizeof(*h) || (h->e_type != ET_EXEC && h->e_type != ET_DYN) ||
+	    h->e_phentsize != sizeof(*p))
+		return false;
+	/* The loader's name is among the first. */
+	few = count <= CHUNK / sizeof(*p);
+	if (!few)
+		count = CHUNK / sizeof(*p);
+	n = count * sizeof(*p);
+	if (read_at(im->fd, im->buf, n, h->e_phoff) != n)
+		return false;
+	for (uint32_t i = 0; i < count; i++, p++) {
+		if (p->p_type == PT_LOAD && im->loads == LOADS_MAX) {
+			few = false;
+		} else if (p->p_type == PT_LOAD) {
 			im->load[im->loads++] = (struct load){
 				.address = p->p_vaddr, .offset = p->p_offset, .size = p->p_filesz};
 		} else if (p->p_type == PT_DYNAMIC) {
@@ -453,15 +461,7 @@ static bool headers(struct image *im)
 			im->interp_size = p->p_filesz;
 		}
 	}
-	return im->dynamic_size;
-}
-
-static bool interpreter(struct image *im)
-{
-	im->common = im->interp_size == sizeof(LOADER) &&
-		     read_at(im->fd, im->buf, sizeof(LOADER), im->interp) == sizeof(LOADER) &&
-		     memcmp(im->buf, LOADER, sizeof(LOADER)) == 0;
-	return im->common;
+	return few && im->dynamic_size;
 }
 
 /* Two names of one file, or the same. */
@@ -475,40 +475,22 @@ static bool same_file(const char *a, const char *b)
 }
 
 /*
- * Whether the file is a program that another loader than ours loads. (One without a loader, a
- * static one, loads nothing, and hands its environment on.)
+ * Whether a program has the common loader; it is foreign if another than ours loads it. (One
+ * without a loader, a static one, loads nothing, and hands its environment on.)
  */
-static bool is_foreign(struct image *im)
+static bool interpreter(struct image *im)
 {
-	const ElfW(Ehdr) *h = (const void *)im->buf;
-	const ElfW(Phdr) *p = (const void *)im->buf;
-	uint64_t at;
-	uint32_t count, size;
-	long n = read_at(im->fd, im->buf, CHUNK, 0);
+	long size = (long)im->interp_size;
+	bool common;
 
-	if (n < EI_NIDENT + 4 || memcmp(h->e_ident, ELFMAG, SELFMAG) != 0)
+	im->foreign |= im->interp_size > PATH_LEN;
+	if (!size || im->interp_size > PATH_LEN ||
+	    read_at(im->fd, im->buf, size, im->interp) != size || im->buf[size - 1])
 		return false;
-	if (h->e_ident[EI_CLASS] != ELFCLASS64 || h->e_ident[EI_DATA] != ELFDATA2LSB ||
-	    h->e_machine != MACHINE)
-		return true;
-	if (n < (long)sizeof(*h))
-		return false;
-	at = h->e_phoff;
-	count = h->e_phnum;
-	size = h->e_phentsize;
-	for (uint32_t i = 0; i < count && i < HEADERS_MAX && size == sizeof(*p); i++) {
-		if (read_at(im->fd, im->buf, sizeof(*p), at + (uint64_t)i * size) != sizeof(*p))
-			return false;
-		if (p->p_type != PT_INTERP)
-			continue;
-		if (!p->p_filesz || p->p_filesz > PATH_LEN)
-			return p->p_filesz;
-		size = p->p_filesz;
-		if (read_at(im->fd, im->buf, size, p->p_offset) != size || im->buf[size - 1])
-			return false;
-		return !same_file(im->buf, own_loader);
-	}
-	return false;
+	common = strcmp(im->buf, LOADER) == 0;
+	im->foreign =
+		(!common || strcmp(own_loader, LOADER) != 0) && !same_file(im->buf, own_loader);
+	return common;
 }
 
 static bool dynamic(struct image *im)
@@ -610,13 +592,16 @@ static bool add_needed(struct image *im, struct libraries *libs)
 static bool examine(int fd, bool program, struct desk *d)
 {
 	struct image *im = &d->im;
+	bool fine;
 
 	/* All but the buffer. */
 	memset(im, 0, offsetof(struct image, buf));
 	im->fd = fd;
 	im->program = program;
-	return headers(im) && (!program || interpreter(im)) && dynamic(im) &&
-	       strings_clean(im, &d->libs) && add_needed(im, &d->libs);
+	fine = headers(im);
+	if (program)
+		fine &= interpreter(im);
+	return fine && dynamic(im) && strings_clean(im, &d->libs) && add_needed(im, &d->libs);
 }
 
 /* What is no regular file is not opened: that may take for ever, or do something. */
@@ -740,10 +725,9 @@ static __attribute__((noinline)) long open_interpreter(int fd, struct way *w)
 static uint32_t judge_program(struct plx_needless *n, int fd, struct desk *d)
 {
 	const struct libraries *libs = &d->libs;
-
 	bool judged = examine(fd, true, d);
 
-	if ((!d->im.common || strcmp(own_loader, LOADER) != 0) && is_foreign(&d->im))
+	if (d->im.foreign)
 		return JUDGED | FOREIGN;
 	if (!judged || !preloaded(n, d))
 		return JUDGED | USE_WHOLE;
@@ -829,7 +813,7 @@ static PLX_CHILD_CODE uint64_t key_of(const struct plx_needless *n, const struct
 
 /* --- what is executed ---------------------------------------------------------------------- */
 
-static bool only_thread(void)
+bool plx_one_thread(void)
 {
 #if PLX_TSAN
 	/* Its run-time has a thread. This library can only be loaded where that is, too. */
@@ -875,7 +859,7 @@ static __attribute__((noinline)) uint32_t look(struct plx_needless *n, int dir, 
 
 	if (plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask, sizeof(all)))
 		return v;
-	if (!n->beside || only_thread()) {
+	if (!n->beside || plx_one_thread()) {
 		if (*path)
 			fd = plx_sys4(SYS_openat, dir, path, OPEN_FLAGS, 0);
 		if (fd >= 0)

@@ -319,6 +319,8 @@ char *const *plx_needless_env(struct plx_needless *n, char **room);
 void plx_needless_before_fork(void);
 /* System calls may be forbidden from now on. */
 void plx_needless_never(void);
+/* The process has one thread, whoever has made it. */
+bool plx_one_thread(void);
 
 /* socket.c */
 void plx_escape_message(const struct msghdr *m);
