@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a program does with what we serve, counted only if somebody wants to know: else each
- * place costs a look at a word that nobody writes.
+ * What a program does with what we serve. Objects are counted always, as the ways out go by that
+ * (posix/escape.c); the rest only if somebody wants to know: else each place costs a look at a word
+ * that nobody writes.
  */
 #ifndef PLX_BASE_STATS_H
 #define PLX_BASE_STATS_H
@@ -9,6 +10,19 @@
 #include "base/atomic.h"
 
 enum plx_stat {
+	/* Always. */
+	PLX_COUNT_EPOLLS,
+	PLX_COUNT_EVENTFDS,
+	/* That are made to block, and do not count as eventfds yet. */
+	PLX_COUNT_BLOCKING,
+	/* How often one has become CACHED, and COLD again. */
+	PLX_COUNT_CACHED,
+	PLX_COUNT_COOLED,
+	PLX_COUNT_TIMERS,
+	PLX_COUNT_AIO,
+	PLX_COUNT_AIO_GIVEN,
+	PLX_COUNT_SLEEPS,
+	PLX_COUNT_SPILLED,
 	/* Calls answered in process, and system calls that were made for them. */
 	PLX_STAT_READS,
 	PLX_STAT_WRITES,
@@ -47,8 +61,10 @@ void plx_stat_add(enum plx_stat what, uint64_t n);
 void plx_stat_turn(uint64_t n);
 uint64_t plx_stat_sum(enum plx_stat what);
 uint64_t plx_stat_longest(void);
-/* In the child of a fork, which counts anew. */
-void plx_stat_reset(void);
+/* In the child of a fork: what the parent has counted is not the child's. */
+void plx_stat_after_fork_child(void);
+/* Without what it was then. */
+uint64_t plx_stat_own(enum plx_stat what);
 
 static inline void plx_stat(enum plx_stat what)
 {

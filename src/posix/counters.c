@@ -12,88 +12,57 @@
 #include "base/sys.h"
 
 static uint64_t spilled_by[PLX_OUT_COUNT];
-/* Threads count each in a row of its own, as far as there are rows. */
-#define COUNTER_ROWS 16
-static struct {
-	uint64_t n[PLX_COUNT_MAX] __attribute__((aligned(64)));
-} counters[COUNTER_ROWS];
-/* What the parent had counted when it forked this process. */
 static PLX_FORK_PAGE uint64_t spilled_before[PLX_OUT_COUNT];
-static PLX_FORK_PAGE uint64_t counted_before[PLX_COUNT_MAX];
-
-void plx_px_count(enum plx_counter what)
-{
-	static uint32_t threads;
-	static __thread uint32_t row;
-
-	if (plx_unlikely(!row))
-		row = plx_xadd(&threads, 1) % COUNTER_ROWS + 1;
-	/* Released: whoever reads the count finds in the table what was counted. */
-	__atomic_fetch_add(&counters[row - 1].n[what], 1, __ATOMIC_RELEASE);
-}
-
-PLX_CHILD_CODE uint64_t plx_counters_sum(enum plx_counter what)
-{
-	uint64_t sum = 0;
-
-	for (int i = 0; i < COUNTER_ROWS; i++)
-		sum += plx_load_acq(&counters[i].n[what]);
-	return sum;
-}
 
 void plx_px_spilled(enum plx_way_out why, int n)
 {
 	__atomic_fetch_add(&spilled_by[why], n, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&counters[0].n[PLX_COUNT_SPILLED], n, __ATOMIC_RELAXED);
+	plx_stat_add(PLX_COUNT_SPILLED, n);
 }
 
 PLX_CHILD_CODE void plx_counters_after_fork_child(void)
 {
+	if (!plx_load(&plx_stats_wanted))
+		return;
 	memcpy(spilled_before, spilled_by, sizeof(spilled_before));
-	for (int i = 0; i < PLX_COUNT_MAX; i++)
-		counted_before[i] = plx_counters_sum(i);
+	plx_stat_after_fork_child();
 }
 
-static unsigned long long counted(enum plx_counter what)
+static unsigned long long counted(enum plx_stat what)
 {
-	return plx_counters_sum(what) - counted_before[what];
-}
-
-static unsigned long long stat_sum(enum plx_stat what)
-{
-	return plx_stat_sum(what);
+	return plx_stat_own(what);
 }
 
 /* What each kind of call came to; n characters are in buf already. */
 static int print_traffic(char *buf, size_t size, int n)
 {
-	unsigned long long calls = 0, made = stat_sum(PLX_STAT_MADE);
+	unsigned long long calls = 0, made = counted(PLX_STAT_MADE);
 
 	for (int i = PLX_STAT_READS; i <= PLX_STAT_POLLS; i++)
-		calls += stat_sum(i);
+		calls += counted(i);
 	n += snprintf(buf + n, size - n,
 		      "pollux: in process: %llu reads, %llu writes, %llu ctl, %llu waits, "
 		      "%llu polls; left to the kernel: %llu ctl, %llu waits\n",
-		      stat_sum(PLX_STAT_READS), stat_sum(PLX_STAT_WRITES), stat_sum(PLX_STAT_CTLS),
-		      stat_sum(PLX_STAT_WAITS), stat_sum(PLX_STAT_POLLS),
-		      stat_sum(PLX_STAT_KERNEL_CTLS), stat_sum(PLX_STAT_KERNEL_WAITS));
+		      counted(PLX_STAT_READS), counted(PLX_STAT_WRITES), counted(PLX_STAT_CTLS),
+		      counted(PLX_STAT_WAITS), counted(PLX_STAT_POLLS),
+		      counted(PLX_STAT_KERNEL_CTLS), counted(PLX_STAT_KERNEL_WAITS));
 	n += snprintf(buf + n, size - n,
 		      "pollux: eventfds: %llu times cached, %llu times not any more; writes: %llu "
 		      "while not cached, %llu through the kernel; %llu counts flushed\n",
-		      counted(PLX_COUNT_CACHED), counted(PLX_COUNT_COOLED), stat_sum(PLX_STAT_COLD),
-		      stat_sum(PLX_STAT_THROUGH), stat_sum(PLX_STAT_FLUSHED));
+		      counted(PLX_COUNT_CACHED), counted(PLX_COUNT_COOLED), counted(PLX_STAT_COLD),
+		      counted(PLX_STAT_THROUGH), counted(PLX_STAT_FLUSHED));
 	n += snprintf(buf + n, size - n,
 		      "pollux: system calls: %lld saved, as %llu were made for these %llu\n",
 		      (long long)(calls - made), made, calls);
 	n += snprintf(buf + n, size - n,
 		      "pollux: ready lists: %llu queued, %llu queued already, %llu given out in "
 		      "%llu turns, at most %llu\n",
-		      stat_sum(PLX_STAT_QUEUED), stat_sum(PLX_STAT_STAYED),
-		      stat_sum(PLX_STAT_COLLECTED), stat_sum(PLX_STAT_TURNS),
+		      counted(PLX_STAT_QUEUED), counted(PLX_STAT_STAYED),
+		      counted(PLX_STAT_COLLECTED), counted(PLX_STAT_TURNS),
 		      (unsigned long long)plx_stat_longest());
 	n += snprintf(buf + n, size - n,
 		      "pollux: wakes: %llu rings, %llu sleeps without an event\n",
-		      stat_sum(PLX_STAT_RINGS), stat_sum(PLX_STAT_IDLE));
+		      counted(PLX_STAT_RINGS), counted(PLX_STAT_IDLE));
 	return n;
 }
 
@@ -104,7 +73,7 @@ static int print_aio(char *buf, size_t size, int n)
 		      counted(PLX_COUNT_AIO), counted(PLX_COUNT_AIO_GIVEN));
 	return n + snprintf(buf + n, size - n,
 			    "pollux: AIO requests: %llu done at once, %llu by the kernel's AIO\n",
-			    stat_sum(PLX_STAT_AIO_INLINE), stat_sum(PLX_STAT_AIO_KERNEL));
+			    counted(PLX_STAT_AIO_INLINE), counted(PLX_STAT_AIO_KERNEL));
 }
 
 /*
@@ -167,8 +136,8 @@ void plx_px_stats_print(bool nothing_too)
 		n += snprintf(buf + n, sizeof(buf) - n,
 			      "pollux: timers %llu: %llu settings that the kernel was not told, "
 			      "%llu expiries too early\n",
-			      counted(PLX_COUNT_TIMERS), stat_sum(PLX_STAT_TIMER_KEPT),
-			      stat_sum(PLX_STAT_TIMER_EARLY));
+			      counted(PLX_COUNT_TIMERS), counted(PLX_STAT_TIMER_KEPT),
+			      counted(PLX_STAT_TIMER_EARLY));
 	if (counted(PLX_COUNT_AIO))
 		n = print_aio(buf, sizeof(buf), n);
 	for (int i = 0; i < PLX_OUT_COUNT; i++) {

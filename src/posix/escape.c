@@ -123,8 +123,8 @@ static PLX_FORK_PAGE uint64_t all_out;
 
 PLX_CHILD_CODE uint64_t plx_adopted_ever(void)
 {
-	return plx_counters_sum(PLX_COUNT_EPOLLS) + plx_counters_sum(PLX_COUNT_EVENTFDS) +
-	       plx_counters_sum(PLX_COUNT_BLOCKING) + plx_counters_sum(PLX_COUNT_TIMERS);
+	return plx_stat_sum(PLX_COUNT_EPOLLS) + plx_stat_sum(PLX_COUNT_EVENTFDS) +
+	       plx_stat_sum(PLX_COUNT_BLOCKING) + plx_stat_sum(PLX_COUNT_TIMERS);
 }
 
 PLX_CHILD_CODE bool plx_nothing_in(uint64_t adopted)

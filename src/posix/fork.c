@@ -216,8 +216,6 @@ PLX_CHILD_CODE void plx_px_fork_child_clean(void)
 		return;
 	plx_and(&fork_state, ~FORK_UNCLEAN);
 	plx_counters_after_fork_child();
-	if (plx_load(&plx_stats_wanted))
-		plx_stat_reset();
 }
 
 void plx_px_fork_child(void)

@@ -243,22 +243,11 @@ void plx_epoll_init(void);
 void plx_wait_init(void);
 
 /* --- statistics ------------------------------------------------------------------------ */
-enum plx_counter {
-	PLX_COUNT_EPOLLS,
-	PLX_COUNT_EVENTFDS,
-	/* That are made to block, and do not count as eventfds yet. */
-	PLX_COUNT_BLOCKING,
-	/* How often one has become CACHED, and COLD again. */
-	PLX_COUNT_CACHED,
-	PLX_COUNT_COOLED,
-	PLX_COUNT_TIMERS,
-	PLX_COUNT_AIO,
-	PLX_COUNT_AIO_GIVEN,
-	PLX_COUNT_SLEEPS,
-	PLX_COUNT_SPILLED,
-	PLX_COUNT_MAX,
-};
-void plx_px_count(enum plx_counter what);
+static inline void plx_px_count(enum plx_stat what)
+{
+	plx_stat_add(what, 1);
+}
+
 /*
  * Prints what this process served, what went to the kernel and what spilled, to standard error, if
  * descriptor 2 is still what it was at the start. nothing_too: also when there was nothing.

@@ -35,7 +35,6 @@ void plx_all_out(uint64_t adopted);
 
 /* --- counters.c ------------------------------------------------------------------------ */
 
-uint64_t plx_counters_sum(enum plx_counter what);
 /* In the child: what the parent has counted is not the child's. */
 void plx_counters_after_fork_child(void);
 
