@@ -22,13 +22,10 @@
 PLX_START_PAGE uint64_t plx_px_begun;
 
 /*
- * FULL: prepare has taken the locks, and holds them. UNCLEAN: in the child, between its two steps.
- * (A child in which somebody has begun before its hook, in a handler of a signal or of
- * pthread_atfork, is neither.)
+ * Prepare has taken the locks, and holds them. (A child in which somebody has begun before its hook,
+ * in a handler of a signal or of pthread_atfork, does not.)
  */
-#define FORK_FULL 1u
-#define FORK_UNCLEAN 2u
-static PLX_FORK_PAGE uint32_t fork_state;
+static PLX_FORK_PAGE bool fork_full;
 
 static uint64_t counter(void)
 {
@@ -101,8 +98,10 @@ static __thread struct {
 
 static bool fork_is_quiet(void)
 {
-	return plx_px_alone() && plx_load(&plx_signals_wait) && !plx_load(&plx_stats_wanted) &&
-	       plx_nothing_in(plx_adopted_ever());
+	if (!plx_px_alone() || !plx_load(&plx_signals_wait) || plx_load(&plx_stats_wanted))
+		return false;
+	plx_px_escape_all(PLX_OUT_FORK);
+	return plx_nothing_in(plx_adopted_ever());
 }
 
 void plx_px_fork_prepare(void)
@@ -127,7 +126,7 @@ void plx_px_fork_prepare(void)
 	plx_all_out(adopted);
 	plx_lock(&fork_lock, PLX_RANK_FORK);
 	fork_masked = masked;
-	plx_or(&fork_state, FORK_FULL);
+	fork_full = true;
 	fork_depth = depth;
 	plx_bells_lock();
 	plx_rcu_before_fork();
@@ -149,7 +148,7 @@ void plx_px_fork_parent(void)
 		plx_xadd(&plx_px_begun, -(uint64_t)EMPTY_FORK);
 		return;
 	}
-	plx_and(&fork_state, ~FORK_FULL);
+	fork_full = false;
 	plx_engine_fork_done = false;
 	plx_rcu_after_fork_parent();
 	plx_bells_unlock();
@@ -168,19 +167,13 @@ PLX_CHILD_CODE bool plx_px_fork_child_quiet(void)
 	return true;
 }
 
-PLX_CHILD_CODE bool plx_px_fork_child_clean_already(void)
-{
-	return !(plx_load(&fork_state) & FORK_UNCLEAN);
-}
-
-PLX_CHILD_CODE void plx_px_fork_child_locks(void)
+PLX_CHILD_CODE void plx_px_fork_child(void)
 {
 	struct plx_masked masked = fork_masked;
 
-	if (plx_px_fork_child_empty() || plx_px_fork_child_quiet() ||
-	    !(plx_load(&fork_state) & FORK_FULL))
+	if (plx_px_fork_child_empty() || plx_px_fork_child_quiet() || !fork_full)
 		return;
-	plx_store(&fork_state, FORK_UNCLEAN);
+	fork_full = false;
 	plx_engine_fork_done = false;
 	plx_rcu_after_fork_child();
 	/*
@@ -204,23 +197,7 @@ PLX_CHILD_CODE void plx_px_fork_child_locks(void)
 	plx_bells_unlock();
 	plx_changes_after_fork_child();
 	plx_unlock(&fork_lock, PLX_RANK_FORK);
+	plx_counters_after_fork_child();
 	plx_signals_unblock(&masked);
 	plx_inside_end(&fork_depth);
-}
-
-PLX_CHILD_CODE void plx_px_fork_child_clean(void)
-{
-	PLX_INSIDE();
-
-	if (plx_px_fork_child_clean_already())
-		return;
-	plx_and(&fork_state, ~FORK_UNCLEAN);
-	plx_counters_after_fork_child();
-}
-
-void plx_px_fork_child(void)
-{
-	PLX_INSIDE();
-	plx_px_fork_child_locks();
-	plx_px_fork_child_clean();
 }

@@ -208,9 +208,8 @@ static inline bool plx_px_fork_child_empty(void)
 	}
 	return true;
 }
-/* The same after a quiet fork (fork.c); and when fork returns. */
+/* The same after a quiet fork (fork.c). */
 bool plx_px_fork_child_quiet(void);
-bool plx_px_fork_child_clean_already(void);
 
 /* Around fork, in the thread that forks. prepare spills everything. */
 void plx_px_fork_prepare(void);
@@ -228,14 +227,11 @@ static inline bool plx_px_alone(void)
 /* fork does all this by itself: it is the drop-in's. */
 extern bool plx_px_fork_known;
 void plx_px_fork_parent(void);
-void plx_px_fork_child(void);
 /*
- * plx_px_fork_child in two steps. The first makes the layer usable and neither allocates
- * nor frees, so that it can be the first of the child's atfork handlers: an allocator may
- * hold its locks until its own has run. The second can wait until fork returns.
+ * Neither allocates nor frees, so that it can be the first of the child's atfork handlers: an
+ * allocator may hold its locks until its own has run.
  */
-void plx_px_fork_child_locks(void);
-void plx_px_fork_child_clean(void);
+void plx_px_fork_child(void);
 
 /* The native API's calls on descriptors come by here. */
 void plx_epoll_init(void);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fork, _Fork, daemon, forkpty   everything escapes, then the real call with the layer's
+ * fork, _Fork                    everything escapes, then the real call with the layer's
  *                                hooks around it
  * vfork                          everything escapes; the child runs past us
  * clone                          without CLONE_VM like fork; like vfork if it is one;
@@ -101,10 +101,10 @@ static pid_t fork_with(pid_t (*real)(void))
 }
 
 /*
- * libc runs the program's atfork handlers inside fork, and they may use what is ours. So
- * objects escape before, where allocating is allowed, and the locks are taken and given
- * back by handlers of our own. They are the first that libc is given, so they run last before the
- * fork and first after it: our constructor registers them, and so does who comes before it, the
+ * libc runs the program's atfork handlers inside fork, and they may use what is ours. So objects
+ * escape, and locks are taken and given back, in handlers of our own, also where libc forks by
+ * itself (daemon, forkpty). They are the first that libc is given, so they run last before the fork
+ * and first after it: our constructor registers them, and so does who comes before it, the
  * constructor of a library that the program is linked with.
  *
  * They are for libc's fork alone. pthread_atfork looks for __register_atfork by its name, and
@@ -143,7 +143,7 @@ static PLX_CHILD_CODE void at_child(void)
 	if (plx_px_fork_child_empty() || plx_px_fork_child_quiet())
 		return;
 	saved = errno;
-	plx_px_fork_child_locks();
+	plx_px_fork_child();
 	errno_restore(saved);
 }
 
@@ -178,17 +178,6 @@ PLX_EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), vo
 }
 #endif
 
-static PLX_CHILD_CODE void fork_child_late(void)
-{
-	int saved;
-
-	if (plx_load(&plx_px_begun) != PLX_BEGUN || plx_px_fork_child_clean_already())
-		return;
-	saved = errno;
-	plx_px_fork_child_clean();
-	errno_restore(saved);
-}
-
 /*
  * A child that takes to epolls looks all names up, which takes 0.3 ms in a program of thirty
  * libraries. Who forks for the second time, like a server with a process for each client, does it
@@ -204,20 +193,11 @@ static void names_before_fork(void)
 
 PLX_EXPORT PLX_CHILD_CODE pid_t fork(void)
 {
-	pid_t pid;
-
 	if (plx_vfork_child())
 		return plx_real.fork();
 	plx_needless_before_fork();
 	names_before_fork();
-	if (!handlers)
-		return fork_with(plx_real.fork);
-	if (plx_load(&plx_active))
-		plx_px_escape_all(PLX_OUT_FORK);
-	pid = plx_real.fork();
-	if (pid == 0)
-		fork_child_late();
-	return pid;
+	return handlers ? plx_real.fork() : fork_with(plx_real.fork);
 }
 pid_t __fork(void);
 PLX_ALIAS(__fork, fork);
@@ -225,35 +205,6 @@ PLX_ALIAS(__fork, fork);
 PLX_EXPORT pid_t _Fork(void)
 {
 	return plx_vfork_child() ? plx_real._Fork() : fork_with(plx_real._Fork);
-}
-
-PLX_EXPORT int daemon(int nochdir, int noclose)
-{
-	pid_t parent;
-	int r;
-
-	if (plx_vfork_child() || !plx_load(&plx_active))
-		return plx_real.daemon(nochdir, noclose);
-	parent = plx_sys0(SYS_getpid);
-	plx_px_escape_all(PLX_OUT_FORK);
-	/* The parent does not return, unless it could not fork; the child may fail, too. */
-	r = plx_real.daemon(nochdir, noclose);
-	if (plx_sys0(SYS_getpid) != parent)
-		fork_child_late();
-	return r;
-}
-
-PLX_EXPORT int forkpty(int *fd, char *name, const struct termios *t, const struct winsize *w)
-{
-	int pid;
-
-	if (plx_vfork_child() || !plx_load(&plx_active))
-		return plx_real.forkpty(fd, name, t, w);
-	plx_px_escape_all(PLX_OUT_FORK);
-	pid = plx_real.forkpty(fd, name, t, w);
-	if (pid == 0)
-		fork_child_late();
-	return pid;
 }
 
 void *plx_vfork_enter(void)

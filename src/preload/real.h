@@ -17,7 +17,6 @@
 #include <fts.h>
 #include <mqueue.h>
 #include <poll.h>
-#include <pty.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
@@ -29,7 +28,6 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
-#include <termios.h>
 #include <time.h>
 #include <wordexp.h>
 
@@ -152,9 +150,6 @@
 	X(int, clone, (int (*fn)(void *), void *st, int f, void *arg, void *a, void *b, void *c),  \
 	  (fn, st, f, arg, a, b, c))                                                               \
 	X(int, unshare, (int f), (f))                                                              \
-	X(int, daemon, (int nochdir, int noclose), (nochdir, noclose))                             \
-	X(int, forkpty, (int *fd, char *name, const struct termios *t, const struct winsize *w),   \
-	  (fd, name, t, w))                                                                        \
 	X(int, system, (const char *cmd), (cmd))                                                   \
 	X(FILE *, popen, (const char *cmd, const char *m), (cmd, m))                               \
 	X(int, pclose, (FILE * f), (f))                                                            \
