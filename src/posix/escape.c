@@ -30,7 +30,6 @@ const struct plx_way_out_row plx_ways_out[PLX_OUT_COUNT] = {
 	[PLX_OUT_FCNTL] = {"fcntl", "the object, for owners, signals, leases, locks"},
 	[PLX_OUT_IOCTL] = {"ioctl", "the object, for requests other than FIONBIO and its like"},
 	[PLX_OUT_IOCTL_FDS] = {"ioctl_fds", "all objects, for requests that may carry descriptors"},
-	[PLX_OUT_FLOCK] = {"flock", "the object"},
 	[PLX_OUT_FDINFO] = {"fdinfo", "the object whose fdinfo is opened; all, for the folder"},
 	[PLX_OUT_AIO] = {"aio", "objects named by an iocb"},
 	[PLX_OUT_IO_URING] = {"io_uring", "what a ring names, or all, and nothing is adopted"},

@@ -22,8 +22,8 @@
 PLX_START_PAGE uint64_t plx_px_begun;
 
 /*
- * Prepare has taken the locks, and holds them. (A child in which somebody has begun before its hook,
- * in a handler of a signal or of pthread_atfork, does not.)
+ * Prepare has taken the locks, and holds them. (A child in which somebody has begun before its
+ * hook, in a handler of a signal or of pthread_atfork, does not.)
  */
 static PLX_FORK_PAGE bool fork_full;
 

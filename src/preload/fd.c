@@ -6,12 +6,11 @@
  * close_range, closefrom                always: the same
  * ioctl                                 if the descriptor is ours; a request that may carry
  *                                       descriptors to a driver: everything escapes first
- * flock, lockf, lockf64, pidfd_getfd    the descriptor named escapes first
+ * pidfd_getfd                           the descriptor named escapes first
  */
 #include "preload/preload.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/ioctl.h>
 
 #include "aio/aio.h"
@@ -163,19 +162,6 @@ PLX_EXPORT int plx_ioctl(int fd, unsigned long req, void *arg)
 {
 	return plx_load(&plx_active) ? ioctl_active(fd, req, arg) : plx_real.ioctl(fd, req, arg);
 }
-
-PLX_EXPORT int flock(int fd, int op)
-{
-	plx_escape_if_ours(fd, PLX_OUT_FLOCK);
-	return plx_real.flock(fd, op);
-}
-
-PLX_EXPORT int lockf(int fd, int op, off_t n)
-{
-	plx_escape_if_ours(fd, PLX_OUT_FLOCK);
-	return plx_real.lockf(fd, op, n);
-}
-PLX_ALIAS(lockf64, lockf);
 
 PLX_EXPORT int pidfd_getfd(int pidfd, int fd, unsigned int flags)
 {

@@ -93,8 +93,6 @@
 	X(int, dup3, (int a, int b, int f), (a, b, f))                                             \
 	X(int, fcntl, (int fd, int cmd, long arg), (fd, cmd, arg))                                 \
 	X(int, ioctl, (int fd, unsigned long req, void *arg), (fd, req, arg))                      \
-	X(int, flock, (int fd, int op), (fd, op))                                                  \
-	X(int, lockf, (int fd, int op, off_t n), (fd, op, n))                                      \
 	X(int, pidfd_getfd, (int p, int fd, unsigned int f), (p, fd, f))                           \
 	X(int, open, (const char *p, int f, unsigned int m), (p, f, m))                            \
 	X(int, openat, (int d, const char *p, int f, unsigned int m), (d, p, f, m))                \

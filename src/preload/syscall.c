@@ -346,9 +346,6 @@ static long serve(const struct raw *s)
 		return plx_ours(s->a) ? plx_px_fcntl(s->a, s->b, s->c) : PLX_PASS;
 	case SYS_ioctl:
 		return do_ioctl(s);
-	case SYS_flock:
-		plx_escape_if_ours(s->a, PLX_OUT_FLOCK);
-		return PLX_PASS;
 	case SYS_pidfd_getfd:
 		plx_escape_if_ours(s->b, PLX_OUT_SYSCALL);
 		return PLX_PASS;
