@@ -24,65 +24,32 @@
 	char *room[plx_needless(&needless, x, envp)];                                              \
 	char *const *light = plx_needless_env(&needless, room)
 
-/* The file actions may change the folder from which a relative path starts. */
-#define SPAWNED(name, searched)                                                                    \
-	(&(struct plx_execution){.dir = AT_FDCWD,                                                  \
-				 .path = name,                                                     \
-				 .search = searched,                                               \
-				 .elsewhere = actions,                                             \
-				 .beside = true})
-
-PLX_EXPORT int posix_spawn(pid_t *restrict pid, const char *restrict path,
-			   const posix_spawn_file_actions_t *restrict actions,
-			   const posix_spawnattr_t *restrict attr, char *const argv[restrict],
-			   char *const envp[restrict])
-{
-	plx_before_spawn(actions);
-	LIGHT_ENV(SPAWNED(path, false), envp);
-	return plx_real.posix_spawn(pid, path, actions, attr, argv, light);
-}
-
-PLX_EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
-			    const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
-{
-	plx_before_spawn(actions);
-	LIGHT_ENV(SPAWNED(file, true), envp);
-	return plx_real.posix_spawnp(pid, file, actions, attr, argv, light);
-}
-
-/* These two return the number of an error, also where libc does not have them. */
-static int spawned(int r)
-{
-	return r < 0 ? ENOSYS : r;
-}
-
-PLX_EXPORT int pidfd_spawn(int *restrict pidfd, const char *restrict path,
-			   const posix_spawn_file_actions_t *restrict actions,
-			   const posix_spawnattr_t *restrict attr, char *const argv[restrict],
-			   char *const envp[restrict]);
-PLX_EXPORT int pidfd_spawn(int *restrict pidfd, const char *restrict path,
-			   const posix_spawn_file_actions_t *restrict actions,
-			   const posix_spawnattr_t *restrict attr, char *const argv[restrict],
-			   char *const envp[restrict])
-{
-	plx_before_spawn(actions);
-	LIGHT_ENV(SPAWNED(path, false), envp);
-	return spawned(plx_real.pidfd_spawn(pidfd, path, actions, attr, argv, light));
-}
-
-PLX_EXPORT int pidfd_spawnp(int *restrict pidfd, const char *restrict file,
-			    const posix_spawn_file_actions_t *restrict actions,
-			    const posix_spawnattr_t *restrict attr, char *const argv[restrict],
-			    char *const envp[restrict]);
-PLX_EXPORT int pidfd_spawnp(int *restrict pidfd, const char *restrict file,
-			    const posix_spawn_file_actions_t *restrict actions,
-			    const posix_spawnattr_t *restrict attr, char *const argv[restrict],
-			    char *const envp[restrict])
-{
-	plx_before_spawn(actions);
-	LIGHT_ENV(SPAWNED(file, true), envp);
-	return spawned(plx_real.pidfd_spawnp(pidfd, file, actions, attr, argv, light));
-}
+/*
+ * All return the number of an error, also where libc does not have them. The file actions may
+ * change the folder from which a relative path starts.
+ */
+#define SPAWN(name, searched)                                                                      \
+	PLX_EXPORT int name(int *, const char *, const posix_spawn_file_actions_t *,               \
+			    const posix_spawnattr_t *, char *const[], char *const[]);              \
+	PLX_EXPORT int name(int *pid, const char *path, const posix_spawn_file_actions_t *actions, \
+			    const posix_spawnattr_t *attr, char *const argv[], char *const envp[]) \
+	{                                                                                          \
+		struct plx_execution x = {.dir = AT_FDCWD,                                         \
+					  .path = path,                                            \
+					  .search = searched,                                      \
+					  .elsewhere = actions,                                    \
+					  .beside = true};                                         \
+		int r;                                                                             \
+                                                                                                   \
+		plx_before_spawn(actions);                                                         \
+		LIGHT_ENV(&x, envp);                                                               \
+		r = plx_real.name(pid, path, actions, attr, argv, light);                          \
+		return r < 0 ? ENOSYS : r;                                                         \
+	}
+SPAWN(posix_spawn, false)
+SPAWN(posix_spawnp, true)
+SPAWN(pidfd_spawn, false)
+SPAWN(pidfd_spawnp, true)
 
 static PLX_CHILD_CODE int run(const struct plx_execution *x, char *const argv[], char *const envp[])
 {

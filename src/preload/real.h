@@ -116,6 +116,12 @@
 	X(int, __register_atfork, (void (*a)(void), void (*b)(void), void (*c)(void), void *dso),  \
 	  (a, b, c, dso))
 
+#define PLX_REAL_SPAWN(X, name)                                                                    \
+	X(int, name,                                                                               \
+	  (int *pid, const char *p, const posix_spawn_file_actions_t *a,                           \
+	   const posix_spawnattr_t *t, char *const *v, char *const *e),                            \
+	  (pid, p, a, t, v, e))
+
 /* What the library for programs that only start others needs as well. */
 #define PLX_REAL_EXEC(X)                                                                           \
 	X(pid_t, fork, (void), ())                                                                 \
@@ -124,22 +130,10 @@
 	X(int, fexecve, (int fd, char *const *v, char *const *e), (fd, v, e))                      \
 	X(int, execveat, (int d, const char *p, char *const *v, char *const *e, int f),            \
 	  (d, p, v, e, f))                                                                         \
-	X(int, posix_spawn,                                                                        \
-	  (pid_t * pid, const char *p, const posix_spawn_file_actions_t *a,                        \
-	   const posix_spawnattr_t *t, char *const *v, char *const *e),                            \
-	  (pid, p, a, t, v, e))                                                                    \
-	X(int, posix_spawnp,                                                                       \
-	  (pid_t * pid, const char *p, const posix_spawn_file_actions_t *a,                        \
-	   const posix_spawnattr_t *t, char *const *v, char *const *e),                            \
-	  (pid, p, a, t, v, e))                                                                    \
-	X(int, pidfd_spawn,                                                                        \
-	  (int *pid, const char *p, const posix_spawn_file_actions_t *a,                           \
-	   const posix_spawnattr_t *t, char *const *v, char *const *e),                            \
-	  (pid, p, a, t, v, e))                                                                    \
-	X(int, pidfd_spawnp,                                                                       \
-	  (int *pid, const char *p, const posix_spawn_file_actions_t *a,                           \
-	   const posix_spawnattr_t *t, char *const *v, char *const *e),                            \
-	  (pid, p, a, t, v, e))                                                                    \
+	PLX_REAL_SPAWN(X, posix_spawn)                                                             \
+	PLX_REAL_SPAWN(X, posix_spawnp)                                                            \
+	PLX_REAL_SPAWN(X, pidfd_spawn)                                                             \
+	PLX_REAL_SPAWN(X, pidfd_spawnp)                                                            \
 	X(int, prctl, (int op, long a, long b, long c, long d), (op, a, b, c, d))
 
 #define PLX_REAL_PROCESS(X)                                                                        \
