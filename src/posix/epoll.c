@@ -355,8 +355,6 @@ static long ctl_both(struct pollux_file *ef, int epfd, int op, struct pollux_fil
 	known = plx_table_peek(epfd) == ef && plx_table_peek(fd) == f;
 	if (r == 0 && alone && plx_likely(known))
 		ours = plx_ep_ctl(fr->ep, op, f, fd, ev);
-	if (op == EPOLL_CTL_ADD)
-		plx_table_hint(fd, plx_load(&f->index));
 	/*
 	 * Partners: the flush, or the write through the kernel, which looks for fronts;
 	 * plx_eventfd_for_good, plx_eventfd_adopt, front_leaves.
@@ -438,7 +436,6 @@ static bool ctl_files(int epfd, int op, int fd, struct pollux_file **ef, struct 
 {
 	bool ours = true;
 
-	plx_table_prefetch(fd);
 	plx_rcu_read_lock();
 	*ef = plx_table_peek(epfd);
 	*f = plx_table_peek(fd);

@@ -6,7 +6,6 @@
 PLX_LARGE struct pollux_file *plx_table_first[PLX_TABLE_CHUNK] __attribute__((aligned(64)));
 /* The first one is never looked up here. */
 PLX_LARGE struct pollux_file **plx_table_chunks[PLX_TABLE_CHUNKS];
-PLX_LARGE void **plx_table_hints[PLX_TABLE_CHUNKS];
 /* One more than the highest chunk that there is or is about to be. */
 static int chunks_end = 1;
 
@@ -86,22 +85,6 @@ int plx_table_reserve(int fd)
 	if (!plx_cas(at, &none, p))
 		plx_mem_put(p);
 	return 0;
-}
-
-/* Without memory there is no note. */
-void plx_table_hint_slow(int fd, void *index)
-{
-	void ***at = &plx_table_hints[fd / PLX_TABLE_CHUNK], **none = NULL, **p = plx_load_acq(at);
-
-	if (!p) {
-		p = plx_mem_get_zero(PLX_TABLE_CHUNK * sizeof(*p));
-		if (p && !plx_cas(at, &none, p)) {
-			plx_mem_put(p);
-			p = none;
-		}
-	}
-	if (p)
-		plx_store(&p[fd % PLX_TABLE_CHUNK], index);
 }
 
 /* Most of the table is empty, and a walk over it is a part of each fork. */

@@ -33,40 +33,6 @@ static inline struct pollux_file **plx_table_slot(int fd)
 	return chunk ? &chunk[fd % PLX_TABLE_CHUNK] : NULL;
 }
 
-/*
- * Where the file behind a number had its index when somebody noted it last: only ever prefetched,
- * together with the file, which would have to be there first to tell. Chunks as in the table, made
- * with the first note; the first numbers, which most programs have alone, do without.
- */
-extern void **plx_table_hints[PLX_TABLE_CHUNKS];
-void plx_table_hint_slow(int fd, void *index);
-
-static inline void plx_table_prefetch(int fd)
-{
-	void **chunk, *index;
-
-	if (plx_likely((unsigned int)fd < PLX_TABLE_CHUNK) ||
-	    (unsigned int)fd >= PLX_TABLE_CHUNK * PLX_TABLE_CHUNKS)
-		return;
-	chunk = plx_load_acq(&plx_table_hints[fd / PLX_TABLE_CHUNK]);
-	index = chunk ? plx_load(&chunk[fd % PLX_TABLE_CHUNK]) : NULL;
-	if (index)
-		plx_prefetch_write(index);
-}
-
-/* fd has a slot; index: what the file has, or NULL. */
-static inline void plx_table_hint(int fd, void *index)
-{
-	void **chunk;
-
-	if (plx_likely((unsigned int)fd < PLX_TABLE_CHUNK))
-		return;
-	chunk = plx_load_acq(&plx_table_hints[fd / PLX_TABLE_CHUNK]);
-	if (plx_likely(chunk ? plx_load(&chunk[fd % PLX_TABLE_CHUNK]) == index : !index))
-		return;
-	plx_table_hint_slow(fd, index);
-}
-
 /* RCU section open, or the result only compared: the file behind fd, or NULL. */
 static inline struct pollux_file *plx_table_peek(int fd)
 {
