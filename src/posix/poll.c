@@ -110,7 +110,7 @@ struct poll_call {
 	int added;
 };
 
-/* Of the calling thread's sleeps in poll and select, whatever their sets (base/spin.h). */
+/* Of the calling thread's polls and selects, whose wakers say nothing (base/spin.h). */
 static __thread struct plx_yields poll_yields;
 static __thread struct plx_spin_state poll_spin;
 
@@ -397,16 +397,13 @@ static long call_spin(struct poll_call *c)
 static long call_run(struct poll_call *c, const struct timespec *timeout, const sigset_t *sigmask)
 {
 	bool looks = is_look(timeout) && (!sigmask || timeout == &look_only), spun = looks;
-	uint32_t since;
 	long r;
 
 	for (;;) {
 		if (call_ready(c)) {
 			r = call_answer(c);
-			if (r) {
-				plx_spin_brought(&poll_yields, (int)r);
+			if (r)
 				return r;
-			}
 			continue;
 		}
 		if (looks)
@@ -423,11 +420,7 @@ static long call_run(struct poll_call *c, const struct timespec *timeout, const 
 			break;
 		uncount(c);
 	}
-	since = plx_spin_sleeps(&poll_spin);
-	r = call_sleep(c->set, timeout, sigmask);
-	if (!plx_sleep_is_over(r))
-		plx_spin_slept(&poll_spin, since);
-	return r;
+	return call_sleep(c->set, timeout, sigmask);
 }
 
 /* PLX_PASS: there is nothing of ours in the set. */
