@@ -350,25 +350,11 @@ long plx_px_ioctl(int fd, unsigned long req, void *arg)
 
 	if (!f)
 		return pass(fd);
-	if (f->kind != PLX_KIND_EVENTFD) {
-		if (f->kind == PLX_KIND_TIMER && req != FIOCLEX && req != FIONCLEX)
-			plx_px_escape(fd, PLX_OUT_IOCTL);
-		pollux_file_put(f);
-		return r;
-	}
-	switch (req) {
-	case FIONBIO:
-		if (!plx_copy_in(&on, arg, sizeof(on)))
-			r = set_blocking(f, fd, on, SYS_ioctl, FIONBIO, (long)&on);
-		break;
-	case FIOCLEX:
-	case FIONCLEX:
-	case FIONREAD:
-	case TCGETS:
-		break;
-	default:
+	if (f->kind == PLX_KIND_TIMER && req != FIOCLEX && req != FIONCLEX)
 		plx_px_escape(fd, PLX_OUT_IOCTL);
-	}
+	else if (f->kind == PLX_KIND_EVENTFD && req == FIONBIO &&
+		 !plx_copy_in(&on, arg, sizeof(on)))
+		r = set_blocking(f, fd, on, SYS_ioctl, FIONBIO, (long)&on);
 	pollux_file_put(f);
 	return r;
 }
