@@ -181,16 +181,14 @@ static void harvest_help(struct harvest *h, struct pollux_ep *ep, uint32_t how)
 	}
 }
 
-int plx_ep_harvest(struct pollux_ep *ep, plx_sink_t sink, void *arg, int max)
+static __attribute__((noinline)) int harvest(struct pollux_ep *ep, plx_sink_t sink, void *arg,
+					     int max, bool timed)
 {
 	struct harvest h = {.sink = sink, .arg = arg, .max = max};
 	struct plx_list rest, level;
-	bool more, timed = plx_due_passed(ep), earlier = false;
+	bool more, earlier = false;
 	uint32_t help;
 
-	/* Zero-timeout polls of an idle epoll take no lock. */
-	if (plx_ready_empty(ep) && !timed)
-		return 0;
 	plx_list_init(&rest);
 	plx_list_init(&level);
 	plx_lock(&ep->mtx, PLX_RANK_EP);
@@ -233,6 +231,14 @@ int plx_ep_harvest(struct pollux_ep *ep, plx_sink_t sink, void *arg, int max)
 		plx_ep_pass_on(ep);
 	}
 	return h.n ? h.n : h.err;
+}
+
+int plx_ep_harvest(struct pollux_ep *ep, plx_sink_t sink, void *arg, int max)
+{
+	bool timed = plx_due_passed(ep);
+
+	/* Zero-timeout polls of an idle epoll take no lock. */
+	return plx_ready_empty(ep) && !timed ? 0 : harvest(ep, sink, arg, max, timed);
 }
 
 /* What is found stays wanted: the next harvest delivers it. */

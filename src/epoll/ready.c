@@ -465,18 +465,6 @@ bool plx_item_remark(struct plx_epitem *item)
 	return true;
 }
 
-/*
- * A harvest holds what it has taken while has_ready is 1, and may ask for a look at an item
- * that it keeps at its end. A look that an end fell into proves nothing.
- */
-bool plx_ready_empty(struct pollux_ep *ep)
-{
-	uint32_t ends = plx_load_acq(&ep->ends);
-
-	return !plx_load_acq(&ep->incoming) && !plx_load_acq(&ep->help) &&
-	       !plx_load_acq(&ep->has_ready) && plx_load(&ep->ends) == ends;
-}
-
 int64_t plx_ep_now(struct pollux_ep *ep)
 {
 	return ep->host.now(ep->host.arg);

@@ -292,8 +292,8 @@ static int wait_holding(struct pollux_ep *ep, struct epoll_event *ev, int max, i
 }
 
 /* sleeps: the time is not over yet; deadline: negative for none. */
-static int wait_for(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps,
-		    int64_t deadline)
+static inline __attribute__((always_inline)) int
+wait_for(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps, int64_t deadline)
 {
 	struct plx_side *side;
 	int n;

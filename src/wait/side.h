@@ -7,6 +7,7 @@
  *   side.turned  atomic; the bell has been turned since the epoll has this side (side.c)
  *   side.ctls    atomic; changes of the kernel's set, begun
  *   side.turn    approximate; who has the only place of the next wait that has one (wait.c)
+ *   side.misses, skip  approximate; looks in a row that found nothing, waits without one (wait.c)
  *   side.asked   set under ep.mtx; 1 from the first pollux_ep_fd on
  */
 #ifndef PLX_WAIT_SIDE_H
@@ -28,6 +29,8 @@ struct plx_kernel_side {
 	uint32_t turned;
 	uint32_t ctls;
 	uint32_t turn;
+	uint32_t misses;
+	uint32_t skip;
 	uint32_t asked;
 };
 
