@@ -2,8 +2,8 @@
 /*
  * What the compiler refers to where a cancelled call is cleaned up after. libgcc_s has it. If we
  * needed that library it would be loaded into every program, at a third of the cost of our
- * start; the C library loads it when a thread is cancelled or ends by pthread_exit, and that is
- * soon enough. So these two pass on to it.
+ * start and 100 KB resident; the C library loads it when a thread is cancelled or ends by
+ * pthread_exit, and that is soon enough. So these two pass on to it.
  *
  * Not by unwind.h, whose declarations say that they are exported. A run-time of a sanitizer has
  * libgcc_s itself, and unwinds through its own idea of the stack: nothing stands between there.

@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# footprint.sh ARCHIVE - the memory that the engine takes in a program with one object in one epoll;
-# says TAP.
+# footprint.sh ARCHIVE LIBRARY - the memory that the engine takes in a program with one object in one
+# epoll; says TAP.
 set -u
 
 archive=$(realpath "$1") || exit 1
+library=$(realpath "$2") || exit 1
 here=$(dirname "$0")
 . "$here/../cli/tap.sh"
 
@@ -19,7 +20,14 @@ $CC -O2 -o "$scratch/without" "$here/footprint.c" &&
 	$CC -O2 -DPOLLUX=1 -I "$here/../../include" -o "$scratch/with" "$here/footprint.c" "$archive" -pthread &&
 	$CC -O2 -static -o "$scratch/without-static" "$here/footprint.c" &&
 	$CC -O2 -static -DPOLLUX=1 -I "$here/../../include" -o "$scratch/with-static" \
-		"$here/footprint.c" "$archive" -pthread || exit 1
+		"$here/footprint.c" "$archive" -pthread &&
+	$CC -O2 -DPOLLUX=1 -I "$here/../../include" -o "$scratch/with-shared" "$here/footprint.c" \
+		"$library" -Wl,-rpath,"$(dirname "$library")" || exit 1
+cp "$scratch/without" "$scratch/without-shared"
+
+needs=$(readelf -d "$library" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' | grep -v '^ld-linux')
+[ "$needs" = libc.so.6 ]
+report $? "the shared library loads none but libc: $(echo $needs)"
 
 # takes PROGRAM FIELD: KiB
 takes()
@@ -27,12 +35,12 @@ takes()
 	"$scratch/$1" | awk -v field="$2:" '$1 == field { print $2 }'
 }
 
-for kind in "" -static; do
+for kind in "" -static -shared; do
 	# What is nobody else's. Pages of files may be there or not; those are told only.
 	private=$(($(takes with$kind Anonymous) - $(takes without$kind Anonymous)))
 	resident=$(($(takes with$kind Rss) - $(takes without$kind Rss)))
 	[ "$private" -gt 0 ] && [ "$private" -le 64 ]
-	report $? "linked with the archive${kind:+, and statically with libc}: $private KiB that are its own (at most 64), $resident resident"
+	report $? "linked with the archive${kind:+ or library, $kind}: $private KiB that are its own (at most 64), $resident resident"
 done
 
 finish
