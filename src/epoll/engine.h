@@ -345,8 +345,8 @@ static inline bool plx_file_tryget(struct pollux_file *f)
 	return true;
 }
 
-/* pollux_file_put for a caller that holds locks: leaves the waiting for grace periods. */
-void plx_file_put_locked(struct pollux_file *f);
+/* pollux_file_put for who holds locks: leaves grace periods to others. Whether it was the last. */
+bool plx_file_put_locked(struct pollux_file *f);
 /* Adds w to f's list, at its place. Ends with a read-modify-write. */
 void plx_watch_link(struct pollux_file *f, struct plx_watch *w);
 /* The same for an item; decides which mark it has. */

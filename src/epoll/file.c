@@ -88,28 +88,25 @@ static PLX_CHILD_CODE void last_put(struct pollux_file *f)
 		plx_retire(f, file_free);
 }
 
-static inline void put(struct pollux_file *f)
+PLX_CHILD_CODE bool plx_file_put_locked(struct pollux_file *f)
 {
 	bool hears = tsan_hears(f);
 
 	if (hears)
 		plx_tsan_before(f);
-	if (drop(f)) {
-		if (hears)
-			plx_tsan_after(f);
-		last_put(f);
-	}
+	if (!drop(f))
+		return false;
+	if (hears)
+		plx_tsan_after(f);
+	last_put(f);
+	return true;
 }
 
-PLX_CHILD_CODE void plx_file_put_locked(struct pollux_file *f)
-{
-	put(f);
-}
-
+/* In a signal handler it is not the last, and may have interrupted what would be run here. */
 PLX_CHILD_CODE void pollux_file_put(struct pollux_file *f)
 {
-	put(f);
-	plx_retire_flush_if_full();
+	if (plx_file_put_locked(f))
+		plx_retire_flush_if_full();
 }
 
 uint32_t pollux_file_poll(struct pollux_file *f, uint32_t wanted)

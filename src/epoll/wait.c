@@ -288,6 +288,7 @@ static int wait_holding(struct pollux_ep *ep, struct epoll_event *ev, int max, i
 		return -EBADF;
 	n = wait_for_some(ep, ev, max, deadline);
 	pollux_file_put(&ep->file);
+	plx_retire_flush_if_full();
 	return n;
 }
 

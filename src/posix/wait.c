@@ -847,6 +847,7 @@ static void waiter_done(void *p)
 	if (w->counted)
 		plx_xadd(&w->fr->twaiters, (uint32_t)-1);
 	pollux_file_put(w->file);
+	plx_retire_flush_if_full();
 }
 
 /* Its number is lost. */

@@ -300,6 +300,7 @@ static __attribute__((noinline)) int wait_holding(struct plx_kernel_side *s, str
 		return -EBADF;
 	n = left(s->ep, wait_for_some(s, ev, max, deadline, mask));
 	pollux_file_put(&s->ep->file);
+	plx_retire_flush_if_full();
 	return n;
 }
 
