@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <exception>
 #include <thread>
 #include <vector>
@@ -294,8 +295,17 @@ template <class Side> void run(Side &side)
 			std::coroutine_handle<>::from_address(ev[i].data.ptr).resume();
 }
 
-// Millions of balls a second.
-template <class Side> double measure(long trips)
+// Millions of balls a second, and microseconds of CPU for each.
+struct Speed {
+	double rate, cpu;
+};
+
+double cpu_us()
+{
+	return 1e6 * static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+}
+
+template <class Side> Speed measure(long trips)
 {
 	std::vector<typename Side::Channel> channels(2 * pairs);
 	std::vector<std::thread> pool;
@@ -309,6 +319,7 @@ template <class Side> double measure(long trips)
 		play(side, channels[2 * i + 1], channels[2 * i], trips, players);
 	}
 	auto begin = std::chrono::steady_clock::now();
+	double cpu = cpu_us();
 	for (int i = 0; i < pairs; i++)
 		side.send(channels[2 * i]);
 	for (int i = 0; i < threads; i++)
@@ -316,12 +327,21 @@ template <class Side> double measure(long trips)
 	for (auto &t : pool)
 		t.join();
 	std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+	double balls = 2.0 * pairs * static_cast<double>(trips);
+	Speed speed = {balls / took.count(), (cpu_us() - cpu) / balls};
 
 	for (auto &c : channels)
 		side.close(c);
 	// Each player has sent one for each that came.
 	check(players == 0, "players are left");
-	return 2.0 * pairs * static_cast<double>(trips) / took.count();
+	return speed;
+}
+
+void say(const char *what, std::vector<double> &ratios)
+{
+	std::sort(ratios.begin(), ratios.end());
+	std::printf("%s: %.1f (%.1f to %.1f)\n", what, ratios[ratios.size() / 2], ratios.front(),
+		    ratios.back());
 }
 
 } // namespace
@@ -330,19 +350,21 @@ int main(int argc, char **argv)
 {
 	int rounds = argc > 1 ? std::max(std::atoi(argv[1]), 1) : 3;
 	long trips = argc > 2 ? std::max(std::atol(argv[2]), 10l) : 5000;
-	std::vector<double> ratios;
+	std::vector<double> rates, cpus;
 
 	std::printf("%d coroutines on %d threads\n", 2 * pairs, threads);
 	for (int i = 0; i < rounds; i++) {
-		double eventfds = measure<Eventfds>(trips / 10);
-		double objects = measure<Objects>(trips);
+		Speed eventfds = measure<Eventfds>(trips / 10);
+		Speed objects = measure<Objects>(trips);
 
-		std::printf("%ld balls by objects: %.2f million/s; %ld by eventfds: %.2f million/s\n",
-			    2 * pairs * trips, objects, 2 * pairs * (trips / 10), eventfds);
-		ratios.push_back(objects / eventfds);
+		std::printf("%ld balls by objects: %.2f million/s, %.2f us of CPU each; "
+			    "%ld by eventfds: %.2f, %.2f\n",
+			    2 * pairs * trips, objects.rate, objects.cpu, 2 * pairs * (trips / 10),
+			    eventfds.rate, eventfds.cpu);
+		rates.push_back(objects.rate / eventfds.rate);
+		cpus.push_back(eventfds.cpu / objects.cpu);
 	}
-	std::sort(ratios.begin(), ratios.end());
-	std::printf("objects / eventfds: %.1f (%.1f to %.1f)\n", ratios[ratios.size() / 2],
-		    ratios.front(), ratios.back());
+	say("balls a second, objects / eventfds", rates);
+	say("CPU, eventfds / objects", cpus);
 	return 0;
 }

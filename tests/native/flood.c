@@ -10,6 +10,11 @@
 #define PAUSE_NS 1000
 #define MANY (PLX_FLOOD_WRITES * 4)
 
+/* As in flood.c. Of 64 reads there one looks. */
+#define LOOKS 4
+#define LOOK_NS 250
+#define MANY_SEEN (64 * 64)
+
 /* An eventfd tells a sum. */
 static void test_one_large_write_is_no_flood(void **state)
 {
@@ -27,6 +32,8 @@ static void test_one_large_write_is_no_flood(void **state)
 struct run {
 	uint64_t word;
 	bool over, flooded;
+	/* How often the reader has seen writes without end itself. */
+	unsigned int seen;
 };
 
 /* Not by writes: what delays and sanitizers make of these is slower than the looks. */
@@ -39,13 +46,31 @@ static void *writes(void *arg)
 	return NULL;
 }
 
+static bool grows(const uint64_t *word)
+{
+	uint64_t last = __atomic_load_n(word, __ATOMIC_RELAXED), now;
+
+	for (int i = 0; i < LOOKS; i++, last = now) {
+		int64_t end = plx_now_ns() + LOOK_NS;
+
+		while (plx_now_ns() < end)
+			;
+		now = __atomic_load_n(word, __ATOMIC_RELAXED);
+		if (now == last)
+			return false;
+	}
+	return true;
+}
+
 static void *reads(void *arg)
 {
 	struct run *r = arg;
 	int64_t end = plx_now_ns() + SOON_MS * 1000000ll;
 
-	while (!plx_flooded && plx_now_ns() < end)
+	while (!plx_flooded && plx_now_ns() < end && r->seen < MANY_SEEN) {
 		plx_flood_sum(MANY, &r->word);
+		r->seen += grows(&r->word);
+	}
 	__atomic_store_n(&r->over, true, __ATOMIC_RELEASE);
 	r->flooded = plx_flooded;
 	return NULL;
@@ -82,7 +107,14 @@ static void test_writes_without_end_are(void **state)
 	struct run r = {.word = 0};
 
 	(void)state;
-	assert_true(floods(&r));
+	if (!floods(&r) && r.seen < MANY_SEEN) {
+		/* An emulated one, where a write takes longer, or each runs when the other does
+		 * not. */
+		print_message("skipped: this machine has written between all looks %u times\n",
+			      r.seen);
+		skip();
+	}
+	assert_true(r.flooded);
 }
 
 static void test_a_semaphore_has_none(void **state)
