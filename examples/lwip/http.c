@@ -836,15 +836,16 @@ static int by_size(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static void say_ratios(const char *what, double *ratio, int n)
+/* The median and the quartiles. A round in which others had the CPUs is far from these. */
+static void say(const char *what, double *v, int n)
 {
-	qsort(ratio, (size_t)n, sizeof(*ratio), by_size);
-	printf("%s: %.2f (%.2f to %.2f)\n", what, ratio[n / 2], ratio[0], ratio[n - 1]);
+	qsort(v, (size_t)n, sizeof(*v), by_size);
+	printf("%s: %.2f [%.2f..%.2f]\n", what, v[n / 2], v[n / 4], v[n - 1 - n / 4]);
 }
 
 static int bench(int rounds)
 {
-	double rate[99], cpu[99];
+	double rate[99], ratio[99], cpu[2][99];
 	char dir[] = "/tmp/pollux-lwip-XXXXXX", *path;
 	int fds[2] = {0, 0};
 
@@ -869,14 +870,18 @@ static int bench(int rounds)
 			fds[native] = most_descriptors;
 		}
 		rate[i] = s[1].rate / s[0].rate;
-		cpu[i] = s[0].cpu / s[1].cpu;
+		ratio[i] = s[0].cpu / s[1].cpu;
+		cpu[0][i] = s[0].cpu;
+		cpu[1][i] = s[1].cpu;
 		printf("objects %.0f answers/s, %.2f us CPU each; eventfds %.0f, %.2f\n", s[1].rate,
 		       s[1].cpu, s[0].rate, s[0].cpu);
 	}
 	printf("%d connections of lwIP and one of the kernel: %d descriptors, with eventfds %d\n",
 	       CLIENTS, fds[1], fds[0]);
-	say_ratios("answers a second, objects / eventfds", rate, rounds);
-	say_ratios("CPU, eventfds / objects", cpu, rounds);
+	say("answers a second, objects / eventfds", rate, rounds);
+	say("CPU, eventfds / objects", ratio, rounds);
+	say("us of CPU for an answer by objects", cpu[1], rounds);
+	say("us of CPU for an answer by eventfds", cpu[0], rounds);
 	pollux_quiesce();
 	return 0;
 }
