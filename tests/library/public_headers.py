@@ -64,6 +64,9 @@ int total(object &o) { return o.ops + o.lock + o.kind + o.mode + o.refs + o.inde
 struct holder { pollux_file file; };
 holder *of(pollux_file *f);
 holder *of(pollux_file *f) { return pollux_container_of(f, holder, file); }
+// With a plain 0, which is no enumerator, some compilers warn.
+uint32_t holder_poll(pollux_file *f, uint32_t);
+uint32_t holder_poll(pollux_file *f, uint32_t) { return of(f) ? EPOLLIN : 0u; }
 // A type and a function that once had one name.
 pollux_efd *counter();
 pollux_efd *counter() { pollux_efd *e = nullptr; return pollux_eventfd(0, 0) < 0 ? nullptr : e; }
