@@ -238,9 +238,9 @@ enum {
  * this one knows what it needs.
  */
 struct plx_side {
-	/* pollux_ep_wait; sleeps: the time-out is not 0; deadline: negative for none. */
+	/* pollux_ep_pwait; sleeps: the time-out is not 0; deadline: negative for none. */
 	int (*wait)(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps,
-		    int64_t deadline);
+		    int64_t deadline, const sigset_t *mask);
 	/*
 	 * ep.mtx held: ep.due becomes this, or an item is about to come that has times. 0, or an
 	 * error of the latter.

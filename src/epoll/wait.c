@@ -252,7 +252,7 @@ static __attribute__((noinline)) int wait_for_some(struct pollux_ep *ep, struct 
 		int r = 0, n;
 
 		if (plx_unlikely(side))
-			return side->wait(ep, ev, max, true, deadline);
+			return side->wait(ep, ev, max, true, deadline, NULL);
 		if (!plx_ep_spin(ep))
 			r = sleep_once(ep, deadline);
 		if (plx_unlikely(plx_ep_shut_pass_on(ep)))
@@ -310,7 +310,7 @@ wait_for(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps, int
 		plx_flood_wait();
 	side = plx_load_acq(&ep->side);
 	if (plx_unlikely(side))
-		return side->wait(ep, ev, max, sleeps, deadline);
+		return side->wait(ep, ev, max, sleeps, deadline, NULL);
 	n = harvest(ep, ev, max);
 	return n || !sleeps ? n : wait_holding(ep, ev, max, deadline);
 }

@@ -7,7 +7,7 @@
  *   side.turned  atomic; the bell has been turned since the epoll has this side (side.c)
  *   side.ctls    atomic; changes of the kernel's set, begun
  *   side.turn    approximate; who has the only place of the next wait that has one (wait.c)
- *   side.misses, skip  approximate; looks in a row that found nothing, waits without one (wait.c)
+ *   side.misses, waits  approximate; looks before a sleep in vain, in a row; all waits (wait.c)
  *   side.asked   set under ep.mtx; 1 from the first pollux_ep_fd on
  */
 #ifndef PLX_WAIT_SIDE_H
@@ -30,7 +30,7 @@ struct plx_kernel_side {
 	uint32_t ctls;
 	uint32_t turn;
 	uint32_t misses;
-	uint32_t skip;
+	uint32_t waits;
 	uint32_t asked;
 };
 
@@ -56,7 +56,7 @@ static inline void plx_side_turn(struct plx_kernel_side *s)
 
 /* wait.c: see struct plx_side. */
 int plx_side_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps,
-		  int64_t deadline);
+		  int64_t deadline, const sigset_t *mask);
 
 /*
  * side.c: makes the side of an epoll, if it has none. fds: for descriptors, so that its file is not

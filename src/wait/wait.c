@@ -10,8 +10,8 @@
  *
  * Where the kernel has events all the time a look comes first, too: the announcement and the
  * reference for a sleep are four locked instructions, of 80 ns beside a system call of 180. A look
- * of these that finds nothing is a system call more, so after it the next waits go without one: 1,
- * 3, 7, up to 63, until one has found something.
+ * of these in vain is a system call more: after each only half as many waits make one, at least one
+ * of 64, until one has found something.
  *
  * Shares. In a look the kernel is asked first, and if the list has something the last place is not
  * the kernel's. So with room for two or more each side that has events gets at least one in each
@@ -67,9 +67,7 @@
 #include "base/sys.h"
 
 #define EVENTS_MOST (INT_MAX / (int)sizeof(struct epoll_event))
-
-/* See look_first. */
-#define SKIP_MOST_LOG 6
+#define MISSES_MOST 6
 
 /* The kernel's mask of signals. */
 #define MASK_SIZE 8
@@ -106,29 +104,23 @@ static long kernel_sleep(int epfd, struct epoll_event *ev, int max, int64_t dead
 	return kernel_wait(epfd, ev, max, (left + 999999) / 1000000, mask);
 }
 
-/* ev[i] is an event of the doorbell or of the timer. */
-static __attribute__((noinline)) int take_from(struct plx_kernel_side *s, struct epoll_event *ev,
-					       int n, int i)
-{
-	int kept = i;
-
-	PLX_DELAY(side_before_collect);
-	plx_bell_collect(s->ep, 1);
-	for (; i < n; i++)
-		if (ev[i].data.u64 != s->marker)
-			ev[kept++] = ev[i];
-	return kept;
-}
-
 /*
  * Takes the events of the doorbell and of the timer out of n, and collects the rings; the number
  * left.
  */
-static inline int take_bell(struct plx_kernel_side *s, struct epoll_event *ev, int n)
+static int take_bell(struct plx_kernel_side *s, struct epoll_event *ev, int n)
 {
-	for (int i = 0; i < n; i++)
-		if (plx_unlikely(ev[i].data.u64 == s->marker))
-			return take_from(s, ev, n, i);
+	for (int i = 0; i < n; i++) {
+		if (plx_likely(ev[i].data.u64 != s->marker))
+			continue;
+		PLX_DELAY(side_before_collect);
+		plx_bell_collect(s->ep, 1);
+		n--;
+		memmove(ev + i, ev + i + 1, (n - i) * sizeof(*ev));
+		if (plx_likely(plx_load(&s->timer) < 0))
+			break;
+		i--;
+	}
 	return n;
 }
 
@@ -202,28 +194,23 @@ static int look(struct plx_kernel_side *s, struct epoll_event *ev, int max)
 	return n;
 }
 
-/* As wait_for_some, but it does not sleep: 0 if there is nothing, or a look does not pay. */
+/* A look before a sleep: 0 if there is nothing, or if it is not this wait's turn. */
 static int look_first(struct plx_kernel_side *s, struct epoll_event *ev, int max)
 {
-	uint32_t skip = plx_load(&s->skip), misses = plx_load(&s->misses);
+	uint32_t misses = plx_load(&s->misses), waits = plx_load(&s->waits) + 1;
 	bool kernels;
 	int n;
 
-	if (skip) {
-		plx_store(&s->skip, skip - 1);
+	plx_store(&s->waits, waits);
+	if (waits & ((1u << misses) - 1))
 		return 0;
-	}
 	kernels = misses && plx_ready_empty(s->ep);
 	n = look(s, ev, max);
-	if (n) {
-		if (kernels)
-			plx_store(&s->misses, 0);
-		return n;
-	}
-	if (misses < SKIP_MOST_LOG)
-		plx_store(&s->misses, ++misses);
-	plx_store(&s->skip, (1u << misses) - 1);
-	return 0;
+	if (!n)
+		plx_store(&s->misses, misses + (misses < MISSES_MOST));
+	else if (kernels)
+		plx_store(&s->misses, 0);
+	return n;
 }
 
 /* Announced. The number of events without the doorbell's, or a negative errno. */
@@ -243,8 +230,9 @@ static int sleep_on(struct plx_kernel_side *s, struct epoll_event *ev, int max, 
 	return n > 0 ? take_bell(s, ev, n) : n;
 }
 
-static int wait_for_some(struct plx_kernel_side *s, struct epoll_event *ev, int max,
-			 int64_t deadline, const sigset_t *mask)
+static __attribute__((noinline)) int wait_for_some(struct plx_kernel_side *s,
+						   struct epoll_event *ev, int max,
+						   int64_t deadline, const sigset_t *mask)
 {
 	struct pollux_ep *ep = s->ep;
 
@@ -289,23 +277,8 @@ static int left(struct pollux_ep *ep, int n)
 	return plx_unlikely(plx_ep_shut_pass_on(ep)) && n <= 0 ? -ESHUTDOWN : n;
 }
 
-/* The caller's reference may go while it waits, as a descriptor may be closed (EP-LOCK-10). */
-static __attribute__((noinline)) int wait_holding(struct plx_kernel_side *s, struct epoll_event *ev,
-						  int max, int64_t deadline, const sigset_t *mask)
-{
-	int n;
-
-	plx_side_turn(s);
-	if (plx_unlikely(!plx_file_tryget(&s->ep->file)))
-		return -EBADF;
-	n = left(s->ep, wait_for_some(s, ev, max, deadline, mask));
-	pollux_file_put(&s->ep->file);
-	plx_retire_flush_if_full();
-	return n;
-}
-
-static int side_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps,
-		     int64_t deadline, const sigset_t *mask)
+int plx_side_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps,
+		  int64_t deadline, const sigset_t *mask)
 {
 	struct plx_kernel_side *s = plx_side_of(ep);
 	int n;
@@ -314,14 +287,19 @@ static int side_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, bool
 		return -EOWNERDEAD;
 	if (max > EVENTS_MOST)
 		max = EVENTS_MOST;
-	n = sleeps ? look_first(s, ev, max) : look(s, ev, max);
-	return n || !sleeps ? left(ep, n) : wait_holding(s, ev, max, deadline, mask);
-}
-
-int plx_side_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps,
-		  int64_t deadline)
-{
-	return side_wait(ep, ev, max, sleeps, deadline, NULL);
+	if (!sleeps)
+		return left(ep, look(s, ev, max));
+	n = look_first(s, ev, max);
+	if (n)
+		return left(ep, n);
+	plx_side_turn(s);
+	/* The caller's may go while it waits, as a descriptor may be closed (EP-LOCK-10). */
+	if (plx_unlikely(!plx_file_tryget(&ep->file)))
+		return -EBADF;
+	n = left(ep, wait_for_some(s, ev, max, deadline, mask));
+	pollux_file_put(&ep->file);
+	plx_retire_flush_if_full();
+	return n;
 }
 
 /* mask: not NULL. */
@@ -339,7 +317,7 @@ static int masked(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sl
 		if (r < 0)
 			return r;
 	}
-	return side_wait(ep, ev, max, true, deadline, mask);
+	return plx_side_wait(ep, ev, max, true, deadline, mask);
 }
 
 int pollux_ep_pwait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t timeout_ns,
