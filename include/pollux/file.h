@@ -118,13 +118,14 @@ void pollux_file_put(struct pollux_file *f);
 
 /*
  * Tells the watchers of f that its state has changed, after the change has been
- * made. key names what became true (EPOLLIN, EPOLLOUT, ...) and is compared with
- * the interest of each watcher; 0 passes every filter (EP-RDY-02). Watchers are
- * called newest first; exclusive ones last, oldest first, until one of them has
- * woken a sleeper (EP-EXC-02..05).
+ * made. It is a hint: who collects the event asks poll, so a wake too many is no event, and a wake
+ * for each change needs no flag. key names what became true (EPOLLIN, EPOLLOUT, ...) and is
+ * compared with the interest of each watcher; 0 passes every filter (EP-RDY-02). Watchers are
+ * called newest first; exclusive ones last, oldest first, until one of them has woken a sleeper
+ * (EP-EXC-02..05).
  *
- * Takes no lock, allocates nothing, cannot fail; makes a system call only if
- * somebody sleeps. Safe from any thread and from signal handlers. The caller
+ * Takes no lock, allocates nothing, cannot fail, leaves errno as it is; makes a system call only if
+ * somebody sleeps. Safe from any thread, with any lock held, and from signal handlers. The caller
  * makes sure that f stays valid for the call (by a reference, usually).
  */
 void pollux_file_wake(struct pollux_file *f, uint32_t key);

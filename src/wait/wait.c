@@ -8,10 +8,9 @@
  * have events each wait is one system call. Whatever wakes it, it takes back its announcement and
  * then collects from the list as well. A wait whose time is over makes one whole look.
  *
- * Where the kernel has events all the time a look comes first, too: the announcement and the
- * reference for a sleep are four locked instructions, of 80 ns beside a system call of 180. A look
- * of these in vain is a system call more: after each only half as many waits make one, at least one
- * of 64, until one has found something.
+ * Where the kernel has events all the time a look comes first, too: it needs none of the four
+ * locked instructions of a sleep. One in vain is a system call more, so after each only half as
+ * many waits make one, at least one of 64, until one has found something.
  *
  * Shares. In a look the kernel is asked first, and if the list has something the last place is not
  * the kernel's. So with room for two or more each side that has events gets at least one in each
