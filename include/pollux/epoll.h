@@ -67,13 +67,22 @@ struct pollux_host {
 	void *arg;
 };
 
-/* What an epoll is made with. size: sizeof(struct pollux_ep_attr). flags: none are defined, 0. */
+/* What an epoll is made with. size: sizeof(struct pollux_ep_attr). flags: those below, or 0. */
 struct pollux_ep_attr {
 	uint32_t size;
 	uint32_t flags;
 	/* Copied; NULL: the default. */
 	const struct pollux_host *host;
 };
+
+/*
+ * The events that a wait returns are a batch of the thread that it returns to. The batch ends when
+ * that thread waits in this epoll again, calls pollux_ep_batch_end, or ends, and with the epoll's
+ * last reference. Free operations, pollux_call, pollux_synchronize and pollux_barrier wait for the
+ * batches that may have an event of what was removed before: so an object of which an event is out
+ * is not freed while a thread is at it. A fibre that moves to another thread ends its batch before.
+ */
+#define POLLUX_EP_BATCHES 1u
 
 /*
  * Makes an epoll, with one reference, which belongs to the caller. attr NULL: all defaults. Returns
@@ -122,6 +131,8 @@ int pollux_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
  * So of an operation that waits with EPOLLONESHOT exactly one side has it in the end: whoever
  * removes it with result 0, or whoever gets its event. Without EPOLLONESHOT 1 says no more than
  * that threads which wait in this epoll may be handling an event, or will when their wait returns.
+ * With POLLUX_EP_BATCHES one can know when they are done with it: pollux_synchronize has returned,
+ * or a pollux_call from after the removal is made.
  *
  * Any thread; not from signal handlers. The caller holds references on both. What was done before
  * the ADD happens before what follows a result of 0.
@@ -133,7 +144,8 @@ int pollux_ep_del(struct pollux_ep *ep, struct pollux_file *f, int key);
  * timeout_ns: 0 never sleeps, negative waits without limit. Returns the number
  * stored, 0 at the deadline, -EINTR after a signal handler ran with nothing to
  * deliver (EP-SIG-01/02), -EINVAL if max <= 0 (EP-ARG-01), -ESHUTDOWN after pollux_ep_shutdown,
- * -EOWNERDEAD in the child of a fork (pollux_ep_ctl_fd).
+ * -EOWNERDEAD in the child of a fork (pollux_ep_ctl_fd), -ENOMEM in an epoll with POLLUX_EP_BATCHES
+ * if the thread has batches of 14 others.
  *
  * The caller holds a reference on the epoll when it calls. While it waits the call has one of its
  * own: if all others are dropped, it goes on, and the epoll is destroyed when it returns.
@@ -145,6 +157,15 @@ int pollux_ep_del(struct pollux_ep *ep, struct pollux_file *f, int key);
  * event happens before what follows the wait that reports it. ThreadSanitizer is told so.
  */
 int pollux_ep_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t timeout_ns);
+
+/*
+ * The calling thread has done with the events of its last wait in this epoll; before it sleeps for
+ * something else, for example. What it did with them happens before the free operations that waited
+ * for the batch. Without POLLUX_EP_BATCHES, or a batch, nothing happens. Cannot fail. Any thread
+ * that holds a reference on the epoll, not signal handlers. It may wait as a put may, and call free
+ * operations, if pollux_reclaim_mode has set a bound.
+ */
+void pollux_ep_batch_end(struct pollux_ep *ep);
 
 /*
  * The same up to a time of the host's clock, in nanoseconds (of CLOCK_MONOTONIC, by default). A
@@ -272,8 +293,9 @@ long pollux_ep_watches(void);
 
 /*
  * Releases memory that this thread's DELs and closes left waiting for a grace
- * period. Never needed for correctness; a thread that goes idle for long may
- * call it. Sleeps for a grace period. Not from signal handlers.
+ * period, and calls what is due, of all threads, unless the mode is POLLUX_RECLAIM_ASKED. Never
+ * needed for correctness; a thread that goes idle for long may call it. Sleeps for read sections
+ * and wakes, not for batches. Not from signal handlers.
  */
 void pollux_quiesce(void);
 

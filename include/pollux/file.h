@@ -73,17 +73,18 @@ struct pollux_file {
  * release  is called once, in the thread that dropped the last reference, after the file has left
  *          every epoll (rule EP-KEY-06). No poll runs then or later; a wake may still look at the
  *          file's memory. Optional.
- * free     is called once, later, when no other thread can still be looking at the file; the memory
- *          may be reused from here on. It runs in any thread that calls pollux_ep_ctl, a wait or
- *          pollux_file_put, within that call: so it must not take a lock that is held around one of
- *          these. Optional: leave it out for objects that are never freed.
- * due      returns when poll may find something new without a wake: a time of the clock of those
- *          who wait, in nanoseconds (CLOCK_MONOTONIC by default), or a negative number if it never
- *          will. Waits of epolls that have the file, and polls of it, sleep up to then, and call
- *          poll; at a time that has passed they do so at once. Called before poll, and after one
- *          that finds something, by its rules; so what poll finds has to be true from that time on.
- *          When the time becomes earlier, wake the file, with key 0; later it may become
- *          without. Optional.
+ * free     is called once, later, when no other thread can still be looking at the file, and none
+ * is at an event of it (POLLUX_EP_BATCHES); the memory may be reused from here on. It runs in any
+ * thread that drops the last reference of a file or calls pollux_call, within that call, or only
+ * where the program says (pollux_reclaim_mode). So it must not take a lock that is held around one
+ * of these. Optional: leave it out for objects that are never freed. due      returns when poll may
+ * find something new without a wake: a time of the clock of those who wait, in nanoseconds
+ * (CLOCK_MONOTONIC by default), or a negative number if it never will. Waits of epolls that have
+ * the file, and polls of it, sleep up to then, and call poll; at a time that has passed they do so
+ * at once. Called before poll, and after one that finds something, by its rules; so what poll finds
+ * has to be true from that time on. When the time becomes earlier, wake the file, with key 0; later
+ * it may become without. Optional. bytes    how much memory waits until free is called, for
+ * pollux_reclaim_mode. 0: of the file alone.
  */
 struct pollux_file_ops {
 	uint32_t size;
@@ -93,6 +94,7 @@ struct pollux_file_ops {
 	void (*release)(struct pollux_file *f);
 	void (*free)(struct pollux_file *f);
 	int64_t (*due)(struct pollux_file *f);
+	size_t bytes;
 };
 
 /*
@@ -112,7 +114,9 @@ int pollux_file_tryget(struct pollux_file *f);
 /*
  * Drops a reference. The last one removes the file from every epoll before it
  * returns (no event is made of that, nobody is woken: EP-KEY-06, EP-KEY-10).
- * Not to be called from a signal handler if it may be the last.
+ * It may call free operations that are due, of any file, and wait if
+ * pollux_reclaim_mode has set a bound. Not to be called from a signal handler if it may be the
+ * last.
  */
 void pollux_file_put(struct pollux_file *f);
 

@@ -19,6 +19,8 @@
  *   PLX_RANK_AIO_TABLE root of AIO contexts      which contexts there are
  *   PLX_RANK_AIO_ARENA arena.lock                pages of rings that no context has
  *   PLX_RANK_AIO       kioctx.lock               the ring's tail, taking from it
+ *   PLX_RANK_RECLAIM   reclaim_lock              what waits for its free operation
+ *   PLX_RANK_BATCH     batch_lock                which threads have had batches
  *   PLX_RANK_GRACE     gp_lock                   the numbers of grace periods; held over one
  *   PLX_RANK_BELL      bell_lock                 which numbers are those of doorbells
  *   PLX_RANK_RETIRE    orphaned retire batches   batches left behind by threads that ended
@@ -42,6 +44,8 @@ enum plx_rank {
 	PLX_RANK_AIO_TABLE,
 	PLX_RANK_AIO_ARENA,
 	PLX_RANK_AIO,
+	PLX_RANK_RECLAIM,
+	PLX_RANK_BATCH,
 	PLX_RANK_GRACE,
 	PLX_RANK_BELL,
 	PLX_RANK_RETIRE,

@@ -51,7 +51,7 @@ static int check_attr(const struct pollux_ep_attr *attr)
 {
 	int r = check_size(attr, attr->size, sizeof(*attr));
 
-	return r ? r : attr->flags ? -EINVAL : 0;
+	return r ? r : attr->flags & ~POLLUX_EP_BATCHES ? -EINVAL : 0;
 }
 
 int plx_host_check(const struct pollux_host *host)
@@ -78,6 +78,7 @@ int pollux_ep_new(struct pollux_ep **out, const struct pollux_ep_attr *attr)
 	ep = plx_ep_new(host);
 	if (!ep)
 		return -ENOMEM;
+	ep->batches = attr && attr->flags & POLLUX_EP_BATCHES;
 	*out = ep;
 	return 0;
 }
@@ -100,11 +101,6 @@ void pollux_ep_get(struct pollux_ep *ep)
 void pollux_ep_put(struct pollux_ep *ep)
 {
 	pollux_file_put(&ep->file);
-}
-
-void pollux_quiesce(void)
-{
-	plx_retire_drain();
 }
 
 /*

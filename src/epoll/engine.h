@@ -17,6 +17,7 @@
  *   pollux_file.hint       written by producers as they please, never followed
  *   pollux_file.mode, gone of the source
  *   pollux_file.node       mark: the word itself; else as that of an item
+ *   pollux_file.ended, node.end  whoever had the last reference, then reclaim.c
  *   plx_watch.next         changed under file.lock, read under RCU
  *   plx_watch.pprev        file.lock; of an item void while the index has the order (index.c); of
  *                          the first in the list the place behind the last (file.c)
@@ -43,6 +44,7 @@
  *   pollux_ep.host         constant
  *   pollux_ep.due and what is about it  see due.c
  *   pollux_ep.shut         set once; see wait.c
+ *   pollux_ep.batches      constant
  *   pollux_ep.refs         atomic: one for the open file and all items together, one for
  *                          each item that was ever helped; 0 is final
  *
@@ -117,6 +119,8 @@ enum plx_file_kind {
 	PLX_KIND_EVENTFD,
 	PLX_KIND_BELL,
 	PLX_KIND_TIMER,
+	/* Not a file, but a pollux_call. */
+	PLX_KIND_CALL,
 };
 
 /* Interest bits that are not events (EP-RDY-14). */
@@ -270,6 +274,8 @@ struct pollux_ep {
 	struct pollux_host host __attribute__((aligned(64)));
 	/* pollux_ep_shutdown has been called. */
 	uint32_t shut;
+	/* POLLUX_EP_BATCHES. */
+	uint32_t batches;
 	/* Written by producers. */
 	struct plx_epitem *incoming __attribute__((aligned(64)));
 	uint32_t help;
@@ -389,6 +395,50 @@ static inline bool plx_file_dying(struct pollux_file *f)
 {
 	return plx_load(&f->refs) == 0;
 }
+
+/* --- batch.c: events that threads are at ------------------------------------------------ */
+
+struct plx_batch {
+	struct pollux_ep *ep;
+	uint64_t opened;
+};
+
+/* The calling thread's batch of ep, or one that is not open, for that; NULL if there is none. */
+struct plx_batch *plx_batch_of(const struct pollux_ep *ep);
+/* ep.mtx held, or the kernel is asked next: unless it is open. */
+void plx_batch_open(struct plx_batch *b, struct pollux_ep *ep);
+/* That of the calling thread, if it has one. */
+void plx_batch_end(const struct pollux_ep *ep);
+/* At the beginning of a wait. */
+static inline void plx_batch_wait(struct pollux_ep *ep)
+{
+	if (plx_unlikely(ep->batches))
+		pollux_ep_batch_end(ep);
+}
+/* Whether the calling thread has one, of whatever epoll. */
+bool plx_batch_inside(void);
+/* What is out of reach by now: a note, and whether the batches that may have it have ended. */
+uint64_t plx_batch_note(void);
+bool plx_batch_over(uint64_t note);
+/* The last reference of ep has gone. */
+void plx_batches_forget(const struct pollux_ep *ep);
+void plx_batches_after_fork_child(void);
+
+/* --- reclaim.c: what programs have called when nobody looks ------------------------------- */
+
+/* Calls end(f) when nobody looks at f; the memory of f is used until then. */
+void plx_reclaim(struct pollux_file *f, void (*end)(struct pollux_file *f));
+/* Where nothing is held: calls some that are due, and waits while too much waits. */
+extern __thread bool plx_reclaim_due;
+void plx_reclaim_turn(void);
+static inline void plx_reclaim_turn_if_due(void)
+{
+	if (plx_unlikely(plx_reclaim_due))
+		plx_reclaim_turn();
+}
+/* The latter alone. */
+void plx_reclaim_room(void);
+void plx_reclaim_after_fork_child(void);
 
 /* --- read.c: read sections of the program ----------------------------------------------- */
 

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct pollux_file;
 struct pollux_file_ops;
 struct plx_watch;
 struct plx_epitem;
@@ -18,7 +19,11 @@ struct plx_index;
 /* What of a watch changes with each event. */
 struct plx_node {
 	uint64_t mark;
-	struct plx_epitem *next;
+	union {
+		struct plx_epitem *next;
+		/* Of a file that nobody has any more: what ends it (reclaim.c). */
+		void (*end)(struct pollux_file *f);
+	};
 	uint32_t pushed;
 	uint32_t pops;
 };
@@ -38,7 +43,11 @@ struct pollux_file {
 	uint8_t mode;
 	uint8_t gone;
 	uint32_t hint;
-	struct plx_index *index;
+	union {
+		struct plx_index *index;
+		/* The next one that waits for its end. */
+		struct pollux_file *ended;
+	};
 };
 
 #define POLLUX_FILE_DEFINED 1

@@ -55,10 +55,15 @@ static inline bool tsan_hears(const struct pollux_file *f)
 	return plx_unlikely(plx_tsan_here()) && f->kind == PLX_KIND_OTHER;
 }
 
-static void file_free(void *p)
+static void own_free(void *p)
 {
 	struct pollux_file *f = p;
 
+	f->ops->free(f);
+}
+
+static void program_free(struct pollux_file *f)
+{
 	if (tsan_hears(f)) {
 		plx_tsan_after(f);
 		plx_tsan_after(&plx_read_sections);
@@ -84,8 +89,12 @@ static PLX_CHILD_CODE void last_put(struct pollux_file *f)
 	/* Without a free of its own, f may be gone when release returns. */
 	if (ops->release)
 		ops->release(f);
-	if (ops->free)
-		plx_retire(f, file_free);
+	if (!ops->free)
+		return;
+	if (f->kind == PLX_KIND_OTHER)
+		plx_reclaim(f, program_free);
+	else
+		plx_retire(f, own_free);
 }
 
 PLX_CHILD_CODE bool plx_file_put_locked(struct pollux_file *f)
@@ -105,8 +114,10 @@ PLX_CHILD_CODE bool plx_file_put_locked(struct pollux_file *f)
 /* In a signal handler it is not the last, and may have interrupted what would be run here. */
 PLX_CHILD_CODE void pollux_file_put(struct pollux_file *f)
 {
-	if (plx_file_put_locked(f))
+	if (plx_file_put_locked(f)) {
 		plx_retire_flush_if_full();
+		plx_reclaim_turn_if_due();
+	}
 }
 
 uint32_t pollux_file_poll(struct pollux_file *f, uint32_t wanted)

@@ -30,6 +30,7 @@ PLX_CHILD_CODE void plx_engine_after_fork_child(void)
 	plx_watches_after_fork_child();
 	plx_spin_after_fork_child();
 	plx_retire_after_fork_child();
+	plx_reclaim_after_fork_child();
 }
 
 static void fork_prepare(void)

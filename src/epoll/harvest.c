@@ -187,8 +187,17 @@ static __attribute__((noinline)) int harvest(struct pollux_ep *ep, plx_sink_t si
 	struct harvest h = {.sink = sink, .arg = arg, .max = max};
 	struct plx_list rest, level;
 	bool more, earlier = false;
+	struct plx_batch *batch = NULL;
 	uint32_t help;
 
+	if (plx_unlikely(ep->batches)) {
+		batch = plx_batch_of(ep);
+		if (!batch) {
+			plx_mb();
+			plx_ep_pass_on(ep);
+			return -ENOMEM;
+		}
+	}
 	plx_list_init(&rest);
 	plx_list_init(&level);
 	plx_lock(&ep->mtx, PLX_RANK_EP);
@@ -215,6 +224,8 @@ static __attribute__((noinline)) int harvest(struct pollux_ep *ep, plx_sink_t si
 	plx_ready_splice(ep);
 	plx_list_splice_tail(&level, &ep->ready);
 	more = !plx_list_empty(&ep->ready);
+	if (plx_unlikely(batch != NULL) && h.n)
+		plx_batch_open(batch, ep);
 	plx_store(&ep->given, ep->given + h.n);
 	ep->events += h.n;
 	plx_store_rel(&ep->ends, ep->ends + 1);

@@ -25,8 +25,14 @@ void pollux_read_unlock(void)
 
 void pollux_synchronize(void)
 {
+	uint64_t note;
+
 	plx_engine_begin();
 	PLX_INVARIANT(!plx_rcu_inside(), "pollux_synchronize is not called in a read section");
+	PLX_INVARIANT(!plx_batch_inside(), "pollux_synchronize is not called in a batch");
+	note = plx_batch_note();
+	for (int tries = 0; !plx_batch_over(note); tries++)
+		plx_await_step(tries);
 	plx_rcu_synchronize();
 	plx_tsan_after(&plx_read_sections);
 }

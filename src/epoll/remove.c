@@ -56,10 +56,16 @@ static void ep_free(void *p)
 
 	if (plx_unlikely(ep->side))
 		ep->side->free(ep);
-	if (ep->host.released)
-		ep->host.released(ep->host.arg);
 	plx_free(ep->dues);
 	plx_free(ep);
+}
+
+static void ep_released(struct pollux_file *f)
+{
+	struct pollux_host host = plx_file_ep(f)->host;
+
+	ep_free(plx_file_ep(f));
+	host.released(host.arg);
 }
 
 void plx_ep_put(struct pollux_ep *ep)
@@ -67,7 +73,11 @@ void plx_ep_put(struct pollux_ep *ep)
 	uint32_t old = plx_xadd(&ep->refs, (uint32_t)-1);
 
 	PLX_INVARIANT(old != 0, "an epoll's count of references is not dropped below zero");
-	if (old == 1)
+	if (old != 1)
+		return;
+	if (ep->host.released)
+		plx_reclaim(&ep->file, ep_released);
+	else
 		plx_retire(ep, ep_free);
 }
 
@@ -189,6 +199,8 @@ void plx_ep_release(struct pollux_file *f)
 
 	if (plx_unlikely(ep->side))
 		ep->side->release(ep);
+	if (plx_unlikely(ep->batches))
+		plx_batches_forget(ep);
 	do {
 		struct plx_list *l, *next;
 

@@ -301,6 +301,7 @@ wait_for(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps, int
 
 	if (max <= 0)
 		return -EINVAL;
+	plx_batch_wait(ep);
 	if (plx_unlikely(plx_load(&ep->shut))) {
 		plx_tsan_after(&ep->shut);
 		return -ESHUTDOWN;

@@ -239,7 +239,7 @@ static bool gp_advance(void)
 }
 
 /* What is removed by now is noted to wait for a grace period that has not begun. */
-static uint64_t gp_note(void)
+uint64_t plx_rcu_note(void)
 {
 #if PLX_TSAN
 	__tsan_release(&plx_rcu_token_writer);
@@ -248,7 +248,7 @@ static uint64_t gp_note(void)
 	return plx_load(&gp_begun);
 }
 
-static bool gp_over(uint64_t after)
+bool plx_rcu_over(uint64_t after)
 {
 	if (plx_load_acq(&gp_ended) <= after)
 		return false;
@@ -259,27 +259,27 @@ static bool gp_over(uint64_t after)
 }
 
 /* The same, and if it is not over does for it what can be done without waiting. */
-static bool gp_try(uint64_t after)
+bool plx_rcu_try(uint64_t after)
 {
-	if (gp_over(after))
+	if (plx_rcu_over(after))
 		return true;
 	if (!plx_trylock(&gp_lock, PLX_RANK_GRACE))
 		return false;
-	while (!gp_over(after) && gp_advance())
+	while (!plx_rcu_over(after) && gp_advance())
 		;
 	plx_unlock(&gp_lock, PLX_RANK_GRACE);
-	return gp_over(after);
+	return plx_rcu_over(after);
 }
 
 static void gp_wait(uint64_t after)
 {
-	for (int tries = 0; !gp_try(after); tries++)
+	for (int tries = 0; !plx_rcu_try(after); tries++)
 		plx_await_step(tries);
 }
 
 void plx_rcu_synchronize(void)
 {
-	gp_wait(gp_note());
+	gp_wait(plx_rcu_note());
 }
 
 /* All that the thread has, the oldest first; closed. */
@@ -288,7 +288,7 @@ static struct retire_batch *retire_take_all(void)
 	struct retire_batch *b = mine.oldest;
 
 	if (mine.batch && mine.batch->n < RETIRE_BATCH)
-		mine.batch->after = gp_note();
+		mine.batch->after = plx_rcu_note();
 	mine.oldest = mine.batch = NULL;
 	mine.batches = 0;
 	mine.again = 0;
@@ -345,7 +345,7 @@ static void orphans_run_over(void)
 	struct retire_batch *list = orphans_take(), *over = NULL, *left = NULL, *next;
 
 	for (; list; list = next) {
-		struct retire_batch **to = gp_over(list->after) ? &over : &left;
+		struct retire_batch **to = plx_rcu_over(list->after) ? &over : &left;
 
 		next = list->next;
 		list->next = *to;
@@ -368,7 +368,7 @@ static void retire_thread_exit(void *p)
 	if (!b)
 		return;
 	/* Threads that live too shortly to fill a batch: there may be no others. */
-	if (orphans_put(b) >= ORPHANS_MAX && gp_try(gp_note()))
+	if (orphans_put(b) >= ORPHANS_MAX && plx_rcu_try(plx_rcu_note()))
 		orphans_run_over();
 }
 
@@ -418,7 +418,7 @@ PLX_CHILD_CODE void plx_retire(void *obj, void (*fn)(void *obj))
 	b->e[b->n].obj = obj;
 	b->e[b->n].fn = fn;
 	if (++b->n == RETIRE_BATCH)
-		b->after = gp_note();
+		b->after = plx_rcu_note();
 }
 
 bool plx_retire_full(void)
@@ -446,7 +446,7 @@ static void retire_run_over(void)
 
 	for (int n = 0; n < RELEASE_MOST; n++) {
 		b = mine.oldest;
-		if (!b || b->n < RETIRE_BATCH || !gp_over(b->after))
+		if (!b || b->n < RETIRE_BATCH || !plx_rcu_over(b->after))
 			break;
 		mine.oldest = b->next;
 		if (!mine.oldest)
@@ -468,7 +468,7 @@ void plx_retire_full_flush(void)
 	if (mine.batches < mine.enough || mine.batches < mine.again)
 		return;
 	start = plx_now_ns();
-	over = gp_try(after);
+	over = plx_rcu_try(after);
 	now = plx_now_ns();
 	if (over) {
 		enough_adapt(now - start, start - mine.flushed_at);
@@ -499,7 +499,7 @@ void plx_retire_flush(void)
 	plx_lockdep_none();
 	if (!b && !left)
 		return;
-	gp_wait(gp_note());
+	gp_wait(plx_rcu_note());
 	/* What the callbacks retire goes to a fresh batch. */
 	retire_run(b);
 	retire_run(left);

@@ -118,6 +118,14 @@ void plx_rcu_confine(void);
 void plx_rcu_synchronize(void);
 
 /*
+ * The same without waiting: a note of what is out of reach by now, and whether every section that
+ * may have found it has ended. plx_rcu_try does what it can for that.
+ */
+uint64_t plx_rcu_note(void);
+bool plx_rcu_over(uint64_t note);
+bool plx_rcu_try(uint64_t note);
+
+/*
  * Makes the key by which ends of threads are heard of. Called early, so that its number
  * is low: libc allocates for the others.
  */

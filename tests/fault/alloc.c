@@ -8,6 +8,7 @@
 #include "native/native.h"
 
 #include <pollux/poll.h>
+#include <pollux/read.h>
 #include <pollux/timer.h>
 
 #include "base/mem.h"
@@ -135,6 +136,50 @@ static void adding_an_epoll(void **state)
 	ep_put(up);
 	ep_put(ep);
 	efd_put(e);
+}
+
+static void called(void *arg)
+{
+	(*(int *)arg)++;
+}
+
+static void asking_for_a_call(void **state)
+{
+	int n = 0;
+
+	(void)state;
+	plx_mem_fail_after(0);
+	assert_int_equal(pollux_call(called, &n), -ENOMEM);
+	pollux_barrier();
+	assert_int_equal(n, 0);
+	assert_int_equal(pollux_call(called, &n), 0);
+	pollux_barrier();
+	assert_int_equal(n, 1);
+}
+
+/* Neither the end of a batch nor what waits for it needs any. */
+static void batches_need_none(void **state)
+{
+	struct pollux_ep_attr attr = {.size = sizeof(attr), .flags = POLLUX_EP_BATCHES};
+	struct pollux_ep *ep = NULL;
+	struct obj *o = obj_new(EPOLLIN);
+	int freed = 0;
+	long calls;
+
+	(void)state;
+	o->freed = &freed;
+	assert_int_equal(pollux_ep_new(&ep, &attr), 0);
+	ep_add(ep, &o->file, 0, EPOLLIN, 'a');
+	/* Notes of what was removed before. */
+	pollux_quiesce();
+	calls = plx_mem_calls();
+	assert_one(ep, EPOLLIN, 'a');
+	obj_put(o);
+	pollux_ep_batch_end(ep);
+	pollux_barrier();
+	assert_int_equal(freed, 1);
+	assert_int_equal(plx_mem_calls(), calls);
+	ep_put(ep);
 }
 
 /* What needs no memory does not fail. */
@@ -358,7 +403,8 @@ int main(void)
 		LEAKLESS(adding_an_epoll),	   LEAKLESS(the_rest_allocates_nothing),
 		LEAKLESS(each_allocation_in_turn), LEAKLESS(the_row_of_a_file),
 		LEAKLESS(the_table_of_a_file),	   LEAKLESS(polling_files),
-		LEAKLESS(adding_a_timer),
+		LEAKLESS(adding_a_timer),	   LEAKLESS(asking_for_a_call),
+		LEAKLESS(batches_need_none),
 	};
 
 	return RUN(tests);

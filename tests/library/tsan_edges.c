@@ -283,6 +283,62 @@ static void by_synchronize(void)
 	x->data[1] = 0;
 }
 
+/* In its batch it reads what is cleared when the object is freed. */
+static void *is_at_it(void *arg)
+{
+	struct epoll_event ev;
+
+	(void)arg;
+	await_started();
+	if (pollux_ep_wait(ep, &ev, 1, POLLUX_FOREVER) != 1)
+		exit(2);
+	__atomic_store_n(&started, 2, __ATOMIC_RELEASE);
+	sum += o->data[0];
+	pollux_ep_batch_end(ep);
+	return NULL;
+}
+
+static void by_batch(void)
+{
+	struct pollux_ep_attr attr = {.size = sizeof(attr), .flags = POLLUX_EP_BATCHES};
+
+	pollux_ep_put(ep);
+	if (pollux_ep_new(&ep, &attr))
+		exit(2);
+	set_mask(EPOLLIN);
+	add(&o->file);
+	tell_started();
+	while (__atomic_load_n(&started, __ATOMIC_ACQUIRE) != 2)
+		;
+	pollux_file_put(&o->file);
+	pollux_barrier();
+}
+
+static void called(void *arg)
+{
+	(void)arg;
+	data++;
+}
+
+static void *calls(void *arg)
+{
+	(void)arg;
+	data = 1;
+	if (pollux_call(called, NULL))
+		exit(2);
+	tell_started();
+	pollux_reclaim(-1);
+	return NULL;
+}
+
+/* The call is made here or there. */
+static void by_barrier(void)
+{
+	await_started();
+	pollux_barrier();
+	sum += data;
+}
+
 static const struct {
 	const char *name;
 	void *(*other)(void *);
@@ -301,6 +357,8 @@ static const struct {
 	{"put", puts_it, by_put, 0},
 	{"section", looks, by_section, 1},
 	{"synchronize", looks, by_synchronize, 1},
+	{"batch", is_at_it, by_batch, 1},
+	{"barrier", calls, by_barrier, 0},
 };
 
 int main(int argc, char **argv)

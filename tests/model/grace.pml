@@ -2,7 +2,7 @@
 /*
  * A grace period that another thread has made serves, too.
  *
- * Mirrors: src/rcu/rcu.c gp_advance, gp_note, gp_over, retire_run_over. A thread removes an object,
+ * Mirrors: src/rcu/rcu.c gp_advance, plx_rcu_note, plx_rcu_over, retire_run_over. A thread removes an object,
  * notes the number of the last grace period begun, and frees the object when one with a greater
  * number has ended. Another thread makes grace periods, one after the other.
  *

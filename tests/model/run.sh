@@ -23,6 +23,19 @@ due_no_tell broken due -DBROKEN_NO_TELL
 due_due_first broken due -DBROKEN_DUE_FIRST
 due_pass_first broken due -DBROKEN_PASS_FIRST
 due_store_late broken due -DBROKEN_STORE_LATE
+batch ok batch
+batch_early ok batch -DEARLY
+batch_open_late broken batch -DBROKEN_OPEN_LATE
+batch_note_first broken batch -DBROKEN_NOTE_FIRST
+batch_end_first broken batch -DBROKEN_END_FIRST
+batch_not_moved broken batch -DBROKEN_NOT_MOVED
+batch_younger broken batch -DBROKEN_YOUNGER
+barrier ok barrier
+barrier_this_taking broken barrier -DBROKEN_THIS_TAKING
+barrier_any_taking broken barrier -DBROKEN_ANY_TAKING
+barrier_no_await broken barrier -DBROKEN_NO_AWAIT
+barrier_list_late broken barrier -DBROKEN_LIST_LATE
+barrier_list_short broken barrier -DBROKEN_LIST_SHORT
 shutdown ok shutdown
 shutdown_no_pass broken shutdown -DBROKEN_NO_PASS
 shutdown_no_look broken shutdown -DBROKEN_NO_LOOK

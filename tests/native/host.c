@@ -84,7 +84,7 @@ static void what_is_wrong_is_refused(void **state)
 	attr.size = 0;
 	assert_int_equal(pollux_ep_new(&ep, &attr), -EINVAL);
 	attr.size = sizeof(attr);
-	attr.flags = 1;
+	attr.flags = 2;
 	assert_int_equal(pollux_ep_new(&ep, &attr), -EINVAL);
 	attr.flags = 0;
 	host.size--;

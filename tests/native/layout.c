@@ -22,7 +22,8 @@ AT(pollux_file_ops, interest, 16);
 AT(pollux_file_ops, release, 24);
 AT(pollux_file_ops, free, 32);
 AT(pollux_file_ops, due, 40);
-SIZE(pollux_file_ops, 48);
+AT(pollux_file_ops, bytes, 48);
+SIZE(pollux_file_ops, 56);
 
 AT(pollux_host, size, 0);
 AT(pollux_host, flags, 4);
