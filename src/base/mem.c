@@ -1,13 +1,72 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/mem.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
+#include <pollux/memory.h>
+
 #include "base/lock.h"
 #include "base/sanitizer.h"
 #include "base/sys.h"
+
+/* Set before anything is taken, if at all. */
+static struct pollux_memory program;
+static bool taken;
+
+int plx_pages_from(const struct pollux_memory *m)
+{
+	if (plx_load(&taken))
+		return -EBUSY;
+	program = *m;
+	return 0;
+}
+
+static void pages_take(void)
+{
+	if (plx_unlikely(!plx_load(&taken)))
+		plx_store(&taken, true);
+}
+
+void *plx_pages_map(size_t bytes, size_t align)
+{
+	/* What more may be needed so that a part is aligned. */
+	size_t more = align > PLX_PAGE ? align : 0;
+	uintptr_t start;
+	long p;
+
+	pages_take();
+	if (program.map) {
+		start = (uintptr_t)program.map(program.arg, bytes, align);
+	} else {
+		p = plx_sys6(SYS_mmap, 0, bytes + more, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (p < 0 && p > -4096)
+			return NULL;
+		start = ((uintptr_t)p + align - 1) & ~(align - 1);
+		if (start != (uintptr_t)p)
+			plx_sys2(SYS_munmap, p, start - (uintptr_t)p);
+		if (start + bytes != (uintptr_t)p + bytes + more)
+			plx_sys2(SYS_munmap, start + bytes, (uintptr_t)p + more - start);
+		/* A kernel without huge pages says no, and that is all. */
+		if (align >= PLX_HUGE)
+			plx_sys3(SYS_madvise, start, bytes, MADV_HUGEPAGE);
+	}
+	if (start)
+		plx_lsan_root((void *)start, bytes);
+	return (void *)start;
+}
+
+void plx_pages_unmap(void *p, size_t bytes)
+{
+	plx_lsan_root_gone(p, bytes);
+	if (program.map)
+		program.unmap(program.arg, p, bytes);
+	else
+		plx_sys2(SYS_munmap, p, bytes);
+}
 
 #if defined(__SANITIZE_ADDRESS__) || PLX_TSAN || PLX_FAULTS
 #define MEM_OF_LIBC 1
@@ -27,6 +86,7 @@ void *plx_mem_get(size_t size)
 
 	if (size >= PTRDIFF_MAX)
 		return NULL;
+	pages_take();
 	plx_lock(&mem_lock, PLX_RANK_MEM);
 	p = aligned_alloc(64, (size + 63) & ~(size_t)63);
 	plx_unlock(&mem_lock, PLX_RANK_MEM);
@@ -94,32 +154,13 @@ static struct {
 /* Blocks that were never used. */
 static char *arena, *arena_end;
 
-/* length bytes (a multiple of BLOCK), aligned to BLOCK; NULL if there are none. */
-static void *map_blocks(size_t length)
-{
-	long p = plx_sys6(SYS_mmap, 0, length + BLOCK, PROT_READ | PROT_WRITE,
-			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	uintptr_t start, end;
-
-	if (p < 0 && p > -4096)
-		return NULL;
-	start = ((uintptr_t)p + BLOCK - 1) & ~(uintptr_t)(BLOCK - 1);
-	end = start + length;
-	if (start != (uintptr_t)p)
-		plx_sys2(SYS_munmap, p, start - (uintptr_t)p);
-	if (end != (uintptr_t)p + length + BLOCK)
-		plx_sys2(SYS_munmap, end, (uintptr_t)p + length + BLOCK - end);
-	plx_lsan_root((void *)start, length);
-	return (void *)start;
-}
-
 /* mem_lock held. */
 static bool arena_new(void)
 {
 	static bool near_is_used;
 
 	if (!plx_mem_near || near_is_used) {
-		arena = map_blocks(ARENA);
+		arena = plx_pages_map(ARENA, BLOCK);
 		arena_end = arena ? arena + ARENA : NULL;
 	} else {
 		arena = plx_mem_near + (-(uintptr_t)plx_mem_near & (BLOCK - 1));
@@ -160,7 +201,7 @@ static void *mem_cut(uint32_t class)
 static void *mem_get_large(size_t size)
 {
 	size_t length = (size + HEAD + BLOCK - 1) & ~(size_t)(BLOCK - 1);
-	struct block *b = length > size ? map_blocks(length) : NULL;
+	struct block *b = length > size ? plx_pages_map(length, BLOCK) : NULL;
 
 	if (!b)
 		return NULL;
@@ -216,8 +257,7 @@ void plx_mem_put(void *p)
 	if (!p)
 		return;
 	if (b->class == CLASSES) {
-		plx_lsan_root_gone(b, b->length);
-		plx_sys2(SYS_munmap, b, b->length);
+		plx_pages_unmap(b, b->length);
 		return;
 	}
 	plx_lock(&mem_lock, PLX_RANK_MEM);

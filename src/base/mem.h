@@ -22,6 +22,19 @@ void *plx_mem_get_zero(size_t size);
 void plx_mem_put(void *p);
 
 /*
+ * What all memory of the engine comes from: pages, zeroed, so many bytes of them (a multiple of
+ * PLX_PAGE) and so aligned; NULL if there are none. PLX_HUGE: huge pages, if there are.
+ */
+#define PLX_PAGE 4096
+#define PLX_HUGE (2ul << 20)
+void *plx_pages_map(size_t bytes, size_t align);
+/* All that one call has returned. */
+void plx_pages_unmap(void *p, size_t bytes);
+/* From this, from now on: 0 or -EBUSY. */
+struct pollux_memory;
+int plx_pages_from(const struct pollux_memory *m);
+
+/*
  * Memory beside the drop-in's variables (src/preload/near.c), for its first objects: each fork of
  * each program has to copy a mapping more without. A library has none, and maps all of its memory.
  */

@@ -2,7 +2,6 @@
 #include "base/slab.h"
 
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/inside.h"
 #include "base/lock.h"
@@ -10,7 +9,6 @@
 #include "base/key.h"
 #include "base/mem.h"
 #include "base/sanitizer.h"
-#include "base/sys.h"
 
 #if defined(__SANITIZE_ADDRESS__) || PLX_TSAN || PLX_FAULTS
 #define SLAB_OFF 1
@@ -52,7 +50,6 @@ PLX_CHILD_CODE void plx_slab_after_fork(void)
  * one that is partly used does not count for much by then.
  */
 #define HUGE_FROM (32ul << 20)
-#define HUGE_CHUNK (2ul << 20)
 
 /*
  * Free objects come in packs, chained through their own memory, so that the depot gives
@@ -123,51 +120,20 @@ static bool cache_start(void)
 	return true;
 }
 
-static char *map_pages(size_t size)
-{
-	long p = plx_sys6(SYS_mmap, 0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-			  -1, 0);
-
-	return p < 0 && p > -4096 ? NULL : (char *)p;
-}
-
-static void unmap_pages(char *start, char *end)
-{
-	if (start != end)
-		plx_sys2(SYS_munmap, start, end - start);
-}
-
-/* Aligned to its size. */
-static char *map_huge(void)
-{
-	char *p = map_pages(2 * HUGE_CHUNK), *start;
-
-	if (!p)
-		return NULL;
-	start = (char *)(((uintptr_t)p + HUGE_CHUNK - 1) & ~(HUGE_CHUNK - 1));
-	unmap_pages(p, start);
-	unmap_pages(start + HUGE_CHUNK, p + 2 * HUGE_CHUNK);
-	/* A kernel without huge pages says no, and that is all. */
-	plx_sys3(SYS_madvise, start, HUGE_CHUNK, MADV_HUGEPAGE);
-	return start;
-}
-
 /* depot_lock held. */
 static void fresh_chunk(void)
 {
 	static size_t taken;
-	size_t size = HUGE_CHUNK;
+	size_t size = PLX_HUGE;
 
-	fresh = taken < HUGE_FROM ? NULL : map_huge();
+	fresh = taken < HUGE_FROM ? NULL : plx_pages_map(PLX_HUGE, PLX_HUGE);
 	if (!taken && plx_slab_near) {
 		size = PLX_SLAB_NEAR;
 		fresh = plx_slab_near;
 	} else if (!fresh) {
 		size = CHUNK;
-		fresh = map_pages(size);
+		fresh = plx_pages_map(size, PLX_PAGE);
 	}
-	if (fresh)
-		plx_lsan_root(fresh, size);
 	fresh_end = fresh ? fresh + size : NULL;
 	taken += fresh ? size : 0;
 }

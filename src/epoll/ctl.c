@@ -4,6 +4,8 @@
  */
 #include "epoll/engine.h"
 
+#include <pollux/memory.h>
+
 #include "base/sanitizer.h"
 
 static const struct pollux_file_ops ep_file_ops = {
@@ -52,6 +54,15 @@ static int check_attr(const struct pollux_ep_attr *attr)
 	int r = check_size(attr, attr->size, sizeof(*attr));
 
 	return r ? r : attr->flags & ~POLLUX_EP_BATCHES ? -EINVAL : 0;
+}
+
+int pollux_memory_ops(const struct pollux_memory *m)
+{
+	int r = check_size(m, m->size, sizeof(*m));
+
+	if (r)
+		return r;
+	return m->flags || !m->map || !m->unmap ? -EINVAL : plx_pages_from(m);
 }
 
 int plx_host_check(const struct pollux_host *host)

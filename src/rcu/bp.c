@@ -28,7 +28,7 @@
 #define urcu_bp_read_unlock plx_urcu_read_unlock
 #define urcu_bp_read_ongoing plx_urcu_read_ongoing
 
-#include "base/sys.h"
+#include "base/mem.h"
 #include "rcu/bp.h"
 
 #include <urcu/flavor.h>
@@ -70,15 +70,21 @@ UNUSED long plx_urcu_no_syscall(long nr, ...)
 }
 #define syscall plx_urcu_no_syscall
 
-/* Memory comes from the kernel: a program, and the drop-in, may have functions of these names. */
-static inline void *plx_urcu_memory(long result)
+/*
+ * Memory comes from where all of ours does: a program, and the drop-in, may have functions of
+ * these names. Chunks do not grow, as what a program has given cannot; the next one is larger.
+ */
+static inline void *plx_urcu_memory(size_t length)
 {
-	return (void *)(result < 0 ? -1L : result);
+	void *p = plx_pages_map((length + PLX_PAGE - 1) & ~(size_t)(PLX_PAGE - 1), PLX_PAGE);
+
+	return p ? p : MAP_FAILED;
 }
-#define mmap(at, length, prot, flags, fd, offset)                                                  \
-	plx_urcu_memory(plx_sys6(SYS_mmap, (long)(at), (long)(length), prot, flags, fd, offset))
-#define mremap(at, length, now, flags) plx_urcu_memory(plx_sys4(SYS_mremap, at, length, now, flags))
-#define munmap(at, length) plx_sys2(SYS_munmap, at, length)
+#define mmap(at, length, prot, flags, fd, offset) plx_urcu_memory(length)
+#define mremap(at, length, now, flags)                                                             \
+	((void)(at), (void)(length), (void)(now), (void)(flags), MAP_FAILED)
+/* Never called: see plx_urcu_init. */
+#define munmap(at, length) abort()
 
 #define constructor unused
 #define destructor unused

@@ -6,7 +6,9 @@
 #include "native.h"
 
 #include <pollux/level.h>
+#include <pollux/memory.h>
 #include <pollux/poll.h>
+#include <pollux/read.h>
 
 #define AT(type, member, offset)                                                                   \
 	_Static_assert(offsetof(struct type, member) == (offset), #type "." #member)
@@ -53,6 +55,13 @@ AT(pollux_level, reserved, 68);
 AT(pollux_level, free, 72);
 SIZE(pollux_level, 80);
 
+AT(pollux_memory, size, 0);
+AT(pollux_memory, flags, 4);
+AT(pollux_memory, map, 8);
+AT(pollux_memory, unmap, 16);
+AT(pollux_memory, arg, 24);
+SIZE(pollux_memory, 32);
+
 AT(pollux_pollfile, file, 0);
 AT(pollux_pollfile, fd, 8);
 AT(pollux_pollfile, events, 12);
@@ -62,6 +71,9 @@ SIZE(pollux_pollfile, 24);
 
 /* And the values that are compiled in. */
 _Static_assert(POLLUX_FOREVER == -1, "POLLUX_FOREVER");
+_Static_assert(POLLUX_EP_BATCHES == 1, "POLLUX_EP_BATCHES");
+_Static_assert(POLLUX_RECLAIM_ANYWHERE == 0, "POLLUX_RECLAIM_ANYWHERE");
+_Static_assert(POLLUX_RECLAIM_ASKED == 1, "POLLUX_RECLAIM_ASKED");
 _Static_assert(POLLUX_BELL_MASK == 0xff, "POLLUX_BELL_MASK");
 _Static_assert(POLLUX_EFD_SEMAPHORE == 1, "POLLUX_EFD_SEMAPHORE");
 
