@@ -74,17 +74,20 @@ struct pollux_file {
  *          every epoll (rule EP-KEY-06). No poll runs then or later; a wake may still look at the
  *          file's memory. Optional.
  * free     is called once, later, when no other thread can still be looking at the file, and none
- * is at an event of it (POLLUX_EP_BATCHES); the memory may be reused from here on. It runs in any
- * thread that drops the last reference of a file or calls pollux_call, within that call, or only
- * where the program says (pollux_reclaim_mode). So it must not take a lock that is held around one
- * of these. Optional: leave it out for objects that are never freed. due      returns when poll may
- * find something new without a wake: a time of the clock of those who wait, in nanoseconds
- * (CLOCK_MONOTONIC by default), or a negative number if it never will. Waits of epolls that have
- * the file, and polls of it, sleep up to then, and call poll; at a time that has passed they do so
- * at once. Called before poll, and after one that finds something, by its rules; so what poll finds
- * has to be true from that time on. When the time becomes earlier, wake the file, with key 0; later
- * it may become without. Optional. bytes    how much memory waits until free is called, for
- * pollux_reclaim_mode. 0: of the file alone.
+ *          is at an event of it (POLLUX_EP_BATCHES); the memory may be reused from here on. It runs
+ *          in any thread that drops the last reference of a file or calls pollux_call, within that
+ *          call, or only where the program says (pollux_reclaim_mode). So it must not take a lock
+ *          that is held around one of these. Optional: leave it out for objects that are never
+ *          freed.
+ * due      returns when poll may find something new without a wake: a time of the clock of those
+ *          who wait, in nanoseconds (CLOCK_MONOTONIC by default), or a negative number if it never
+ *          will. Waits of epolls that have the file, and polls of it, sleep up to then, and call
+ *          poll; at a time that has passed they do so at once. Called before poll, and after one
+ *          that finds something, by its rules; so what poll finds has to be true from that time on.
+ *          When the time becomes earlier, wake the file, with key 0; later it may become
+ *          without. Optional.
+ * bytes    how much memory waits until free is called, for pollux_reclaim_mode. 0: of the file
+ *          alone.
  */
 struct pollux_file_ops {
 	uint32_t size;
