@@ -3,16 +3,15 @@
  * poll over files and descriptors.
  *
  * A call that finds something, or may not sleep, only asks: the files by their poll operations, the
- * kernel by a ppoll that does not sleep. A call that sleeps links a watch to each file, asks the
- * files once more, and sleeps until a wake calls one of the watches: on a futex, in the host's
- * park, or, if it has descriptors or a mask, in the kernel's ppoll, with an eventfd as its doorbell
- * beside the program's descriptors. That one is made for the sleep and closed after it: one that
- * was kept would be shared with the children of forks, and be closed by programs that close all.
+ * kernel by a ppoll that does not sleep. A call that sleeps links a watch (watch.c) to each file,
+ * asks the files once more, and sleeps until a wake calls one of the watches: on a futex, in the
+ * host's park, or, if it has descriptors or a mask, in the kernel's ppoll, with an eventfd as its
+ * doorbell beside the program's descriptors. That one is made for the sleep and closed after it:
+ * one that was kept would be shared with the children of forks, and be closed by programs that
+ * close all.
  *
- *   call.rung     atomic; 1: whoever sleeps has been told, and has not asked the files since
- *   call.over     atomic; set once, by the one who sleeps
- *   call.ringers  atomic; threads that may be telling it
- *   all else      constant while a watch is linked
+ *   call.rung  atomic; 1: whoever sleeps has been told, and has not asked the files since
+ *   all else   constant while a watch is linked
  *
  * Argument. Nothing is lost: a watch is linked, then a full barrier, then the file is asked; who
  * makes it ready has a full barrier and looks at the list (file.c). So either the file says so, or
@@ -21,12 +20,10 @@
  * another. If that finds 1, the one who sleeps has not set it to 0 yet, and sees the state when it
  * has; so no second ring is needed.
  *
- * The end. Wakes that stand on a watch may call it when it has left the list; RCU keeps the memory.
- * But what they ring with must not be touched then: the doorbell's number may mean another file,
- * and a host may be gone. A ringer counts itself, has a full barrier, and looks at over; who ends
- * sets over, has a full barrier, and waits until no ringer is counted. So either the ringer sees
- * over, and rings nobody, or it is waited for. It takes no lock and does not sleep between the two.
- * The model is tests/model/files_poll.pml.
+ * The end. What is rung with must not be touched after it: the doorbell's number may mean another
+ * file, and a host may be gone. So who ends waits until no watch is being called, which takes no
+ * lock and does not sleep. RCU keeps the memory for wakes that stand on a watch. The model is
+ * tests/model/files_poll.pml.
  */
 #include <errno.h>
 #include <limits.h>
@@ -35,7 +32,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 
-#include "epoll/engine.h"
+#include "wait/watch.h"
 
 #include <pollux/poll.h>
 
@@ -51,15 +48,12 @@
 struct poll_call;
 
 struct poll_watch {
-	struct plx_watch w;
+	struct plx_callback cb;
 	struct poll_call *call;
-	struct pollux_file *file;
 };
 
 struct poll_call {
 	uint32_t rung;
-	uint32_t over;
-	uint32_t ringers;
 	int doorbell;
 	struct pollux_host host;
 	size_t linked;
@@ -78,17 +72,6 @@ struct poll_args {
 };
 
 /* --- asking -------------------------------------------------------------------------- */
-
-/* The file of an epoll does not tell of its descriptors. */
-static bool tells_all(struct pollux_file *f)
-{
-	struct plx_side *side;
-
-	if (plx_likely(f->kind != PLX_KIND_EPOLL))
-		return true;
-	side = plx_load_acq(&plx_file_ep(f)->side);
-	return !side || !plx_load(&side->fds);
-}
 
 /* How many of the files are ready. */
 static int ask_files(const struct poll_args *a)
@@ -190,49 +173,16 @@ static void ring(struct poll_call *c)
 		plx_sys3(SYS_futex, &c->rung, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1);
 }
 
-static void watch_called(struct plx_watch *w, uint32_t key)
+static void watch_called(struct pollux_watch *w, struct pollux_file *f, uint32_t key)
 {
-	struct poll_call *c = plx_container_of(w, struct poll_watch, w)->call;
+	struct poll_call *c = plx_container_of(w, struct poll_watch, cb)->call;
 
-	if (key && !(key & w->events))
-		return;
-	plx_xadd(&c->ringers, 1);
-	/* Partner: call_end. */
-	plx_mb_after_rmw();
+	(void)f;
+	(void)key;
 	PLX_DELAY(files_before_ring);
-	if (!plx_load(&c->over) && !plx_xchg(&c->rung, 1))
+	if (!plx_xchg(&c->rung, 1))
 		ring(c);
 	PLX_DELAY(files_after_ring);
-	plx_xadd(&c->ringers, (uint32_t)-1);
-}
-
-static int watch_link(struct poll_call *c, const struct pollux_pollfile *e)
-{
-	struct poll_watch *pw = &c->watch[c->linked];
-	bool is_ep = e->file->kind == PLX_KIND_EPOLL;
-	int r = 0;
-
-	if (!plx_file_tryget(e->file))
-		return -EBADF;
-	pw->w.call = watch_called;
-	pw->w.events = e->events | EPOLLERR | EPOLLHUP;
-	pw->w.place = PLX_WATCH_POLLER;
-	pw->call = c;
-	pw->file = e->file;
-	/* Whether an epoll is watched, or has descriptors, is decided there. */
-	if (is_ep)
-		plx_lock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
-	if (plx_likely(tells_all(e->file)))
-		plx_watch_link(e->file, &pw->w);
-	else
-		r = -EOPNOTSUPP;
-	if (is_ep)
-		plx_unlock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
-	if (r)
-		pollux_file_put(e->file);
-	else
-		c->linked++;
-	return r;
 }
 
 static int call_begin(struct poll_call **out, const struct poll_args *a)
@@ -265,17 +215,16 @@ static int call_begin(struct poll_call **out, const struct poll_args *a)
 
 static void call_end(struct poll_call *c)
 {
-	plx_store(&c->over, 1);
-	/* Partner: watch_called. */
-	plx_mb();
+	for (size_t i = 0; i < c->linked; i++)
+		plx_callback_unlink(&c->watch[i].cb);
 	PLX_DELAY(files_before_end);
 	for (size_t i = 0; i < c->linked; i++)
-		plx_watch_unlink(c->watch[i].file, &c->watch[i].w);
-	plx_await_zero(&c->ringers);
+		for (int tries = 0; plx_callback_runs(&c->watch[i].cb); tries++)
+			plx_await_step(tries);
 	if (c->doorbell >= 0)
 		plx_sys1(SYS_close, c->doorbell);
 	for (size_t i = 0; i < c->linked; i++)
-		pollux_file_put(c->watch[i].file);
+		pollux_file_put(c->watch[i].cb.file);
 	plx_retire(c, plx_free);
 	plx_retire_flush_if_full();
 }
@@ -371,9 +320,15 @@ static int linked_sleep(struct poll_call *c, const struct poll_args *a)
 	struct pollfd small[SMALL + 1], *fd = small;
 	int r = 0;
 
-	for (size_t i = 0; !r && i < a->n; i++)
-		if (a->v[i].file)
-			r = watch_link(c, &a->v[i]);
+	for (size_t i = 0; !r && i < a->n; i++) {
+		struct poll_watch *w = &c->watch[c->linked];
+
+		if (!a->v[i].file)
+			continue;
+		w->call = c;
+		r = plx_callback_link(&w->cb, a->v[i].file, a->v[i].events, watch_called);
+		c->linked += !r;
+	}
 	plx_mb();
 	if (!r && a->fds > SMALL) {
 		fd = plx_mem_get((a->fds + 1) * sizeof(*fd));
@@ -397,7 +352,7 @@ static __attribute__((noinline)) int poll_slow(struct poll_args *a, int files)
 		a->fds += !a->v[i].file && a->v[i].fd >= 0;
 		if (!a->v[i].file)
 			a->v[i].revents = 0;
-		else if (plx_unlikely(!tells_all(a->v[i].file)))
+		else if (plx_unlikely(!plx_file_tells_all(a->v[i].file)))
 			return -EOPNOTSUPP;
 	}
 	if (plx_unlikely(a->host)) {

@@ -15,6 +15,7 @@
 #include <pollux/poll.h>
 #include <pollux/read.h>
 #include <pollux/timer.h>
+#include <pollux/watch.h>
 
 #define ROUNDS 200
 
@@ -339,6 +340,35 @@ static void by_barrier(void)
 	sum += data;
 }
 
+static struct pollux_watch watch;
+
+static void watch_call(struct pollux_watch *w, struct pollux_file *f, uint32_t key)
+{
+	(void)w;
+	(void)f;
+	(void)key;
+	data = 1;
+	tell_started();
+}
+
+static void *wakes_watch(void *arg)
+{
+	(void)arg;
+	pollux_file_wake(&o->file, EPOLLIN);
+	return NULL;
+}
+
+/* The call has been made, or it never comes; it is over then. */
+static void by_watch(void)
+{
+	while (!__atomic_load_n(&started, __ATOMIC_RELAXED))
+		;
+	while (pollux_watch_del(&watch))
+		;
+	sum += data;
+	pollux_watch_del_sync(&watch);
+}
+
 static const struct {
 	const char *name;
 	void *(*other)(void *);
@@ -359,6 +389,7 @@ static const struct {
 	{"synchronize", looks, by_synchronize, 1},
 	{"batch", is_at_it, by_batch, 1},
 	{"barrier", calls, by_barrier, 0},
+	{"watch", wakes_watch, by_watch, 1},
 };
 
 int main(int argc, char **argv)
@@ -377,6 +408,9 @@ int main(int argc, char **argv)
 		if (pollux_ep_new(&ep, NULL))
 			return 2;
 		o = ways[w].has ? object_new(0) : NULL;
+		if (ways[w].here == by_watch &&
+		    pollux_watch_add(&watch, &o->file, EPOLLIN, watch_call))
+			return 2;
 		if (pthread_create(&t, NULL, ways[w].other, NULL))
 			return 2;
 		ways[w].here();

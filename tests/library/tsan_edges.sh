@@ -18,7 +18,7 @@ for cc in gcc clang; do
 	fi
 	"$cc" -g -O1 -fsanitize=thread -I "$here/../../include" -o "$scratch/edges" "$source" \
 		"$library" -Wl,-rpath,"$(dirname "$library")" -pthread || exit 1
-	for way in wake add level poll timer efd shutdown put section synchronize batch barrier; do
+	for way in wake add level poll timer efd shutdown put section synchronize batch barrier watch; do
 		call "$scratch/edges" "$way"
 		expect "$cc: $way orders what was done before it" 0
 	done

@@ -4,19 +4,21 @@
  *
  * Mirrors: src/wait/poll.c watch_called, kernel_sleep, sleep_for_some, call_end. One thread polls a
  * file that it watches already; of three wakes one makes the file ready, and two come in vain. The
- * doorbell is a count that the sleep waits for. Steps are sequentially consistent: between the steps
- * whose order counts there are full barriers.
+ * doorbell is a count that the sleep waits for. Watches are called by the rules of src/wait/watch.c
+ * (watch.pml). Steps are sequentially consistent: between the steps whose order counts there are full
+ * barriers.
  *
  * Checked: nobody rings when the doorbell has been closed; the poll ends. A sleep that nobody ends is
  * an invalid end state.
  *
- * Broken variants: NO_AWAIT (who ends does not wait for ringers), COUNT_LATE (a ringer looks at over
- * before it counts itself), ASK_FIRST (the file is asked before rung is set to 0), READ_LATE (rung is
- * set to 0 before the doorbell is read), NO_OVER (a ringer does not look at over).
+ * Broken variants: NO_AWAIT (who ends does not wait for ringers), COUNT_LATE (a ringer looks whether
+ * the watch is gone before it counts itself), ASK_FIRST (the file is asked before rung is set to 0),
+ * READ_LATE (rung is set to 0 before the doorbell is read), NO_GONE (a ringer does not look whether the
+ * watch is gone).
  */
 
-bit ready, rung, over, closed;
-byte doorbell, ringers;
+bit ready, rung, gone, closed;
+byte doorbell, calls;
 
 proctype poller()
 {
@@ -43,9 +45,9 @@ proctype poller()
 #endif
 #endif
 	od;
-	over = 1;
+	gone = 1;
 #ifndef BROKEN_NO_AWAIT
-	ringers == 0;
+	calls == 0;
 #endif
 	closed = 1
 }
@@ -59,13 +61,15 @@ proctype waker(bit makes)
 	:: else
 	fi;
 #ifdef BROKEN_COUNT_LATE
-	ends = over;
-	ringers++;
+	ends = gone;
+	calls++;
 #else
-	ringers++;
-#ifndef BROKEN_NO_OVER
-	ends = over;
+	atomic {
+#ifndef BROKEN_NO_GONE
+		ends = gone;
 #endif
+		calls++
+	}
 #endif
 	if
 	:: ends
@@ -78,7 +82,7 @@ proctype waker(bit makes)
 			doorbell++
 		fi
 	fi;
-	ringers--
+	calls--
 }
 
 init {

@@ -16,7 +16,13 @@ files_poll_no_await broken files_poll -DBROKEN_NO_AWAIT
 files_poll_count_late broken files_poll -DBROKEN_COUNT_LATE
 files_poll_ask_first broken files_poll -DBROKEN_ASK_FIRST
 files_poll_read_late broken files_poll -DBROKEN_READ_LATE
-files_poll_no_over broken files_poll -DBROKEN_NO_OVER
+files_poll_no_gone broken files_poll -DBROKEN_NO_GONE
+watch ok watch
+watch_count_late broken watch -DBROKEN_COUNT_LATE
+watch_no_gone broken watch -DBROKEN_NO_GONE
+watch_look_first broken watch -DBROKEN_LOOK_FIRST
+watch_no_grace broken watch -DBROKEN_NO_GRACE
+watch_grace_first broken watch -DBROKEN_GRACE_FIRST
 due ok due
 due_no_pass broken due -DBROKEN_NO_PASS
 due_no_tell broken due -DBROKEN_NO_TELL

@@ -9,6 +9,7 @@
 #include <pollux/memory.h>
 #include <pollux/poll.h>
 #include <pollux/read.h>
+#include <pollux/watch.h>
 
 #define AT(type, member, offset)                                                                   \
 	_Static_assert(offsetof(struct type, member) == (offset), #type "." #member)
@@ -16,6 +17,9 @@
 
 SIZE(pollux_file, 64);
 _Static_assert(_Alignof(struct pollux_file) == 8, "pollux_file");
+
+SIZE(pollux_watch, 64);
+_Static_assert(_Alignof(struct pollux_watch) == 8, "pollux_watch");
 
 AT(pollux_file_ops, size, 0);
 AT(pollux_file_ops, flags, 4);

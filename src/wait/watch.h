@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/* Watches that call a function: those of programs, and those by which a poll sleeps. */
+#ifndef PLX_WAIT_WATCH_H
+#define PLX_WAIT_WATCH_H
+
+#include "epoll/engine.h"
+
+#include <pollux/watch.h>
+
+struct plx_callback {
+	struct plx_watch w;
+	struct pollux_file *file;
+	pollux_watch_fn fn;
+	/* See watch.c. */
+	uint32_t calls;
+};
+
+_Static_assert(sizeof(struct plx_callback) <= sizeof(struct pollux_watch),
+	       "programs reserve enough for a watch");
+
+/* As pollux_watch_add, but the file is not asked: 0 or a negative errno. */
+int plx_callback_link(struct plx_callback *c, struct pollux_file *f, uint32_t events,
+		      pollux_watch_fn fn);
+/*
+ * No call begins after this. Its reference on the file is the caller's now; the memory of c has to
+ * outlive a grace period. Once only.
+ */
+void plx_callback_unlink(struct plx_callback *c);
+/* Unlinked: whether a call has begun and not ended. */
+bool plx_callback_runs(struct plx_callback *c);
+/* The file of an epoll does not tell of its descriptors. */
+bool plx_file_tells_all(struct pollux_file *f);
+
+#endif
