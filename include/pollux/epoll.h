@@ -192,6 +192,20 @@ int pollux_ep_pwait_until(struct pollux_ep *ep, struct epoll_event *ev, int max,
 			  const sigset_t *mask);
 
 /*
+ * The same as pollux_ep_wait_until, but each event is handed to fn before it is taken off, for who
+ * stores it where that can fail. fn returns 0 if it has taken the event, or a negative number: then
+ * the event stays as if there had been no room for it, and the wait ends. Returns how many were
+ * taken, or if the first was not, what fn returned; also -EOPNOTSUPP if the epoll has had a
+ * descriptor, a signal mask or pollux_ep_fd: the kernel takes its events off before anybody has
+ * seen them.
+ *
+ * fn is called with the epoll's mutex held: the rules for a file's poll hold (file.h).
+ */
+typedef int (*pollux_event_fn)(void *arg, uint32_t events, uint64_t data);
+int pollux_ep_collect(struct pollux_ep *ep, pollux_event_fn fn, void *arg, int max,
+		      int64_t deadline);
+
+/*
  * Ends all waits of the epoll, those that sleep and those that come later: they return -ESHUTDOWN,
  * also if there are events. Nothing else changes; registrations stay, and its file can be polled.
  * It cannot be undone. Cannot fail. Any thread that keeps the epoll valid for the call, signal

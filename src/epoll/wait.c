@@ -209,9 +209,16 @@ int plx_sink_array(void *arg, int index, uint32_t events, uint64_t data)
 	return 0;
 }
 
-static int harvest(struct pollux_ep *ep, struct epoll_event *ev, int max)
+/* What a wait does with its events. */
+struct taker {
+	plx_sink_t sink;
+	void *arg;
+	int max;
+};
+
+static int harvest(struct pollux_ep *ep, const struct taker *t)
 {
-	int n = plx_ep_harvest(ep, plx_sink_array, ev, max);
+	int n = plx_ep_harvest(ep, t->sink, t->arg, t->max);
 
 	plx_spin_brought(&ep->yields, n);
 	return n;
@@ -243,16 +250,26 @@ static __attribute__((noinline)) int sleep_once(struct pollux_ep *ep, int64_t de
 	return r;
 }
 
+/* The kernel takes its events off before anybody has seen them. */
+static int side_wait(struct plx_side *side, struct pollux_ep *ep, const struct taker *t,
+		     bool sleeps, int64_t deadline)
+{
+	if (t->sink == plx_sink_array)
+		return side->wait(ep, t->arg, t->max, sleeps, deadline, NULL);
+	plx_due_pass_on(ep);
+	return -EOPNOTSUPP;
+}
+
 /* Nothing was there at first. */
-static __attribute__((noinline)) int wait_for_some(struct pollux_ep *ep, struct epoll_event *ev,
-						   int max, int64_t deadline)
+static __attribute__((noinline)) int wait_for_some(struct pollux_ep *ep, const struct taker *t,
+						   int64_t deadline)
 {
 	for (;;) {
 		struct plx_side *side = plx_load_acq(&ep->side);
 		int r = 0, n;
 
 		if (plx_unlikely(side))
-			return side->wait(ep, ev, max, true, deadline, NULL);
+			return side_wait(side, ep, t, true, deadline);
 		if (!plx_ep_spin(ep))
 			r = sleep_once(ep, deadline);
 		if (plx_unlikely(plx_ep_shut_pass_on(ep)))
@@ -269,7 +286,7 @@ static __attribute__((noinline)) int wait_for_some(struct pollux_ep *ep, struct 
 			plx_due_pass_on(ep);
 			return -EINTR;
 		}
-		n = harvest(ep, ev, max);
+		n = harvest(ep, t);
 		/* A wake that met the deadline is not wasted (EP-TMO-08). */
 		if (n || r == -ETIMEDOUT) {
 			plx_due_pass_on(ep);
@@ -279,14 +296,14 @@ static __attribute__((noinline)) int wait_for_some(struct pollux_ep *ep, struct 
 }
 
 /* Nothing was there at first, and the call sleeps. */
-static int wait_holding(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t deadline)
+static int wait_holding(struct pollux_ep *ep, const struct taker *t, int64_t deadline)
 {
 	int n;
 
 	/* The caller's may go while it waits, as a descriptor may be closed (EP-LOCK-10). */
 	if (plx_unlikely(!plx_file_tryget(&ep->file)))
 		return -EBADF;
-	n = wait_for_some(ep, ev, max, deadline);
+	n = wait_for_some(ep, t, deadline);
 	pollux_file_put(&ep->file);
 	plx_retire_flush_if_full();
 	return n;
@@ -294,12 +311,12 @@ static int wait_holding(struct pollux_ep *ep, struct epoll_event *ev, int max, i
 
 /* sleeps: the time is not over yet; deadline: negative for none. */
 static inline __attribute__((always_inline)) int
-wait_for(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps, int64_t deadline)
+wait_for(struct pollux_ep *ep, const struct taker *t, bool sleeps, int64_t deadline)
 {
 	struct plx_side *side;
 	int n;
 
-	if (max <= 0)
+	if (t->max <= 0)
 		return -EINVAL;
 	plx_batch_wait(ep);
 	if (plx_unlikely(plx_load(&ep->shut))) {
@@ -311,9 +328,9 @@ wait_for(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps, int
 		plx_flood_wait();
 	side = plx_load_acq(&ep->side);
 	if (plx_unlikely(side))
-		return side->wait(ep, ev, max, sleeps, deadline, NULL);
-	n = harvest(ep, ev, max);
-	return n || !sleeps ? n : wait_holding(ep, ev, max, deadline);
+		return side_wait(side, ep, t, sleeps, deadline);
+	n = harvest(ep, t);
+	return n || !sleeps ? n : wait_holding(ep, t, deadline);
 }
 
 int64_t plx_ep_deadline(struct pollux_ep *ep, int64_t timeout_ns)
@@ -328,12 +345,41 @@ int64_t plx_ep_deadline(struct pollux_ep *ep, int64_t timeout_ns)
 
 int pollux_ep_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t timeout_ns)
 {
-	return wait_for(ep, ev, max, timeout_ns != 0, plx_ep_deadline(ep, timeout_ns));
+	const struct taker t = {plx_sink_array, ev, max};
+
+	return wait_for(ep, &t, timeout_ns != 0, plx_ep_deadline(ep, timeout_ns));
+}
+
+static int wait_until(struct pollux_ep *ep, const struct taker *t, int64_t deadline)
+{
+	return wait_for(ep, t, deadline < 0 || ep->host.now(ep->host.arg) < deadline, deadline);
 }
 
 int pollux_ep_wait_until(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t deadline)
 {
-	bool sleeps = deadline < 0 || ep->host.now(ep->host.arg) < deadline;
+	const struct taker t = {plx_sink_array, ev, max};
 
-	return wait_for(ep, ev, max, sleeps, deadline);
+	return wait_until(ep, &t, deadline);
+}
+
+struct event_fn {
+	pollux_event_fn fn;
+	void *arg;
+};
+
+static int sink_fn(void *arg, int index, uint32_t events, uint64_t data)
+{
+	const struct event_fn *f = arg;
+
+	(void)index;
+	return f->fn(f->arg, events, data);
+}
+
+int pollux_ep_collect(struct pollux_ep *ep, pollux_event_fn fn, void *arg, int max,
+		      int64_t deadline)
+{
+	struct event_fn f = {fn, arg};
+	const struct taker t = {sink_fn, &f, max};
+
+	return wait_until(ep, &t, deadline);
 }
