@@ -116,7 +116,8 @@ struct pollux_ep *pollux_ep_of(struct pollux_file *f);
  * misuse of EPOLLEXCLUSIVE), -ELOOP, -EOPNOTSUPP (pollux_ep_ctl_fd), -EEXIST, -ENOENT, -EINVAL (MOD
  * of an exclusive item, unknown op), -ENOSPC (watch limit), -ENOMEM, -EINVAL (reverse path limits).
  * An epoll whose pollux_ep_fd has been asked for takes a descriptor with the first file that has a
- * due operation, as other epolls have: before -ENOMEM also -EMFILE or -ENFILE.
+ * due operation, as other epolls have: before -ENOMEM also -EMFILE or -ENFILE. Before all others
+ * -EOWNERDEAD, if ep or an epoll that f is of is from before a fork (fork.h).
  *
  * Any thread; not from signal handlers. The caller holds references on both.
  */
@@ -126,7 +127,8 @@ int pollux_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
 /*
  * EPOLL_CTL_DEL, and whether an event of the registration may be in somebody's hands. Returns 0 if
  * no wait has reported one since it was added or last modified, and none will; 1 if one has;
- * -ENOENT if there is no such registration. It is gone in the first two cases.
+ * -ENOENT if there is no such registration; -EOWNERDEAD (fork.h). It is gone in the first two
+ * cases.
  *
  * So of an operation that waits with EPOLLONESHOT exactly one side has it in the end: whoever
  * removes it with result 0, or whoever gets its event. Without EPOLLONESHOT 1 says no more than
@@ -144,8 +146,8 @@ int pollux_ep_del(struct pollux_ep *ep, struct pollux_file *f, int key);
  * timeout_ns: 0 never sleeps, negative waits without limit. Returns the number
  * stored, 0 at the deadline, -EINTR after a signal handler ran with nothing to
  * deliver (EP-SIG-01/02), -EINVAL if max <= 0 (EP-ARG-01), -ESHUTDOWN after pollux_ep_shutdown,
- * -EOWNERDEAD in the child of a fork (pollux_ep_ctl_fd), -ENOMEM in an epoll with POLLUX_EP_BATCHES
- * if the thread has batches of 14 others.
+ * -EOWNERDEAD if the epoll is of before a fork that has made this process (fork.h), -ENOMEM in an
+ * epoll with POLLUX_EP_BATCHES if the thread has batches of 14 others.
  *
  * The caller holds a reference on the epoll when it calls. While it waits the call has one of its
  * own: if all others are dropped, it goes on, and the epoll is destroyed when it returns.
@@ -183,8 +185,7 @@ int pollux_ep_wait_until(struct pollux_ep *ep, struct epoll_event *ev, int max, 
  * Only the kernel can do that. The first sleep with a mask therefore takes two descriptors, as the
  * first descriptor does (pollux_ep_ctl_fd), and can fail with its errors -EMFILE, -ENFILE and
  * -ENOMEM, and with -EOPNOTSUPP if the epoll has a host of its own: that one's park decides about
- * signals. The file of the epoll can still be watched. After a fork the child's waits of this epoll
- * return -EOWNERDEAD.
+ * signals. The file of the epoll can still be watched.
  */
 int pollux_ep_pwait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t timeout_ns,
 		    const sigset_t *mask);
@@ -215,10 +216,11 @@ void pollux_ep_shutdown(struct pollux_ep *ep);
 
 /*
  * Calls fn for each registration, in the order of the ADDs, until one returns other than 0, which
- * is the result; else 0. ev: what is wanted now (a one-shot event that was delivered leaves
- * EPOLLONESHOT alone) and the data. Registrations of files that are being closed are left out. fn
- * is called with the epoll's mutex held: the rules for a file's poll hold (file.h). f is valid for
- * the call; fn may take a reference with pollux_file_tryget. Any thread; not from signal handlers.
+ * is the result; else 0, or -EOWNERDEAD (fork.h). ev: what is wanted now (a one-shot event that was
+ * delivered leaves EPOLLONESHOT alone) and the data. Registrations of files that are being closed
+ * are left out. fn is called with the epoll's mutex held: the rules for a file's poll hold
+ * (file.h). f is valid for the call; fn may take a reference with pollux_file_tryget. Any thread;
+ * not from signal handlers.
  */
 typedef int (*pollux_ep_item_fn)(void *arg, struct pollux_file *f, int key,
 				 const struct epoll_event *ev);
@@ -242,7 +244,8 @@ struct pollux_ep_stat {
 /*
  * What the epoll is at, for people to look at: the numbers are of one moment but for sleepers.
  * size: sizeof(struct pollux_ep_stat); what the library does not know is 0. Takes time in
- * proportion to the ready list. Returns 0. Any thread; not from signal handlers.
+ * proportion to the ready list. Returns 0, or -EOWNERDEAD (fork.h). Any thread; not from signal
+ * handlers.
  */
 int pollux_ep_stat(struct pollux_ep *ep, struct pollux_ep_stat *st, size_t size);
 
@@ -264,9 +267,7 @@ int pollux_ep_stat(struct pollux_ep *ep, struct pollux_ep_stat *st, size_t size)
  *   -EOPNOTSUPP  the epoll has a host of its own, or its file is watched: a watch of that would
  *                not hear of descriptors. (For the same reason pollux_ep_ctl does not add the
  *                file of an epoll that has had a descriptor. Nest it by that of pollux_ep_fd.)
- *   -EOWNERDEAD  in the child of a fork, of an epoll that had a descriptor before: the kernel's
- *                registrations are the parent's. So do its waits there, and pollux_ep_fd; a wake of
- *                its files wakes nobody. The child makes an epoll of its own.
+ *   -EOWNERDEAD  the epoll is of before a fork that has made this process (fork.h)
  *   -EMFILE, -ENFILE, -ENOMEM  for the first one
  *   -EINVAL      ev->data is the one number of 2^64, random, by which the epoll knows its own event
  *

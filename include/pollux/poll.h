@@ -62,6 +62,7 @@ struct pollux_pollfile {
  *   -EOPNOTSUPP  descriptors or a mask together with a host, or the file of an epoll that has had a
  *                descriptor, of which that does not tell: give its pollux_ep_fd in fd
  *   -EBADF       the last reference on a file was dropped before the call had its own
+ *   -EOWNERDEAD  a file is that of an epoll of before a fork that has made this process (fork.h)
  *   -ENOMEM, -EMFILE, -ENFILE  for the sleep
  *
  * The caller has a reference on each file. Any thread; not from signal handlers, in a read section,

@@ -46,6 +46,7 @@ typedef void (*pollux_watch_fn)(struct pollux_watch *w, struct pollux_file *f, u
  * and the state that this tells. Or
  *   -EBADF       the last reference on f has been dropped
  *   -EOPNOTSUPP  f is the file of an epoll that has had a descriptor, of which it does not tell
+ *   -EOWNERDEAD  f is the file of an epoll of before a fork that has made this process (fork.h)
  *
  * What becomes ready by time alone (`due` of a file's operations) calls nobody. Any thread; where a
  * poll of f may be called by the program, not from signal handlers or an operation of a file. What

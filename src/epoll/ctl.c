@@ -23,7 +23,7 @@ struct pollux_ep *plx_ep_new(const struct pollux_host *host)
 	ep = plx_zalloc(sizeof(*ep));
 	if (!ep)
 		return NULL;
-	pollux_file_init(&ep->file, &ep_file_ops);
+	plx_file_init(&ep->file, &ep_file_ops);
 	ep->file.kind = PLX_KIND_EPOLL;
 	ep->host = *host;
 	ep->refs = 1;
@@ -90,6 +90,7 @@ int pollux_ep_new(struct pollux_ep **out, const struct pollux_ep_attr *attr)
 	if (!ep)
 		return -ENOMEM;
 	ep->batches = attr && attr->flags & POLLUX_EP_BATCHES;
+	ep->file.born = plx_load(&plx_born);
 	*out = ep;
 	return 0;
 }
@@ -310,8 +311,11 @@ static int ctl_add(struct pollux_ep *ep, struct pollux_file *f, int key, uint32_
 int pollux_ep_del(struct pollux_ep *ep, struct pollux_file *f, int key)
 {
 	struct plx_epitem *item;
-	int r = -ENOENT;
+	int r = plx_file_own(&ep->file);
 
+	if (plx_unlikely(r))
+		return r;
+	r = -ENOENT;
 	plx_lock(&ep->mtx, PLX_RANK_EP);
 	item = item_find(ep, f, key);
 	if (item) {
@@ -381,8 +385,13 @@ int plx_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
 int pollux_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
 		  const struct epoll_event *ev)
 {
-	int r = plx_ep_ctl(ep, op, f, key, ev);
+	int r = plx_file_own(&ep->file);
 
+	if (plx_likely(!r))
+		r = plx_file_own(f);
+	if (plx_unlikely(r))
+		return r;
+	r = plx_ep_ctl(ep, op, f, key, ev);
 	plx_ep_ctl_done(op);
 	return r;
 }

@@ -15,7 +15,8 @@
  *   pollux_file.flags      set under file.lock, cleared by the remover of the primary item
  *   pollux_file.index      file.lock; anybody may ask whether there is one
  *   pollux_file.hint       written by producers as they please, never followed
- *   pollux_file.mode, gone of the source
+ *   pollux_file.mode of the source
+ *   pollux_file.born       written under forget_lock: see fork.c
  *   pollux_file.node       mark: the word itself; else as that of an item
  *   pollux_file.ended, node.end  whoever had the last reference, then reclaim.c
  *   plx_watch.next         changed under file.lock, read under RCU
@@ -104,8 +105,11 @@ static inline void plx_engine_begin(void)
 }
 extern bool plx_engine_fork_known;
 extern __thread bool plx_engine_fork_done;
-/* How many forks lie between the start of the program and this process, as far as hooks tell. */
-extern uint32_t plx_engine_forks;
+/*
+ * What is in pollux_file.born of what this process has made: it moves with each fork that hooks
+ * tell of. 0 there: the layer above has made it, and sees to forks.
+ */
+extern uint8_t plx_born;
 /* In the child: who held the locks of the engine is not here. */
 void plx_engine_after_fork_child(void);
 
@@ -351,6 +355,8 @@ static inline bool plx_file_tryget(struct pollux_file *f)
 	return true;
 }
 
+/* pollux_file_init for the layer above: born is 0. */
+void plx_file_init(struct pollux_file *f, const struct pollux_file_ops *ops);
 /* pollux_file_put for who holds locks: leaves grace periods to others. Whether it was the last. */
 bool plx_file_put_locked(struct pollux_file *f);
 /* Adds w to f's list, at its place. Ends with a read-modify-write. */
@@ -439,6 +445,22 @@ static inline void plx_reclaim_turn_if_due(void)
 /* The latter alone. */
 void plx_reclaim_room(void);
 void plx_reclaim_after_fork_child(void);
+
+/* --- fork.c ------------------------------------------------------------------------------ */
+
+/* It was made before a fork that has made this process: whatever its locks protect may be half. */
+static inline bool plx_file_stale(const struct pollux_file *f)
+{
+	uint8_t born = plx_load(&f->born);
+
+	return plx_unlikely(born != plx_load(&plx_born)) && born;
+}
+int plx_file_own_slow(struct pollux_file *f);
+/* Before anything is done under a lock: 0 and its watchers of before are gone, or -EOWNERDEAD. */
+static inline int plx_file_own(struct pollux_file *f)
+{
+	return plx_file_stale(f) ? plx_file_own_slow(f) : 0;
+}
 
 /* --- read.c: read sections of the program ----------------------------------------------- */
 
@@ -563,7 +585,7 @@ void plx_ep_stand_down(struct pollux_ep *ep, bool came);
 
 /* --- ctl.c ---------------------------------------------------------------------------- */
 
-/* pollux_ep_new for a host of our own, which is not looked at; NULL without memory. */
+/* pollux_ep_new for a host of our own, which is not looked at; NULL without memory. born is 0. */
 struct pollux_ep *plx_ep_new(const struct pollux_host *host);
 /* A host of the program's: 0, or a negative errno. */
 int plx_host_check(const struct pollux_host *host);
@@ -697,6 +719,8 @@ void plx_watches_uncharge(void);
 void plx_watches_init(void);
 /* The child of a fork: another thread may have held the lock. */
 void plx_watches_after_fork_child(void);
+/* There are none. */
+void plx_watches_forget(void);
 
 /* --- topology.c ---------------------------------------------------------------------- */
 

@@ -41,7 +41,7 @@ struct pollux_file {
 	uint8_t flags;
 	uint8_t kind;
 	uint8_t mode;
-	uint8_t gone;
+	uint8_t born;
 	uint32_t hint;
 	union {
 		struct plx_index *index;

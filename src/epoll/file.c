@@ -21,7 +21,7 @@ static __attribute__((noinline, cold)) void check_size(const struct pollux_file_
 		PLX_INVARIANT(!c[i], "operations of a file that this version does not know are 0");
 }
 
-void pollux_file_init(struct pollux_file *f, const struct pollux_file_ops *ops)
+void plx_file_init(struct pollux_file *f, const struct pollux_file_ops *ops)
 {
 	PLX_INVARIANT(ops, "a file has operations");
 	if (plx_unlikely(ops->size != sizeof(*ops)))
@@ -32,6 +32,12 @@ void pollux_file_init(struct pollux_file *f, const struct pollux_file_ops *ops)
 	f->ops = ops;
 	f->refs = 1;
 	f->node.pushed = (uint32_t)-1;
+}
+
+void pollux_file_init(struct pollux_file *f, const struct pollux_file_ops *ops)
+{
+	plx_file_init(f, ops);
+	f->born = plx_load(&plx_born);
 }
 
 void pollux_file_get(struct pollux_file *f)
@@ -85,6 +91,9 @@ static PLX_CHILD_CODE void last_put(struct pollux_file *f)
 	const struct pollux_file_ops *ops = f->ops;
 
 	PLX_DELAY(file_last_put);
+	/* An epoll of before a fork stays. */
+	if (plx_file_own(f))
+		return;
 	plx_file_remove_watches(f);
 	/* Without a free of its own, f may be gone when release returns. */
 	if (ops->release)

@@ -281,6 +281,8 @@ uint32_t plx_ep_poll(struct pollux_file *f, uint32_t wanted)
 
 	/* The list changes by it, so it is looked at whatever is wanted (EP-POLL-03). */
 	(void)wanted;
+	if (plx_file_stale(f))
+		return 0;
 	timed = plx_due_passed(ep);
 	if (plx_ready_empty(ep) && !timed)
 		return 0;

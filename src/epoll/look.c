@@ -4,8 +4,10 @@
 
 int pollux_ep_for_each(struct pollux_ep *ep, pollux_ep_item_fn fn, void *arg)
 {
-	int r = 0;
+	int r = plx_file_own(&ep->file);
 
+	if (plx_unlikely(r))
+		return r;
 	plx_lock(&ep->mtx, PLX_RANK_EP);
 	for (struct plx_list *l = ep->items.next; !r && l != &ep->items; l = l->next) {
 		struct plx_epitem *item = plx_all_item(l);
@@ -25,7 +27,10 @@ int pollux_ep_for_each(struct pollux_ep *ep, pollux_ep_item_fn fn, void *arg)
 int pollux_ep_stat(struct pollux_ep *ep, struct pollux_ep_stat *st, size_t size)
 {
 	struct pollux_ep_stat now = {0};
+	int r = plx_file_own(&ep->file);
 
+	if (plx_unlikely(r))
+		return r;
 	plx_lock(&ep->mtx, PLX_RANK_EP);
 	plx_ready_splice(ep);
 	now.items = ep->nitems;

@@ -231,6 +231,13 @@ long pollux_ep_watches(void)
 	return n;
 }
 
+void plx_watches_forget(void)
+{
+	for (struct credit *c = credits; c; c = c->next)
+		plx_store(&c->n, 0);
+	plx_store(&charged, 0);
+}
+
 PLX_CHILD_CODE void plx_watches_after_fork_child(void)
 {
 	plx_lock_reset(&credits_lock);

@@ -123,7 +123,7 @@ struct plx_bell *plx_bell_new(void)
 
 	if (!b)
 		return NULL;
-	pollux_file_init(&b->file, &bell_ops);
+	plx_file_init(&b->file, &bell_ops);
 	b->file.kind = PLX_KIND_BELL;
 	plx_bells_lock();
 	plx_store(&making, 1);

@@ -61,7 +61,7 @@ static struct plx_eventfd *eventfd_new(void)
 	e = plx_slab_alloc();
 	if (!e)
 		return NULL;
-	pollux_file_init(&e->file, &eventfd_ops);
+	plx_file_init(&e->file, &eventfd_ops);
 	e->file.kind = PLX_KIND_EVENTFD;
 	return e;
 }

@@ -133,7 +133,7 @@ long plx_px_timerfd_create(int clock, int flags)
 	t = plx_zalloc(sizeof(*t));
 	if (!t)
 		return PLX_PASS;
-	pollux_file_init(&t->file, &timer_ops);
+	plx_file_init(&t->file, &timer_ops);
 	t->file.kind = PLX_KIND_TIMER;
 	t->nonblock = flags & TFD_NONBLOCK;
 	t->disarmed = true;

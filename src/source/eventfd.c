@@ -372,6 +372,7 @@ static int efd_sleep(struct pollux_efd *e, uint32_t events,
 	s->w.place = PLX_WATCH_TAIL;
 	s->e = e;
 	sem_init(&s->rung, 0, 0);
+	(void)plx_file_own(&e->file);
 	plx_watch_link(&e->file, &s->w);
 	pthread_cleanup_push(sleeper_done, s);
 	r = sleeper_waits(s, breaks, try, value);

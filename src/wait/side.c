@@ -54,9 +54,8 @@
  *   harmless: rings are collected before the look at the list that follows.
  *
  * Fork. The child has the same epoll of the kernel as its parent, so whatever it did there would be
- * done to the parent. So it does nothing: a wait, ctl_fd and fd give -EOWNERDEAD, wakes do not
- * ring, and the child's two numbers stay until it ends or calls exec. Nothing of it needs a lock,
- * or a list of sides: each knows in which process it was made, by the number of forks before.
+ * done to the parent. So it does nothing: it has no epoll from before (epoll/fork.c), wakes do not
+ * ring, and the child's two numbers stay until it ends or calls exec.
  *
  * Signals. A handler may wake files of it, which rings. All else is not for handlers.
  *
@@ -87,7 +86,7 @@ static void side_ring(struct pollux_ep *ep)
 	uint64_t one = 1;
 
 	PLX_DELAY(side_before_ring);
-	if (plx_side_ours(s))
+	if (!plx_file_stale(&ep->file))
 		plx_sys3(SYS_write, s->doorbell, &one, sizeof(one));
 }
 
@@ -95,8 +94,6 @@ static void side_release(struct pollux_ep *ep)
 {
 	struct plx_kernel_side *s = plx_side_of(ep);
 
-	if (!plx_side_ours(s))
-		return;
 	plx_sys1(SYS_close, s->epfd);
 	plx_xadd(&doorbells_wait, 1);
 }
@@ -114,7 +111,8 @@ static void side_free(struct pollux_ep *ep)
 {
 	struct plx_kernel_side *s = plx_side_of(ep);
 
-	if (!plx_side_ours(s)) {
+	/* Released before a fork: in the child the numbers may mean anything by now. */
+	if (plx_file_stale(&ep->file)) {
 		plx_free(s);
 		return;
 	}
@@ -145,7 +143,7 @@ static int side_due(struct pollux_ep *ep, int64_t due)
 	int r = 0;
 
 	plx_lockdep_held(&ep->mtx);
-	if (!s->asked || plx_unlikely(!plx_side_ours(s)))
+	if (!s->asked)
 		return 0;
 	if (s->timer < 0)
 		r = timer_open(s);
@@ -219,7 +217,6 @@ static int side_make(struct pollux_ep *ep, bool fds)
 				    .free = side_free};
 	s->ep = ep;
 	s->doorbell = s->timer = -1;
-	s->forks = plx_load(&plx_engine_forks);
 	r = side_open(s);
 	if (!r) {
 		r = side_publish(s);
@@ -246,16 +243,14 @@ static __attribute__((noinline)) int side_take_fds(struct plx_kernel_side *s)
 
 int plx_side_get(struct pollux_ep *ep, bool fds, struct plx_kernel_side **s)
 {
-	int r = 0;
+	int r = plx_file_own(&ep->file);
 
-	if (plx_unlikely(!plx_load_acq(&ep->side)))
+	if (!r && plx_unlikely(!plx_load_acq(&ep->side)))
 		r = side_make(ep, fds);
 	if (r < 0)
 		return r;
 	*s = plx_side_of(ep);
 	plx_side_turn(*s);
-	if (plx_unlikely(!plx_side_ours(*s)))
-		return -EOWNERDEAD;
 	if (fds && plx_unlikely(!plx_load_acq(&(*s)->head.fds)))
 		return side_take_fds(*s);
 	return 0;

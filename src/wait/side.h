@@ -2,7 +2,7 @@
 /*
  * The kernel's side of an epoll: what side.c makes and wait.c sleeps on.
  *
- *   side.epfd, doorbell, marker, forks  constant
+ *   side.epfd, doorbell, marker  constant
  *   side.timer   set once, under ep.mtx; -1: none
  *   side.turned  atomic; the bell has been turned since the epoll has this side (side.c)
  *   side.ctls    atomic; changes of the kernel's set, begun
@@ -25,7 +25,6 @@ struct plx_kernel_side {
 	int doorbell;
 	int timer;
 	uint64_t marker;
-	uint32_t forks;
 	uint32_t turned;
 	uint32_t ctls;
 	uint32_t turn;
@@ -37,12 +36,6 @@ struct plx_kernel_side {
 static inline struct plx_kernel_side *plx_side_of(struct pollux_ep *ep)
 {
 	return plx_container_of(plx_load_acq(&ep->side), struct plx_kernel_side, head);
-}
-
-/* It was made by this process, and not by one that has forked it. */
-static inline bool plx_side_ours(const struct plx_kernel_side *s)
-{
-	return plx_likely(s->forks == plx_load(&plx_engine_forks));
 }
 
 /* Before a sleep on the side is announced. */

@@ -328,7 +328,7 @@ int plx_side_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sl
 	struct plx_kernel_side *s = plx_side_of(ep);
 	int n;
 
-	if (plx_unlikely(!plx_side_ours(s)))
+	if (plx_file_stale(&ep->file))
 		return -EOWNERDEAD;
 	if (max > EVENTS_MOST)
 		max = EVENTS_MOST;

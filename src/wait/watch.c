@@ -14,6 +14,9 @@
  * For that reason the memory stays for a grace period, and so does the link to the next watch: a
  * watch that was added again to another file would lead such a waker there. The model is
  * tests/model/watch.pml.
+ *
+ * In the child of a fork those who were in a call are not there, and the file is to forget the
+ * watch (epoll/fork.c), or has.
  */
 #include "wait/watch.h"
 
@@ -31,7 +34,7 @@ static void called(struct plx_watch *w, uint32_t key)
 	struct plx_callback *c = plx_container_of(w, struct plx_callback, w);
 	uint32_t n = plx_load(&c->calls);
 
-	if (key && !(key & w->events))
+	if ((key && !(key & w->events)) || plx_file_stale(c->file))
 		return;
 	PLX_DELAY(watch_before_count);
 	do {
@@ -59,20 +62,21 @@ int plx_callback_link(struct plx_callback *c, struct pollux_file *f, uint32_t ev
 		      pollux_watch_fn fn)
 {
 	bool is_ep = f->kind == PLX_KIND_EPOLL;
-	int r = 0;
+	int r;
 
 	if (!plx_file_tryget(f))
 		return -EBADF;
-	*c = (struct plx_callback){.file = f, .fn = fn};
+	r = plx_file_own(f);
+	*c = (struct plx_callback){.file = f, .fn = fn, .born = plx_load(&f->born)};
 	c->w.call = called;
 	c->w.events = events | EPOLLERR | EPOLLHUP;
 	c->w.place = PLX_WATCH_POLLER;
 	/* Whether an epoll is watched, or has descriptors, is decided there. */
 	if (is_ep)
 		plx_lock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
-	if (plx_likely(plx_file_tells_all(f)))
+	if (plx_likely(!r && plx_file_tells_all(f)))
 		plx_watch_link(f, &c->w);
-	else
+	else if (!r)
 		r = -EOPNOTSUPP;
 	if (is_ep)
 		plx_unlock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
@@ -83,7 +87,9 @@ int plx_callback_link(struct plx_callback *c, struct pollux_file *f, uint32_t ev
 
 void plx_callback_unlink(struct plx_callback *c)
 {
-	plx_watch_unlink(c->file, &c->w);
+	(void)plx_file_own(c->file);
+	if (plx_likely(c->born == plx_load(&plx_born)))
+		plx_watch_unlink(c->file, &c->w);
 	PLX_DELAY(watch_before_gone);
 	(void)plx_or(&c->calls, GONE);
 }
@@ -118,6 +124,8 @@ int pollux_watch_del(struct pollux_watch *w)
 	struct plx_callback *c = callback_of(w);
 	bool linked = !(plx_load(&c->calls) & GONE), runs;
 
+	if (plx_unlikely(c->born != plx_load(&plx_born)))
+		plx_store(&c->calls, c->calls & GONE);
 	if (linked)
 		plx_callback_unlink(c);
 	runs = plx_callback_runs(c);

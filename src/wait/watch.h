@@ -13,6 +13,8 @@ struct plx_callback {
 	pollux_watch_fn fn;
 	/* See watch.c. */
 	uint32_t calls;
+	/* That of the file when it was linked. */
+	uint8_t born;
 };
 
 _Static_assert(sizeof(struct plx_callback) <= sizeof(struct pollux_watch),
