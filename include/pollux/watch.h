@@ -27,45 +27,41 @@ struct pollux_watch {
 };
 
 /*
- * key: what the wake has named of the watch's events, EPOLLERR and EPOLLHUP, and maybe more, or 0
- * if it did not say. A wake is a hint: pollux_file_poll decides. Called by whoever wakes f, within
- * that call, with all locks that this one holds, and in a signal handler if the wake is made there.
- * So it does what a signal handler may do, wakes of other files for one, and must not sleep, add or
- * remove watches or registrations, or drop what may be the last reference. It may take a lock that
- * a poll may take (file.h), if nobody wakes f with that held, or in a signal handler. Several
- * threads may be in it at a time.
+ * key: what the wake has named, or 0. A wake is a hint: pollux_file_poll decides. Called by whoever
+ * wakes f, within that call, with all locks that this one holds, and in a signal handler if the
+ * wake is made there; in several threads at a time. It does what a signal handler may do, wakes of
+ * other files for one, and must not sleep, add or remove watches or registrations, or drop what may
+ * be the last reference. It may take a lock that a poll may take (file.h), if nobody wakes f with
+ * that held, or in a signal handler.
  */
 typedef void (*pollux_watch_fn)(struct pollux_watch *w, struct pollux_file *f, uint32_t key);
 
 /*
  * Has fn called with each wake of f that names some of events, EPOLLERR or EPOLLHUP, or nothing,
- * until the watch is removed. Flags such as EPOLLET mean nothing. Watches are called before the
- * exclusive ones of epolls, and take nothing from anybody. The watch has a reference on the file.
+ * until the watch is removed. Flags such as EPOLLET mean nothing, exclusive watchers of epolls lose
+ * nothing, and what becomes ready by time alone (`due` of a file) calls nobody. The watch has a
+ * reference on the file.
  *
- * Returns what of these is true now, 0 or more: nothing lies between the first call that fn may get
- * and the state that this tells. Or
- *   -EBADF       the last reference on f has been dropped
- *   -EOPNOTSUPP  f is the file of an epoll that has had a descriptor, of which it does not tell
- *   -EOWNERDEAD  f is the file of an epoll of before a fork that has made this process (fork.h)
+ * Returns what of these is true now: nothing lies between the first call that fn may get and the
+ * state that this tells. Or -EBADF (the last reference on f has been dropped); of the file of an
+ * epoll, -EOPNOTSUPP (it has had a descriptor, of which it does not tell) or -EOWNERDEAD (fork.h).
  *
- * What becomes ready by time alone (`due` of a file's operations) calls nobody. Any thread; where a
- * poll of f may be called by the program, not from signal handlers or an operation of a file. What
- * was done before a pollux_file_wake happens before the calls that it makes.
+ * Any thread; where the program may call a poll of f, not from signal handlers or an operation of a
+ * file. What was done before a pollux_file_wake happens before the calls that it makes.
  */
 int pollux_watch_add(struct pollux_watch *w, struct pollux_file *f, uint32_t events,
 		     pollux_watch_fn fn);
 
 /*
- * Removes the watch, and drops its reference. From its return on no call of fn begins. Returns 0 if
- * fn is not being called either, or 1 if it is; who gets 1 may ask again. What the calls have done
- * happens before a return of 0. Does not sleep.
+ * Removes the watch, and drops its reference. From its return on no call of fn begins. Returns 1 if
+ * fn is being called; who gets that may ask again. 0: it is not, and what the calls have done
+ * happens before. Does not sleep.
  *
  * Wakes may still look at the watch itself. So its memory must stay, and it cannot be added again,
  * before a grace period is over: after pollux_watch_del_sync or pollux_synchronize, or in the free
  * operation of a file whose last reference is dropped after the removal.
  *
- * Any thread, one at a time for a watch; where a put of the last reference may be called, as this
- * may be one.
+ * Any thread, one at a time for a watch; where a put of the last reference may be called.
  */
 int pollux_watch_del(struct pollux_watch *w);
 

@@ -649,11 +649,8 @@ static inline void plx_due_pass_on(struct pollux_ep *ep)
 		plx_due_pass_on_slow(ep);
 }
 
-/* Stores one event for the caller of a wait: 0, or -EFAULT. */
-typedef int (*plx_sink_t)(void *arg, int index, uint32_t events, uint64_t data);
-
-/* Collects up to max events; the number stored, or -EFAULT if the first failed. */
-int plx_ep_harvest(struct pollux_ep *ep, plx_sink_t sink, void *arg, int max);
+/* Collects up to max events; the number that sink took, or what it said of the first. */
+int plx_ep_harvest(struct pollux_ep *ep, pollux_event_fn sink, void *arg, int max);
 /* IN|RDNORM if an item is ready now; consumes nothing (EP-POLL-01..03). */
 uint32_t plx_ep_poll(struct pollux_file *f, uint32_t wanted);
 
@@ -676,8 +673,8 @@ static inline bool plx_ep_on_futex(const struct pollux_ep *ep)
 int64_t plx_ep_deadline(struct pollux_ep *ep, int64_t timeout_ns);
 /* Topology lock held: from now on waiters of ep, who sleep on a futex, sleep on this side. */
 void plx_ep_side_begin(struct pollux_ep *ep, struct plx_side *side);
-/* The sink of a program's array. */
-int plx_sink_array(void *arg, int index, uint32_t events, uint64_t data);
+/* The sink of a program's array; arg: where the next place is kept. */
+int plx_sink_array(void *arg, uint32_t events, uint64_t data);
 /*
  * For who leaves a wait and may have collected a ring: after a shutdown true, and the next of those
  * who sleep is woken (wait.c).

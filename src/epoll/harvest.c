@@ -14,7 +14,7 @@
 #include "base/sanitizer.h"
 
 struct harvest {
-	plx_sink_t sink;
+	pollux_event_fn sink;
 	void *arg;
 	int max;
 	int n;
@@ -82,7 +82,7 @@ static bool item_level(uint32_t events)
 static bool harvest_deliver(struct harvest *h, struct plx_epitem *item, uint32_t events,
 			    uint32_t revents)
 {
-	h->err = h->sink(h->arg, h->n, revents, item->data);
+	h->err = h->sink(h->arg, revents, item->data);
 	if (h->err)
 		return false;
 	plx_tsan_after(item->file);
@@ -181,7 +181,7 @@ static void harvest_help(struct harvest *h, struct pollux_ep *ep, uint32_t how)
 	}
 }
 
-static __attribute__((noinline)) int harvest(struct pollux_ep *ep, plx_sink_t sink, void *arg,
+static __attribute__((noinline)) int harvest(struct pollux_ep *ep, pollux_event_fn sink, void *arg,
 					     int max, bool timed)
 {
 	struct harvest h = {.sink = sink, .arg = arg, .max = max};
@@ -244,7 +244,7 @@ static __attribute__((noinline)) int harvest(struct pollux_ep *ep, plx_sink_t si
 	return h.n ? h.n : h.err;
 }
 
-int plx_ep_harvest(struct pollux_ep *ep, plx_sink_t sink, void *arg, int max)
+int plx_ep_harvest(struct pollux_ep *ep, pollux_event_fn sink, void *arg, int max)
 {
 	bool timed = plx_due_passed(ep);
 

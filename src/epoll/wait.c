@@ -200,9 +200,9 @@ const struct pollux_host plx_futex_host = {
 	.now = futex_now,
 };
 
-int plx_sink_array(void *arg, int index, uint32_t events, uint64_t data)
+int plx_sink_array(void *arg, uint32_t events, uint64_t data)
 {
-	struct epoll_event *ev = (struct epoll_event *)arg + index;
+	struct epoll_event *ev = (*(struct epoll_event **)arg)++;
 
 	ev->events = events;
 	ev->data.u64 = data;
@@ -211,7 +211,7 @@ int plx_sink_array(void *arg, int index, uint32_t events, uint64_t data)
 
 /* What a wait does with its events. */
 struct taker {
-	plx_sink_t sink;
+	pollux_event_fn sink;
 	void *arg;
 	int max;
 };
@@ -255,7 +255,8 @@ static int side_wait(struct plx_side *side, struct pollux_ep *ep, const struct t
 		     bool sleeps, int64_t deadline)
 {
 	if (t->sink == plx_sink_array)
-		return side->wait(ep, t->arg, t->max, sleeps, deadline, NULL);
+		return side->wait(ep, *(struct epoll_event **)t->arg, t->max, sleeps, deadline,
+				  NULL);
 	plx_due_pass_on(ep);
 	return -EOPNOTSUPP;
 }
@@ -347,7 +348,7 @@ int64_t plx_ep_deadline(struct pollux_ep *ep, int64_t timeout_ns)
 
 int pollux_ep_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t timeout_ns)
 {
-	const struct taker t = {plx_sink_array, ev, max};
+	const struct taker t = {plx_sink_array, &ev, max};
 
 	return wait_for(ep, &t, timeout_ns != 0, plx_ep_deadline(ep, timeout_ns));
 }
@@ -359,29 +360,15 @@ static int wait_until(struct pollux_ep *ep, const struct taker *t, int64_t deadl
 
 int pollux_ep_wait_until(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t deadline)
 {
-	const struct taker t = {plx_sink_array, ev, max};
+	const struct taker t = {plx_sink_array, &ev, max};
 
 	return wait_until(ep, &t, deadline);
-}
-
-struct event_fn {
-	pollux_event_fn fn;
-	void *arg;
-};
-
-static int sink_fn(void *arg, int index, uint32_t events, uint64_t data)
-{
-	const struct event_fn *f = arg;
-
-	(void)index;
-	return f->fn(f->arg, events, data);
 }
 
 int pollux_ep_collect(struct pollux_ep *ep, pollux_event_fn fn, void *arg, int max,
 		      int64_t deadline)
 {
-	struct event_fn f = {fn, arg};
-	const struct taker t = {sink_fn, &f, max};
+	const struct taker t = {fn, arg, max};
 
 	return wait_until(ep, &t, deadline);
 }

@@ -190,12 +190,13 @@ static void sleep_end(struct waiter *w)
 	w->asleep = false;
 }
 
-static int sink_user(void *arg, int index, uint32_t events, uint64_t data)
+static int sink_user(void *arg, uint32_t events, uint64_t data)
 {
-	struct epoll_event *user = arg;
-	struct epoll_event ev = {.events = events, .data.u64 = data};
+	struct epoll_event **user = arg, ev = {.events = events, .data.u64 = data};
+	int r = plx_copy_out(*user, &ev, sizeof(ev));
 
-	return plx_copy_out(user + index, &ev, sizeof(ev));
+	*user += !r;
+	return r;
 }
 
 #ifdef SYS_epoll_wait
@@ -576,13 +577,14 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 
 static int collect_inproc(struct waiter *w, int n)
 {
+	struct epoll_event *at = w->ev + n;
 	int r;
 
 	if (n >= w->max) {
 		pass_ring_on(w);
 		return 0;
 	}
-	r = plx_ep_harvest(w->fr->ep, sink_user, w->ev + n, w->max - n);
+	r = plx_ep_harvest(w->fr->ep, sink_user, &at, w->max - n);
 	if (n && r > 0 && beside_move(w))
 		r = merge_events(w, n, n + r) - n;
 	if (plx_unlikely(plx_load(&plx_stats_wanted)) && r > 0)

@@ -152,6 +152,7 @@ static void pass_on(struct pollux_ep *ep)
 static int collect_list(struct plx_kernel_side *s, struct epoll_event *ev, int n, int max)
 {
 	struct pollux_ep *ep = s->ep;
+	struct epoll_event *at = ev + n;
 	int own = 0;
 
 	if (n > 0) {
@@ -159,7 +160,7 @@ static int collect_list(struct plx_kernel_side *s, struct epoll_event *ev, int n
 		plx_tsan_after(s);
 	}
 	if (n < max) {
-		own = plx_ep_harvest(ep, plx_sink_array, ev + n, max - n);
+		own = plx_ep_harvest(ep, plx_sink_array, &at, max - n);
 	} else {
 		pass_on(ep);
 	}

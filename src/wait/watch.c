@@ -7,13 +7,11 @@
  *   all else        constant while it is linked
  *
  * Argument. A waker counts its call by a compare-and-swap that fails if GONE is set, and who
- * removes the watch sets GONE by a read-modify-write of the same word. So each call was counted
- * before, and the count that is found there tells of it, or does not begin. A call that ends takes
- * itself out with a release, and who reads the count acquires. That the watch has left the list is
- * not needed for this: a waker may have found it before, and stand on it for as long as it likes.
- * For that reason the memory stays for a grace period, and so does the link to the next watch: a
- * watch that was added again to another file would lead such a waker there. The model is
- * tests/model/watch.pml.
+ * removes the watch sets GONE by a read-modify-write of the same word. So a call was counted before
+ * that, or does not begin. One that ends takes itself out with a release, and who reads the count
+ * acquires. A waker may have found the watch before it left the list, and stand on it for as long
+ * as it likes: so the memory stays for a grace period, and so does the link to the next watch, by
+ * which such a waker goes on. The model is tests/model/watch.pml.
  *
  * In the child of a fork those who were in a call are not there, and the file is to forget the
  * watch (epoll/fork.c), or has.

@@ -180,18 +180,19 @@ static void EP_ARG_05_entries_beyond_the_count_stay(void **state)
 /* Stores so many events and fails at the next. */
 struct sink {
 	int room;
+	int n;
 	char got[N + 1];
 };
 
-static int sink(void *arg, int index, uint32_t events, uint64_t data)
+static int sink(void *arg, uint32_t events, uint64_t data)
 {
 	struct sink *s = arg;
 
 	assert_int_equal(events, EPOLLIN);
-	if (index == s->room)
+	if (s->n == s->room)
 		return -EFAULT;
-	s->got[index] = (char)data;
-	s->got[index + 1] = 0;
+	s->got[s->n++] = (char)data;
+	s->got[s->n] = 0;
 	return 0;
 }
 

@@ -311,15 +311,16 @@ static void EP_RDY_16_flag_bits_are_never_reported(void **state)
 struct meanwhile {
 	struct obj *fire[4];
 	int nfire;
+	int n;
 	struct epoll_event ev[8];
 };
 
-static int meanwhile_sink(void *arg, int index, uint32_t events, uint64_t data)
+static int meanwhile_sink(void *arg, uint32_t events, uint64_t data)
 {
 	struct meanwhile *m = arg;
 
-	m->ev[index].events = events;
-	m->ev[index].data.u64 = data;
+	m->ev[m->n].events = events;
+	m->ev[m->n++].data.u64 = data;
 	for (int i = 0; i < m->nfire; i++)
 		pollux_file_wake(&m->fire[i]->file, EPOLLIN);
 	m->nfire = 0;

@@ -190,11 +190,10 @@ struct slow {
 	struct obj *fire;
 };
 
-static int slow_sink(void *arg, int index, uint32_t events, uint64_t data)
+static int slow_sink(void *arg, uint32_t events, uint64_t data)
 {
 	struct slow *s = arg;
 
-	(void)index;
 	(void)events;
 	if (data == 'a')
 		obj_fire(s->fire, EPOLLIN, EPOLLIN);
