@@ -27,6 +27,10 @@ int pollux_efd_new(struct pollux_efd **out, uint64_t initial, int flags);
 
 struct pollux_file *pollux_efd_file(struct pollux_efd *e);
 
+/* The counter that f is the file of, or NULL. No reference is taken. Any thread, signal handlers
+ * too. */
+struct pollux_efd *pollux_efd_of(struct pollux_file *f);
+
 /*
  * Takes the count (or 1 of it). Returns 0 and stores it in *value, or -EAGAIN
  * when the count is 0 and block is 0; with block not 0 it sleeps, and returns

@@ -7,9 +7,8 @@
  *
  *   files    go on, yours, eventfds and levels: they can be added, watched, woken and put. Whatever
  *            watched them is gone. References that other threads had stay. Timers may only be put.
- *   epolls   do not: they may be put, and looked at by pollux_ep_of and pollux_ep_file. All else
- *            returns -EOWNERDEAD, polls find nothing, and their hosts are told nothing any more but
- *            that they should wake somebody. The child makes new ones, and adds what it wants.
+ *   epolls   do not: they may be put. All else returns -EOWNERDEAD, polls find nothing, and hosts
+ *            may be told to wake somebody. The child makes new ones, and adds what it wants.
  *   watches  are gone, and not called; they have to be removed, for their references.
  *
  * What is made after the fork works as anywhere. The parent notices nothing.

@@ -338,6 +338,9 @@ int plx_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
 	struct tell tell = {false, false};
 	int r;
 
+	if (plx_unlikely(plx_file_stale(&ep->file) || plx_file_stale(f)) &&
+	    (plx_file_own(&ep->file) || plx_file_own(f)))
+		return -EOWNERDEAD;
 	if (op != EPOLL_CTL_DEL) {
 		if (!ev)
 			return -EFAULT;
@@ -385,13 +388,8 @@ int plx_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
 int pollux_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
 		  const struct epoll_event *ev)
 {
-	int r = plx_file_own(&ep->file);
+	int r = plx_ep_ctl(ep, op, f, key, ev);
 
-	if (plx_likely(!r))
-		r = plx_file_own(f);
-	if (plx_unlikely(r))
-		return r;
-	r = plx_ep_ctl(ep, op, f, key, ev);
 	plx_ep_ctl_done(op);
 	return r;
 }

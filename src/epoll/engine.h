@@ -109,7 +109,7 @@ extern __thread bool plx_engine_fork_done;
  * What is in pollux_file.born of what this process has made: it moves with each fork that hooks
  * tell of. 0 there: the layer above has made it, and sees to forks.
  */
-extern uint8_t plx_born;
+extern uint8_t plx_born __attribute__((visibility("hidden")));
 /* In the child: who held the locks of the engine is not here. */
 void plx_engine_after_fork_child(void);
 

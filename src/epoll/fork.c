@@ -2,17 +2,15 @@
 /*
  * Forks beside threads that use the engine. The locks of the allocators and of the registry of
  * readers are held over it, so that the child finds what they protect whole. The others protect
- * what other threads may have been in the middle of changing: epolls, and the watchers of files.
- * The child has neither.
+ * epolls and the watchers of files, of which the child has none.
  *
  *   An epoll from before is not used: what would take its mutex returns -EOWNERDEAD, and its last
- *   reference frees nothing. A waker may find its items, and push them: that takes no lock, the
- *   memory stays, and nobody collects.
+ *   reference frees nothing. Wakers may push its items: that takes no lock, and nobody collects.
  *
- *   A file is whole but for its list of watchers. Before that is changed for the first time it is
- *   dropped, with the lock and the mark, and what was on it is for epolls that are not used, or for
- *   threads that are not there. Wakers of the child may have found an item before: they are done
- *   with the mark after a grace period.
+ *   A file is whole but for its list of watchers. That is dropped before it is changed for the
+ * first time, with the lock and the mark. What was on it is for epolls that are not used, or
+ * threads that are not there; wakers that have found an item are done with the mark after a grace
+ * period.
  *
  * Each file says by `born` in which process it has been made, or its list was dropped. It is a
  * byte: after 255 forks in a line, in none of which the file was touched, a child takes it for its

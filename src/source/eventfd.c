@@ -162,6 +162,11 @@ struct pollux_file *pollux_efd_file(struct pollux_efd *e)
 	return &e->file;
 }
 
+struct pollux_efd *pollux_efd_of(struct pollux_file *f)
+{
+	return f->ops == &efd_ops ? file_efd(f) : NULL;
+}
+
 uint64_t pollux_efd_count(struct pollux_efd *e)
 {
 	uint64_t w = plx_load_acq(&e->file.word);

@@ -22,11 +22,6 @@
 
 #define GONE (1u << 31)
 
-static struct plx_callback *callback_of(struct pollux_watch *w)
-{
-	return (struct plx_callback *)w;
-}
-
 static void called(struct plx_watch *w, uint32_t key)
 {
 	struct plx_callback *c = plx_container_of(w, struct plx_callback, w);
@@ -105,7 +100,7 @@ int pollux_watch_add(struct pollux_watch *w, struct pollux_file *f, uint32_t eve
 
 	plx_engine_begin();
 	events &= ~PLX_EP_FLAGS;
-	r = plx_callback_link(callback_of(w), f, events, fn);
+	r = plx_callback_link((struct plx_callback *)w, f, events, fn);
 	if (r)
 		return r;
 	/* Partner: pollux_file_wake. */
@@ -119,7 +114,7 @@ int pollux_watch_add(struct pollux_watch *w, struct pollux_file *f, uint32_t eve
 
 int pollux_watch_del(struct pollux_watch *w)
 {
-	struct plx_callback *c = callback_of(w);
+	struct plx_callback *c = (struct plx_callback *)w;
 	bool linked = !(plx_load(&c->calls) & GONE), runs;
 
 	if (plx_unlikely(c->born != plx_load(&plx_born)))

@@ -23,10 +23,7 @@ _Static_assert(sizeof(struct plx_callback) <= sizeof(struct pollux_watch),
 /* As pollux_watch_add, but the file is not asked: 0 or a negative errno. */
 int plx_callback_link(struct plx_callback *c, struct pollux_file *f, uint32_t events,
 		      pollux_watch_fn fn);
-/*
- * No call begins after this. Its reference on the file is the caller's now; the memory of c has to
- * outlive a grace period. Once only.
- */
+/* Once: no call begins after it. Its reference is the caller's; c outlives a grace period. */
 void plx_callback_unlink(struct plx_callback *c);
 /* Unlinked: whether a call has begun and not ended. */
 bool plx_callback_runs(struct plx_callback *c);

@@ -2,6 +2,21 @@
 /* What the API of an epoll has besides that of the kernel's. */
 #include "native.h"
 
+static void a_counter_is_found_by_its_file(void **state)
+{
+	struct pollux_efd *e = efd_new(0, 0);
+	struct obj *o = obj_new(0);
+	struct pollux_ep *ep = ep_new();
+
+	(void)state;
+	assert_ptr_equal(pollux_efd_of(pollux_efd_file(e)), e);
+	assert_null(pollux_efd_of(&o->file));
+	assert_null(pollux_efd_of(pollux_ep_file(ep)));
+	ep_put(ep);
+	obj_put(o);
+	efd_put(e);
+}
+
 static void an_epoll_is_found_by_its_file(void **state)
 {
 	struct pollux_ep *ep = ep_new();
@@ -187,9 +202,13 @@ static void an_epoll_says_what_it_is_at(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(an_epoll_is_found_by_its_file), TEST(EP_CTL_01_no_event_is_a_fault),
-		TEST(a_wait_up_to_a_deadline),	     TEST(removal_tells_whether_an_event_was_given),
-		TEST(registrations_are_listed),	     TEST(an_epoll_says_what_it_is_at),
+		TEST(a_counter_is_found_by_its_file),
+		TEST(an_epoll_is_found_by_its_file),
+		TEST(EP_CTL_01_no_event_is_a_fault),
+		TEST(a_wait_up_to_a_deadline),
+		TEST(removal_tells_whether_an_event_was_given),
+		TEST(registrations_are_listed),
+		TEST(an_epoll_says_what_it_is_at),
 	};
 
 	return RUN(tests);
