@@ -61,6 +61,8 @@ typedef uint32_t plx_lock_t;
  * both sides. A line of its own for each, because others than forks use them, too.
  */
 #define PLX_FORK_PAGE __attribute__((section(".bss.plx_fork"), aligned(64)))
+/* Those that are not zero at first. */
+#define PLX_FORK_DATA __attribute__((section("plx_fork"), aligned(64)))
 /* The same for what each start of a program writes, which is a fault for each page. */
 #define PLX_START_PAGE __attribute__((section("plx_start_page")))
 /* What each child of a fork runs, in one place: it has none of the code mapped yet. */
