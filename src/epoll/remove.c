@@ -108,7 +108,7 @@ static void item_retired(void *p)
 
 /*
  * Takes QUEUED so that no producer can push the item from now on, and gets it off
- * the ready list. If a producer has QUEUED and has not pushed yet, its RCU section
+ * the ready list. If a producer has QUEUED and has not pushed yet, its push
  * is waited for, as the kernel waits for a callback that runs. EPOCH moves in the same step:
  * whatever a producer has concluded from the file's list is void (ready.c, 5).
  */
@@ -122,11 +122,10 @@ static void item_claim(struct plx_epitem *item)
 		return;
 	if (!plx_item_linked(item))
 		plx_ready_splice(item->ep);
-	if (!plx_item_linked(item)) {
-		plx_rcu_synchronize();
+	for (int tries = 0; !plx_item_linked(item); tries++) {
+		plx_await_step(tries);
 		plx_ready_splice(item->ep);
 	}
-	PLX_INVARIANT(plx_item_linked(item), "an item that was marked is found on the ready list");
 	plx_ready_unlink(item);
 }
 

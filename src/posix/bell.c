@@ -16,9 +16,12 @@
  * (table.h) and then wait while `making` is set, which is for three system calls that do not block;
  * who makes a doorbell sets `making`, and makes none if a change is under way. So one of them sees
  * the other: there is no number without an entry when they look at the table, and none comes to be
- * before they are done. Neither holds anything over the program's own call, which may last. (2) The
- * number is written to within RCU sections that have read it from front.doorbell. Who gives the
- * doorbell up takes it from there, and waits for a grace period before the number is closed. (3) Of
+ * before they are done. Neither holds anything over the program's own call, which may last. (2) Who
+ * uses the number counts itself in front.ringers, a full barrier, and reads front.doorbell. Who
+ * gives the doorbell up takes it from there, a full barrier, and waits until nobody is counted
+ * before the number is closed. Not for a grace period: a look (wait.c) is in an RCU section while
+ * the kernel stores events, and the thread that provides that memory may be the one that gives the
+ * doorbell up, in a fork, say. (3) Of
  * several who close it one finds its entry, under the lock, and none while an epoll has it: it is
  * published under the lock, if its entry stands, and taken from its epoll before that is waited
  * for. (4) A close of a number that the program has not been given, beside the making, may end the
@@ -205,8 +208,8 @@ void plx_front_unbell(struct plx_front *fr)
 	if (plx_xchg(&fr->doorbell, -1) < 0)
 		return;
 	b = fr->bell;
-	/* Partner: front_unpark. Nobody else closes it before that is over. */
-	plx_rcu_synchronize();
+	/* Partner: number_get. Nobody else closes it before that is over. */
+	plx_await_zero(&fr->ringers);
 	plx_store_rel(&b->fr, NULL);
 	plx_bell_close(b);
 	plx_file_put_locked(&b->file);

@@ -15,6 +15,20 @@
 #include "posix/uaccess.h"
 #include "wait/side.h"
 
+/* The doorbell's number, which is not closed before number_put; -1: there is none. */
+static int number_get(struct plx_front *fr)
+{
+	plx_xadd(&fr->ringers, 1);
+	/* Partner: plx_front_unbell. */
+	plx_mb_after_rmw();
+	return plx_load(&fr->doorbell);
+}
+
+static void number_put(struct plx_front *fr)
+{
+	plx_xadd(&fr->ringers, (uint32_t)-1);
+}
+
 static void front_unpark(void *host, uint32_t *bell)
 {
 	struct plx_front *fr = host;
@@ -27,16 +41,13 @@ static void front_unpark(void *host, uint32_t *bell)
 	 * The ring has been counted: who makes a doorbell that is not seen here sees that.
 	 * Partner: doorbell_make.
 	 */
-	plx_mb_after_rmw();
-	/* Before it is closed, a grace period goes by. */
-	plx_rcu_read_lock();
-	fd = plx_load(&fr->doorbell);
+	fd = number_get(fr);
 	if (fd >= 0) {
 		plx_stat(PLX_STAT_RINGS);
 		plx_stat(PLX_STAT_MADE);
 		rung = plx_sys3(SYS_write, fd, &one, sizeof(one)) == sizeof(one);
 	}
-	plx_rcu_read_unlock();
+	number_put(fr);
 	/* The sum is right (ready.c, 8). */
 	if (plx_unlikely(!rung))
 		plx_bell_heard(fr->ep, 1);
@@ -261,12 +272,10 @@ bool plx_front_hush(struct plx_front *fr)
 	uint64_t rings;
 	long r;
 
-	/* Until the end of the section the number means what is meant. */
-	plx_rcu_read_lock();
-	r = plx_load(&fr->doorbell);
+	r = number_get(fr);
 	if (r >= 0)
 		r = plx_sys3(SYS_read, r, &rings, sizeof(rings));
-	plx_rcu_read_unlock();
+	number_put(fr);
 	if (r != sizeof(rings))
 		return false;
 	plx_bell_heard(fr->ep, rings);

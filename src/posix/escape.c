@@ -58,8 +58,6 @@ static void give_up(struct plx_bell *b, struct pollux_file *epoll)
 		plx_front_unbell(plx_file_front(epoll));
 		plx_file_put_locked(epoll);
 	}
-	/* Who has known the number of one that nobody has is done then. */
-	plx_rcu_synchronize();
 	plx_bell_close(b);
 	plx_file_put_locked(&b->file);
 }
@@ -73,8 +71,11 @@ void plx_bell_take(int fd)
 		return;
 	PLX_INSIDE();
 	/* Again where it has been published meanwhile, or another is about to close it. */
-	while ((b = plx_bell_get(fd, &epoll)))
+	for (int tries = 0; (b = plx_bell_get(fd, &epoll)); tries++) {
+		if (tries)
+			plx_await_step(tries);
 		give_up(b, epoll);
+	}
 }
 
 void plx_bell_lost(int fd)

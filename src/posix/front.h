@@ -31,6 +31,7 @@
  *   seen      atomic; what unseen was before the kernel looked through the whole list
  *   doorbell  atomic; the number to ring by, -1: none; stored under bell_lock (bell.c), and taken
  *             away, with bell, by one who has a reference
+ *   ringers   atomic; threads that use the number; each counts itself, and then reads it
  */
 #ifndef PLX_POSIX_FRONT_H
 #define PLX_POSIX_FRONT_H
@@ -60,6 +61,7 @@ struct plx_front {
 	uint32_t direct;
 	uint32_t looks;
 	int doorbell;
+	uint32_t ringers;
 	struct plx_bell *bell;
 	uint64_t heard;
 	uint64_t id;

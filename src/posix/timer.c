@@ -290,14 +290,14 @@ static __attribute__((noinline)) void mark_front(int epfd, uint64_t epid)
 	struct plx_front *fr = ef && ef->kind == PLX_KIND_EPOLL ? plx_file_front(ef) : NULL;
 
 	if (fr && fr->id == epid && !plx_load(&fr->spilled)) {
-		if (new_mark(fr)) {
-			/* Partners: kernel_look; in wait_kernel and wait_mixed, an announced
-			 * sleeper. */
-			plx_rcu_synchronize();
-			plx_store_rel(&fr->timers, 1);
-		} else {
+		/*
+		 * A look may last: then a later setting tries again. Partners: kernel_look; in
+		 * wait_kernel and wait_mixed, an announced sleeper.
+		 */
+		if (!new_mark(fr))
 			plx_store(&fr->notimers, 1);
-		}
+		else if (plx_rcu_try())
+			plx_store_rel(&fr->timers, 1);
 	}
 	if (ef)
 		pollux_file_put(ef);

@@ -271,6 +271,11 @@ bool plx_rcu_try(uint64_t after)
 	return plx_rcu_over(after);
 }
 
+bool plx_rcu_try(void)
+{
+	return gp_try(gp_note());
+}
+
 static void gp_wait(uint64_t after)
 {
 	for (int tries = 0; !plx_rcu_try(after); tries++)

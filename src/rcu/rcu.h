@@ -114,6 +114,8 @@ static inline void plx_rcu_begin(void)
  */
 void plx_rcu_confine(void);
 
+/* Whether every reader section that was open has ended; false as well if others look just now. */
+bool plx_rcu_try(void);
 /* Waits until every reader section that is open now has ended. */
 void plx_rcu_synchronize(void);
 

@@ -296,6 +296,7 @@ static int submit_stream(struct stream *s, uint32_t x)
 				return n;
 			sched_yield();
 		}
+		end = now_ms() + SOON_MS;
 		n++;
 	}
 	return n;

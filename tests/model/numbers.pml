@@ -15,10 +15,10 @@
  * Memory: what matters here is a locked step, a system call or behind a full barrier.
  *
  * Broken variants: NO_WAIT (a change does not wait for who is making one), NO_CHANGE (who makes one
- * does not look for changes), CHANGE_FIRST (he does before he says so), NO_GRACE (the number is closed
+ * does not look for changes), CHANGE_FIRST (he does before he says so), NO_AWAIT (the number is closed
  * at once), BLIND (published without a look at its entry), NO_OWNER (closed though it has been
- * published meanwhile), OWNER_EARLY (it is nobody's before the grace
- * period, and another closes it), ENTRY_FIRST (its entry goes before it is closed), NO_LOOK (who makes an object does not look for changes), LOOK_FIRST (he does
+ * published meanwhile), OWNER_EARLY (it is nobody's before who uses it
+ * is waited for, and another closes it), ENTRY_FIRST (its entry goes before it is closed), NO_LOOK (who makes an object does not look for changes), LOOK_FIRST (he does
  * before it stands in the table), NO_SPILLED (who makes a doorbell does not look whether the epoll
  * has left).
  */
@@ -33,16 +33,15 @@ byte begun, over;
 bit making, lock;
 /* Of the front: the doorbell is published; it has one for itself. */
 bit doorbell, owned, spilled;
-/* Sections in which the number has been read. */
-byte inside;
+/* Threads that use the number, counted in front.ringers. */
+byte ringers;
 
 inline take() { atomic { !lock -> lock = 1 } }
 
-/* Somebody who has no section open. */
-inline grace()
+inline await_ringers()
 {
-#ifndef BROKEN_NO_GRACE
-	inside == 0
+#ifndef BROKEN_NO_AWAIT
+	ringers == 0
 #else
 	skip
 #endif
@@ -77,9 +76,9 @@ inline unbell()
 	:: d_step { doorbell -> doorbell = 0 };
 #ifdef BROKEN_OWNER_EARLY
 		owned = 0;
-		grace();
+		await_ringers();
 #else
-		grace();
+		await_ringers();
 		owned = 0;
 #endif
 		bell_close()
@@ -145,12 +144,12 @@ end:	skip
 
 proctype producer()
 {
-	inside++;
+	ringers++;
 	if
 	:: doorbell -> assert(kernel == BELL)
 	:: else
 	fi;
-	inside--
+	ringers--
 }
 
 inline leaves()
@@ -177,7 +176,6 @@ again:	if
 		:: owned -> leaves()
 		:: else
 		fi;
-		grace();
 		bell_close();
 		goto again
 	:: else

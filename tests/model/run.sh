@@ -125,7 +125,7 @@ numbers_objects ok numbers -DOBJECTS
 numbers_no_wait broken numbers -DBROKEN_NO_WAIT
 numbers_no_change broken numbers -DBROKEN_NO_CHANGE
 numbers_change_first broken numbers -DBROKEN_CHANGE_FIRST
-numbers_no_grace broken numbers -DBROKEN_NO_GRACE
+numbers_no_await broken numbers -DBROKEN_NO_AWAIT
 numbers_blind broken numbers -DBROKEN_BLIND
 numbers_no_owner broken numbers -DBROKEN_NO_OWNER
 numbers_owner_early broken numbers -DBROKEN_OWNER_EARLY
