@@ -111,6 +111,8 @@ struct waiter {
 /* What is not in use of the thread's memory for events. */
 static __thread struct bounce spare;
 static PLX_START_PAGE struct plx_key wait_key;
+/* The end of the thread is to be heard of. */
+static __thread bool begun;
 
 static void note_drop(void);
 static bool timers_enter(struct waiter *w);
@@ -124,6 +126,8 @@ static void wait_thread_exit(void *p)
 		note_drop();
 	plx_mem_put(spare.ev);
 	spare = (struct bounce){0};
+	/* A destructor of the program's may wait after this one. */
+	begun = false;
 }
 
 PLX_START_CODE void plx_wait_init(void)
@@ -131,11 +135,8 @@ PLX_START_CODE void plx_wait_init(void)
 	(void)plx_key(&wait_key, wait_thread_exit);
 }
 
-/* Once a thread: its end is to be heard of. */
 static void wait_thread_begin(void)
 {
-	static __thread bool begun;
-
 	if (plx_likely(begun))
 		return;
 	begun = pthread_setspecific(plx_key(&wait_key, wait_thread_exit), &note) == 0;
@@ -150,6 +151,7 @@ static struct epoll_event *bounce_get(struct epoll_event *stack, int *max)
 		struct epoll_event *p = plx_mem_get(*max * sizeof(*p));
 
 		if (p) {
+			wait_thread_begin();
 			plx_mem_put(spare.ev);
 			spare = (struct bounce){.ev = p, .room = *max};
 		} else if (spare.room <= BOUNCE_STACK) {
