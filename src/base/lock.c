@@ -2,11 +2,13 @@
 #include "base/lock.h"
 
 #include <linux/futex.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <time.h>
 
 #include "base/bug.h"
 #include "base/inside.h"
+#include "base/spin.h"
 #include "base/sys.h"
 
 /*
@@ -40,6 +42,50 @@ void plx_lock_slow(plx_lock_t *l)
 void plx_lock_wake(plx_lock_t *l)
 {
 	plx_sys3(SYS_futex, l, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1);
+}
+
+/* As libc knows it: a system call might be one that a filter forbids. Without: nobody's. */
+static uint32_t thread_number(void)
+{
+	pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
+	uint32_t n = FUTEX_TID_MASK;
+
+	pthread_mutex_lock(&m);
+#ifdef __GLIBC__
+	n = m.__data.__owner ? (uint32_t)m.__data.__owner : n;
+#endif
+	pthread_mutex_unlock(&m);
+	return n;
+}
+
+void plx_pi_lock(plx_lock_t *l)
+{
+	uint32_t me = thread_number(), free = 0;
+
+	for (int tries = 0; !plx_cas(l, &free, me); tries++, free = 0) {
+		if (tries < LOCK_SPINS) {
+			plx_cpu_relax();
+			continue;
+		}
+		if (!plx_sys4(SYS_futex, l, FUTEX_LOCK_PI | FUTEX_PRIVATE_FLAG, 0, NULL))
+			break;
+		/* Nobody is known to have it. */
+		plx_await_step(tries);
+	}
+	/* Partner: plx_pi_unlock. The kernel orders the two, which a sanitizer does not see. */
+	(void)plx_load_acq(l);
+}
+
+void plx_pi_unlock(plx_lock_t *l)
+{
+	uint32_t w = plx_load(l);
+
+	if (!(w & FUTEX_WAITERS) && plx_cas(l, &w, 0))
+		return;
+	plx_or(l, FUTEX_WAITERS);
+	/* The child of a fork has another number than who has taken it, and there no one waits. */
+	if (plx_sys2(SYS_futex, l, FUTEX_UNLOCK_PI | FUTEX_PRIVATE_FLAG) < 0)
+		plx_store_rel(l, 0);
 }
 
 #if PLX_LOCKDEP

@@ -75,6 +75,14 @@ typedef uint32_t plx_lock_t;
 /* Large tables, of which little is written: they are put behind all that is small (meson.build). */
 #define PLX_LARGE __attribute__((section(".bss.plx_large")))
 
+/*
+ * Threads of all priorities need those of these ranks for objects of their own: there the holder
+ * has the priority of whoever waits. Free, or the holder's number and FUTEX_WAITERS (futex(2)).
+ */
+#define PLX_RANK_LENDS PLX_RANK_BELL
+void plx_pi_lock(plx_lock_t *l);
+void plx_pi_unlock(plx_lock_t *l);
+
 void plx_lock_slow(plx_lock_t *l);
 void plx_lock_wake(plx_lock_t *l);
 
@@ -105,8 +113,10 @@ static inline void plx_lock(plx_lock_t *l, enum plx_rank rank)
 
 	(void)rank;
 	plx_lockdep_acquire(l, rank);
-	if (plx_unlikely(!__atomic_compare_exchange_n(l, &free, 1, false, __ATOMIC_ACQUIRE,
-						      __ATOMIC_RELAXED)))
+	if (rank >= PLX_RANK_LENDS)
+		plx_pi_lock(l);
+	else if (plx_unlikely(!__atomic_compare_exchange_n(l, &free, 1, false, __ATOMIC_ACQUIRE,
+							   __ATOMIC_RELAXED)))
 		plx_lock_slow(l);
 }
 
@@ -126,7 +136,9 @@ static inline void plx_unlock(plx_lock_t *l, enum plx_rank rank)
 {
 	(void)rank;
 	plx_lockdep_release(l, rank);
-	if (plx_unlikely(__atomic_exchange_n(l, 0, __ATOMIC_RELEASE) == 2))
+	if (rank >= PLX_RANK_LENDS)
+		plx_pi_unlock(l);
+	else if (plx_unlikely(__atomic_exchange_n(l, 0, __ATOMIC_RELEASE) == 2))
 		plx_lock_wake(l);
 }
 

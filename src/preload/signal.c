@@ -96,7 +96,7 @@ struct guard {
 };
 
 static PLX_LARGE struct guard guards[SIGNALS];
-static uint32_t guard_lock;
+static plx_lock_t guard_lock;
 
 /*
  * A fork beside other threads holds it, or its child would have the half of a change that one of
@@ -164,14 +164,13 @@ static struct held lock(void)
 	h.blocked = block & ~h.blocked;
 	h.before = plx_signals_held;
 	plx_signals_held |= h.blocked;
-	for (int tries = 0; plx_xchg(&guard_lock, 1); tries++)
-		plx_await_step(tries);
+	plx_pi_lock(&guard_lock);
 	return h;
 }
 
 static void unlock(struct held h)
 {
-	plx_store_rel(&guard_lock, 0);
+	plx_pi_unlock(&guard_lock);
 	plx_signals_held = h.before;
 	plx_sys4(SYS_rt_sigprocmask, SIG_UNBLOCK, &h.blocked, NULL, sizeof(h.blocked));
 	plx_inside_end(&h.depth);
