@@ -296,7 +296,7 @@ static __attribute__((noinline)) void mark_front(int epfd, uint64_t epid)
 		 */
 		if (!new_mark(fr))
 			plx_store(&fr->notimers, 1);
-		else if (plx_rcu_try())
+		else if (plx_rcu_try(plx_rcu_note()))
 			plx_store_rel(&fr->timers, 1);
 	}
 	if (ef)

@@ -248,7 +248,7 @@ uint64_t plx_rcu_note(void)
 	return plx_load(&gp_begun);
 }
 
-bool plx_rcu_over(uint64_t after)
+static bool plx_rcu_over(uint64_t after)
 {
 	if (plx_load_acq(&gp_ended) <= after)
 		return false;
@@ -269,11 +269,6 @@ bool plx_rcu_try(uint64_t after)
 		;
 	plx_unlock(&gp_lock, PLX_RANK_GRACE);
 	return plx_rcu_over(after);
-}
-
-bool plx_rcu_try(void)
-{
-	return gp_try(gp_note());
 }
 
 static void gp_wait(uint64_t after)

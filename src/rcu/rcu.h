@@ -114,17 +114,14 @@ static inline void plx_rcu_begin(void)
  */
 void plx_rcu_confine(void);
 
-/* Whether every reader section that was open has ended; false as well if others look just now. */
-bool plx_rcu_try(void);
 /* Waits until every reader section that is open now has ended. */
 void plx_rcu_synchronize(void);
 
 /*
  * The same without waiting: a note of what is out of reach by now, and whether every section that
- * may have found it has ended. plx_rcu_try does what it can for that.
+ * may have found it has ended. The latter does for that what it can.
  */
 uint64_t plx_rcu_note(void);
-bool plx_rcu_over(uint64_t note);
 bool plx_rcu_try(uint64_t note);
 
 /*
