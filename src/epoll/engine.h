@@ -651,6 +651,8 @@ static inline void plx_due_pass_on(struct pollux_ep *ep)
 
 /* Collects up to max events; the number that sink took, or what it said of the first. */
 int plx_ep_harvest(struct pollux_ep *ep, pollux_event_fn sink, void *arg, int max);
+/* What has been delivered, and is ready, comes again, edges too. */
+void plx_ep_again(struct pollux_ep *ep);
 /* IN|RDNORM if an item is ready now; consumes nothing (EP-POLL-01..03). */
 uint32_t plx_ep_poll(struct pollux_file *f, uint32_t wanted);
 

@@ -252,6 +252,20 @@ int plx_ep_harvest(struct pollux_ep *ep, pollux_event_fn sink, void *arg, int ma
 	return plx_ready_empty(ep) && !timed ? 0 : harvest(ep, sink, arg, max, timed);
 }
 
+void plx_ep_again(struct pollux_ep *ep)
+{
+	plx_lock(&ep->mtx, PLX_RANK_EP);
+	for (struct plx_list *l = ep->items.next; l != &ep->items; l = l->next) {
+		struct plx_epitem *item = plx_all_item(l);
+
+		if (item->given && item_poll(item, plx_load(&item->w.events)))
+			(void)plx_item_queue_locked(item);
+	}
+	plx_unlock(&ep->mtx, PLX_RANK_EP);
+	plx_mb();
+	plx_ep_pass_on(ep);
+}
+
 /* What is found stays wanted: the next harvest delivers it. */
 static uint32_t poll_help(struct pollux_ep *ep, uint32_t how, uint32_t ready)
 {

@@ -489,6 +489,8 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 		struct plx_front *fr = plx_file_front(ef);
 
 		plx_tsan_before(fr);
+		/* Partner: beside_ctl in wait.c. What is passed on is not ours after this. */
+		plx_xadd(&fr->ctls, op != EPOLL_CTL_DEL);
 		if (!f) {
 			r = ctl_kernel(fr, op, ev);
 		} else if (f->kind == PLX_KIND_EVENTFD) {
@@ -501,6 +503,7 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 				plx_px_escape_pair(fd, epfd, PLX_OUT_NESTED);
 			r = r == PLX_PASS ? ctl_kernel(fr, op, ev) : r;
 		}
+		plx_xadd(&fr->ctls_over, op != EPOLL_CTL_DEL);
 	} else if (!ef && f && op == EPOLL_CTL_ADD && plx_sys2(SYS_fcntl, epfd, F_GETFD) >= 0) {
 		if (plx_copy_in(&(struct epoll_event){0}, ev, sizeof(*ev)))
 			r = -EFAULT;

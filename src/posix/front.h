@@ -17,6 +17,7 @@
  *   nkernel   atomic; PLX_KERNEL_NOTHING: the kernel's side can have no event but the doorbell's
  *   unasked   approximate; looks at it that found nothing while ours had something
  *   turn      who goes first in the next wait, because the other has filled a whole one (wait.c)
+ *   ctls, ctls_over  atomic; calls that add or modify, begun and over
  *   heard     atomic, from 1; events of the kernel's that waits have taken beside items
  *   looks     approximate; waits that have left out a look at the kernel's side
  *   direct    approximate; so many waits may sleep without a look at the kernel's side before
@@ -60,6 +61,7 @@ struct plx_front {
 	uint32_t turn;
 	uint32_t direct;
 	uint32_t looks;
+	uint32_t ctls, ctls_over;
 	int doorbell;
 	uint32_t ringers;
 	struct plx_bell *bell;

@@ -55,7 +55,7 @@
 /* One of so many looks asks the kernel although it can only know of writers past us. */
 #define LOOKS_BLIND 64
 /* front.turn */
-enum { TURN_ANY, TURN_OURS, TURN_KERNEL };
+enum { TURN_ANY, TURN_KERNEL, TURN_OURS, TURN_OURS_ALONE };
 #define MAX_EVENTS (INT_MAX / (int)sizeof(struct epoll_event))
 
 /*
@@ -100,8 +100,11 @@ struct waiter {
 	bool counted;
 	/* An event of a lazy timer has been taken out. */
 	bool swallowed;
-	/* plx_moves_over before this looked at either side. */
-	uint32_t moves;
+	/* plx_moves_over, and front.ctls_over, before this looked at either side. */
+	uint32_t moves, ctls;
+	/* Events of the kernel's that were there before those of ours; where the next one goes. */
+	int theirs;
+	struct epoll_event *at;
 	/* For the first sleep of a wait that is the kernel's but for timers; else NULL. */
 	const struct timespec *timeout;
 	/* Deadline on CLOCK_MONOTONIC in ns; negative: none. */
@@ -190,15 +193,6 @@ static void sleep_end(struct waiter *w)
 		spare = note.bounce;
 	note = w->sleep->outer;
 	w->asleep = false;
-}
-
-static int sink_user(void *arg, uint32_t events, uint64_t data)
-{
-	struct epoll_event **user = arg, ev = {.events = events, .data.u64 = data};
-	int r = plx_copy_out(*user, &ev, sizeof(ev));
-
-	*user += !r;
-	return r;
 }
 
 #ifdef SYS_epoll_wait
@@ -318,21 +312,56 @@ static bool beside_move(const struct waiter *w)
 	return plx_unlikely(plx_load_acq(&plx_moves_begun) != w->moves);
 }
 
+static void look_begins(struct waiter *w)
+{
+	w->moves = plx_load_acq(&plx_moves_over);
+	w->ctls = plx_load_acq(&w->fr->ctls_over);
+}
+
+/*
+ * What the two sides have may be two registrations of one eventfd: one has been made or changed.
+ * The kernel has it after it is counted as begun, the engine before it is over. Ours is left then.
+ */
+static bool beside_ctl(const struct waiter *w)
+{
+	return beside_move(w) && plx_load_acq(&w->fr->ctls) != w->ctls;
+}
+
+static int sink_user(void *arg, uint32_t events, uint64_t data)
+{
+	struct waiter *w = arg;
+	struct epoll_event ev = {.events = events, .data.u64 = data};
+	int r;
+
+	if (w->theirs && beside_ctl(w)) {
+		plx_store(&w->fr->turn, TURN_OURS_ALONE);
+		return -EAGAIN;
+	}
+	r = plx_copy_out(w->at, &ev, sizeof(ev));
+	w->at += !r;
+	return r;
+}
+
 /*
  * Of the n events that are stored, those from the middle on are of another look: none twice. With
  * the same data they are the same to the program, or two registrations that it cannot tell apart.
  */
 static __attribute__((noinline)) int merge_events(struct waiter *w, int middle, int n)
 {
-	int kept = middle;
+	int kept = middle, before = middle;
 
+	if (!w->theirs && beside_ctl(w)) {
+		plx_ep_again(w->fr->ep);
+		plx_store(&w->fr->turn, TURN_OURS_ALONE);
+		kept = before = 0;
+	}
 	for (int i = middle; i < n; i++) {
 		struct epoll_event ev, seen;
 		bool twice = false;
 
 		if (plx_copy_in(&ev, w->ev + i, sizeof(ev)))
 			return n;
-		for (int j = 0; !twice && j < middle; j++) {
+		for (int j = 0; !twice && j < before; j++) {
 			twice = !plx_copy_in(&seen, w->ev + j, sizeof(seen)) &&
 				seen.data.u64 == ev.data.u64;
 			seen.events |= ev.events;
@@ -579,14 +608,15 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 
 static int collect_inproc(struct waiter *w, int n)
 {
-	struct epoll_event *at = w->ev + n;
 	int r;
 
 	if (n >= w->max) {
 		pass_ring_on(w);
 		return 0;
 	}
-	r = plx_ep_harvest(w->fr->ep, sink_user, &at, w->max - n);
+	w->at = w->ev + n;
+	w->theirs = n;
+	r = plx_ep_harvest(w->fr->ep, sink_user, w, w->max - n);
 	if (n && r > 0 && beside_move(w))
 		r = merge_events(w, n, n + r) - n;
 	if (plx_unlikely(plx_load(&plx_stats_wanted)) && r > 0)
@@ -704,7 +734,8 @@ static void asked_for_nothing(struct plx_front *fr)
 static int collect_both(struct waiter *w, bool sleeps)
 {
 	bool kernel = asks_kernel(w->fr);
-	bool kernel_first = kernel && !sleeps && plx_load(&w->fr->turn) != TURN_OURS;
+	uint32_t turn = plx_load(&w->fr->turn);
+	bool kernel_first = kernel && !sleeps && turn < TURN_OURS;
 	int n = 0, theirs = 0, r;
 
 	if (kernel_first) {
@@ -726,6 +757,8 @@ static int collect_both(struct waiter *w, bool sleeps)
 		asked_for_nothing(w->fr);
 	if (sleeps && !n)
 		return 0;
+	if (n && turn == TURN_OURS_ALONE)
+		return n;
 	if (sleeps && n == w->max)
 		plx_store(&w->fr->turn, TURN_KERNEL);
 	/*
@@ -892,7 +925,7 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 		bool at_once;
 		int n = 0;
 
-		w->moves = plx_load_acq(&plx_moves_over);
+		look_begins(w);
 		w->swallowed = false;
 		at_once = !over && sleeps_at_once(w);
 		if (!at_once || !plx_ready_empty(w->fr->ep)) {
@@ -1150,7 +1183,7 @@ static long look_beside(struct waiter *w)
 		return PLX_SLEEP_ANEW;
 	if (!asks_kernel(fr))
 		return 0;
-	if (plx_load(&fr->turn) == TURN_OURS || plx_timers_unseen(fr) || plx_bell_stray(fr->ep) ||
+	if (plx_load(&fr->turn) >= TURN_OURS || plx_timers_unseen(fr) || plx_bell_stray(fr->ep) ||
 	    (buf == spare.ev && spare.room < w->max) ||
 	    plx_probe_write(w->ev, (w->max < PROBED ? w->max : PROBED) * sizeof(*w->ev)))
 		return PLX_SLEEP_ANEW;
@@ -1199,7 +1232,7 @@ static long look_quickly(struct waiter *w, bool *ours)
 	PLX_DELAY(wait_found);
 	if (plx_unlikely(plx_load(&fr->timer_mark) || plx_load(&fr->wanted) == PLX_WANTED))
 		goto out;
-	w->moves = plx_load_acq(&plx_moves_over);
+	look_begins(w);
 	if (!plx_load_acq(&fr->inproc)) {
 		r = look_kernel(w);
 		if (r != PLX_SLEEP_ANEW)
@@ -1268,7 +1301,7 @@ static long wait_call(int epfd, struct epoll_event *ev, int max, const struct ti
 		plx_front_prepare(w.fr, epfd);
 	sleep.kernel.over = 0;
 	w.deadline = *deadline ? *deadline : -1;
-	w.moves = plx_load_acq(&plx_moves_over);
+	look_begins(&w);
 	note_check(&w);
 	plx_stat(plx_front_live(w.fr) ? PLX_STAT_WAITS : PLX_STAT_KERNEL_WAITS);
 	if (timeout && !poll_only && !*deadline) {

@@ -161,11 +161,15 @@ struct chase {
 static void *chase_writer(void *arg)
 {
 	struct chase *c = arg;
-	uint64_t one = 1;
+	bool counter = c->s.kind == KIND_EVENTFD;
 	char buf[64];
 
-	while (!__atomic_load_n(&c->end, __ATOMIC_ACQUIRE)) {
-		if (write(c->s.peer, &one, c->s.kind == KIND_EVENTFD ? sizeof(one) : 1) == -1 &&
+	for (unsigned int i = 0; !__atomic_load_n(&c->end, __ATOMIC_ACQUIRE); i++) {
+		/* Counts become large and small again. */
+		uint64_t value = i % 8 ? 1 : 1 << 21;
+
+		if (((write(c->s.peer, &value, counter ? sizeof(value) : 1) == -1) |
+		     (counter && i % 16 == 3)) &&
 		    read(c->s.fd, buf, sizeof(buf)) == -1)
 			__atomic_add_fetch(&c->wrong, 1, __ATOMIC_RELAXED);
 	}

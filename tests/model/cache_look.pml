@@ -3,7 +3,7 @@
  * One eventfd, cached from its creation, in one epoll: what is given is reported, and once, while it is
  * flushed beside waits that sleep and looks that do not, in either order of the two sides.
  *
- * Mirrors: src/posix/eventfd.c; beside_move in src/posix/wait.c. The word as in cache_through.pml,
+ * Mirrors: src/posix/eventfd.c; beside_move, beside_ctl and merge_events in src/posix/wait.c. The word as in cache_through.pml,
  * without polls; the kernel's object and its epoll as in cache_wait.pml; the doorbell, which is rung
  * for each push beside a sleeper (cache_ring.pml has the rule that rings less). WRITERS that write
  * WRITES times, each write perhaps too much for U; WAITERS that wait WAITS times each and sleep, and
@@ -15,18 +15,22 @@
  * A move is a flush, a step to the kernel without U, a write that goes through, and a read that clears
  * the mark; it is counted when it begins and when it is over. A look asks our list, then the kernel; or
  * the kernel, then our list, and if both had nothing beside a move, the kernel once more. Beside a move
- * what both report becomes one event. BACK: an edge of ours is put back on the list instead.
+ * what both report becomes one event. BACK: an edge of ours is put back on the list instead. CTLS: the
+ * object is modified so often, with new data, in the kernel and then here; with DEL it is taken out
+ * before. That is counted when it begins and when it is over. Beside it, and a move, ours is left.
  *
  * Checked:
  *  - when nobody can move, nobody sleeps beside a count (EDGES: beside a count with a write that no
  *    report and no read followed; with MUST_READ and one who waits: beside any);
  *  - a look that finds nothing: what writes have given that had returned before has been read (EDGES,
  *    without reads: has been reported);
- *  - both sides report the object beside a move only.
+ *  - both sides report the object beside a move only, and with the same data.
  *
  * Memory: barriers are the order of steps here; cache_ring.pml has the store buffers.
  *
- * Broken variants: KERNEL_FIRST (a look that asked the kernel first does not ask it again), IN_HAND (a
+ * Broken variants: OURS_TAKEN (what ours has after the kernel is not left), OURS_TOLD (nor what it had
+ * before), CTL_BEGUN_LATE (counted after the kernel has been called), CTL_OVER_EARLY (before the engine
+ * has), KERNEL_FIRST (a look that asked the kernel first does not ask it again), IN_HAND (a
  * flush takes U before K has it), BEGUN_LATE (a flush is counted after it has written), OVER_EARLY (it
  * is over before U is 0), LEAVE_UNCOUNTED, THROUGH_UNCOUNTED, READ_UNCOUNTED (such moves are not
  * counted), NO_RECHECK (a wait does not look at the list after it has announced itself), NO_SECOND (nor
@@ -60,6 +64,9 @@
 #ifndef FLUSHES
 #define FLUSHES 1
 #endif
+#ifndef CTLS
+#define CTLS 0
+#endif
 
 #define KERNEL 0
 #define CACHED 1
@@ -75,6 +82,14 @@ bit asleep[2];
 /* Our list. */
 bit queued;
 byte sleepers;
+/* The data of the registration on either side, 0: none; the calls under way. The list's mutex. */
+byte kreg = 1, ureg = 1, ctls;
+bit mtx;
+/* Of a look: the data that it has from either side; there has been such a call beside it. */
+byte kdata, udata;
+bit changed;
+/* It has been taken out. */
+bit gone;
 /* Events of the kernel's that waits have taken; how many of them when K was asked last. */
 byte heard = 1, asked;
 
@@ -114,7 +129,12 @@ inline wake()
 	:: else \
 	fi
 
-#define KERNEL_WRITE(n) k = k + (n); ready = 1; wake()
+#define KERNEL_WRITE(n) \
+	k = k + (n); \
+	if \
+	:: kreg -> ready = 1; wake() \
+	:: else \
+	fi
 
 inline ring()
 {
@@ -212,7 +232,7 @@ again:
 #ifdef BROKEN_NO_PUSH
 		queued = queued || !was;
 #else
-		queued = 1;
+		queued = (ureg > 0);
 #endif
 		ring()
 	:: st == CACHED && u -> flush(1); goto again
@@ -239,20 +259,29 @@ again:
 	ended++
 }
 
+#define CONFLICT (moved && changed)
+#ifdef BROKEN_OURS_TAKEN
+#define LEFT false
+#else
+#define LEFT (e && CONFLICT)
+#endif
+
 inline report_u()
 {
 	d_step {
 		if
-		:: u -> c = 1; REPORT
+		:: u && LEFT -> queued = 1
+		:: u && !LEFT -> c = 1; udata = ureg; REPORT
 		:: else
 		fi
 	}
 }
 
-/* c: the list has something; level-triggered items stay on it. */
+/* c: the list has something; level-triggered items stay on it. e: beside what the kernel has. */
 inline collect()
 {
 	c = 0;
+	atomic { !mtx -> mtx = 1 };
 	if
 	:: !queued
 #ifdef EDGES
@@ -263,17 +292,18 @@ inline collect()
 		report_u()
 #endif
 #else
-	:: atomic { queued && u -> c = 1 }
+	:: atomic { queued && u -> c = !LEFT; udata = ureg }
 	:: queued && !u ->
 		queued = 0;
 #ifndef BROKEN_NO_SECOND
 		if
-		:: u -> queued = 1; c = 1
+		:: atomic { u -> queued = 1; c = !LEFT; udata = ureg }
 		:: else
 		fi
 #endif
 #endif
-	fi
+	fi;
+	d_step { mtx = 0; udata = (looking -> udata : 0) }
 }
 
 /* What the kernel's list holds: e the object, b the doorbell. In one step. */
@@ -284,6 +314,7 @@ inline take_kernel()
 	if
 	:: ready && k ->
 		e = 1;
+		kdata = (looking -> kreg : 0);
 		ready = !is_edge
 	:: ready && !k -> ready = 0
 	:: else
@@ -328,11 +359,19 @@ inline hand_on()
 /* Both sides, without a sleep; c: something was reported. */
 inline whole_look()
 {
-	d_step { looking = 1; moved = (moves > 0) };
+	d_step { looking = 1; moved = (moves > 0); changed = (ctls > 0) };
 	if
 	:: e = 0;
 		collect();
-		d_step { take_kernel() }
+		d_step { take_kernel() };
+#ifndef BROKEN_OURS_TOLD
+		/* The engine looks for what is to come again. */
+		if
+		:: c && e && CONFLICT ->
+			atomic { !mtx -> c = 0; queued = queued || (ureg && u) }
+		:: else
+		fi
+#endif
 	:: d_step { c = 0; take_kernel() };
 		collect();
 #ifndef BROKEN_KERNEL_FIRST
@@ -346,7 +385,14 @@ inline whole_look()
 	fi;
 	HEARD;
 	/* Both have it: they are compared beside a move only. */
-	d_step { assert(!c || !e || moved); looking = 0; moved = 0 };
+	d_step {
+		assert(!c || !e || (moved && kdata == udata));
+		looking = 0;
+		moved = 0;
+		changed = 0;
+		kdata = 0;
+		udata = 0
+	};
 #ifdef BACK
 	d_step {
 		if
@@ -516,8 +562,8 @@ proctype looker()
 		d_step { before = returned; still = owed };
 		whole_look();
 		d_step {
-			assert(is_edge || c || taken >= before);
-			assert(WAITERS + READS > 0 || c || !still);
+			assert(is_edge || c || gone || taken >= before);
+			assert(WAITERS + READS > 0 || c || gone || !still);
 			c = 0;
 			e = 0;
 			b = 0;
@@ -549,6 +595,49 @@ proctype flusher()
 	ended++
 }
 
+#define CTL_BEGUN d_step { ctls++; changed = looking }
+
+proctype ctl()
+{
+	byte n = CTLS, data = 1;
+
+	do
+	:: n == 0 -> break
+	:: n > 0 ->
+		n--;
+		data++;
+#ifdef DEL
+		d_step { kreg = 0; ready = 0; gone = 1 };
+		atomic { !mtx -> ureg = 0; queued = 0 };
+#endif
+#ifndef BROKEN_CTL_BEGUN_LATE
+		CTL_BEGUN;
+#endif
+		d_step {
+			kreg = data;
+			if
+			:: k -> ready = 1; wake()
+			:: else
+			fi
+		};
+#ifdef BROKEN_CTL_BEGUN_LATE
+		CTL_BEGUN;
+#endif
+#ifdef BROKEN_CTL_OVER_EARLY
+		ctls--;
+#endif
+		atomic { !mtx -> ureg = data; queued = queued || u };
+		if
+		:: queued -> ring()
+		:: else
+		fi;
+#ifndef BROKEN_CTL_OVER_EARLY
+		ctls--
+#endif
+	od;
+	ended++
+}
+
 init {
 	byte i;
 	bit c, e, b;
@@ -566,11 +655,12 @@ init {
 		run looker();
 		run reader();
 		run flusher();
+		run ctl();
 		i = 0
 	}
 	/* True when nobody else can take a step. */
 	timeout ->
-	assert(ended + asleep[0] + asleep[1] == WRITERS + WAITERS + 3);
+	assert(ended + asleep[0] + asleep[1] == WRITERS + WAITERS + 4);
 	assert(count == u + k);
 	assert(!(asleep[0] || asleep[1]) || !count || (is_edge && !fresh));
 #ifdef MUST_READ

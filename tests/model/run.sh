@@ -425,6 +425,10 @@ cache_through_sum broken cache_through -DFULL -DREADERS=2 -DWRITES=1 -DBROKEN_SU
 cache_look ok cache_look -DWAITERS=0
 cache_look_edges ok cache_look -DEDGES -DWAITERS=0
 cache_look_back ok cache_look -DEDGES -DBACK -DWAITERS=0
+cache_look_mod ok cache_look -DWAITERS=0 -DWRITERS=1 -DCTLS=1
+cache_look_mod_edges ok cache_look -DEDGES -DWAITERS=0 -DWRITERS=1 -DCTLS=1
+cache_look_del ok cache_look -DDEL -DWAITERS=0 -DWRITERS=1 -DCTLS=1
+cache_look_del_edges ok cache_look -DDEL -DEDGES -DWAITERS=0 -DWRITERS=1 -DCTLS=1
 cache_look_read ok cache_look -DWAITERS=0 -DREADS=1 -DWRITERS=1 -DFIRST=2 -DFLUSHES=0
 cache_look_read_edges ok cache_look -DEDGES -DWAITERS=0 -DREADS=1 -DWRITERS=1 -DFIRST=2 -DFLUSHES=0
 cache_look_sleep ok cache_look -DLOOKS=0 -DWRITERS=1 -DFIRST=2
@@ -434,6 +438,12 @@ cache_look_asked ok cache_look -DEDGES -DSTRANGER -DMUST_READ -DLOOKS=0 -DFLUSHE
 cache_look_asked_read long cache_look -DEDGES -DSTRANGER -DMUST_READ -DLOOKS=0 -DREADS=1 -DFLUSHES=0 -DWRITERS=1 -DFIRST=2 -DWAITS=2
 cache_look_flush_read long cache_look -DWAITERS=0 -DREADS=1 -DWRITERS=1 -DFIRST=2
 cache_look_flush_read_edges long cache_look -DEDGES -DWAITERS=0 -DREADS=1 -DWRITERS=1 -DFIRST=2
+cache_look_ours_taken broken cache_look -DWAITERS=0 -DWRITERS=1 -DCTLS=1 -DBROKEN_OURS_TAKEN
+cache_look_ours_taken_del broken cache_look -DDEL -DWAITERS=0 -DWRITERS=1 -DCTLS=1 -DBROKEN_OURS_TAKEN
+cache_look_ours_told broken cache_look -DWAITERS=0 -DWRITERS=1 -DCTLS=1 -DBROKEN_OURS_TOLD
+cache_look_ours_told_del broken cache_look -DDEL -DEDGES -DWAITERS=0 -DWRITERS=1 -DCTLS=1 -DBROKEN_OURS_TOLD
+cache_look_ctl_begun_late broken cache_look -DWAITERS=0 -DWRITERS=1 -DCTLS=1 -DBROKEN_CTL_BEGUN_LATE
+cache_look_ctl_over_early broken cache_look -DWAITERS=0 -DWRITERS=1 -DCTLS=1 -DBROKEN_CTL_OVER_EARLY
 cache_look_kernel_first broken cache_look -DWAITERS=0 -DBROKEN_KERNEL_FIRST
 cache_look_in_hand broken cache_look -DWAITERS=0 -DBROKEN_IN_HAND
 cache_look_begun_late broken cache_look -DWAITERS=0 -DBROKEN_BEGUN_LATE

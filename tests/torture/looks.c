@@ -284,6 +284,84 @@ static void a_number_that_is_closed_under_a_sleeper(void **state)
 	mixed_end(&m);
 }
 
+/* By another call the program changes what the event of the eventfd says. */
+static void registered_anew(struct mixed *m, bool mod, uint32_t events)
+{
+	struct epoll_event ev = {.events = events, .data.u64 = 3};
+
+	if (mod) {
+		assert_int_equal(pollux_epoll_ctl(m->ep, EPOLL_CTL_MOD, m->efd, &ev), 0);
+	} else {
+		assert_int_equal(pollux_epoll_ctl(m->ep, EPOLL_CTL_DEL, m->efd, NULL), 0);
+		add_as(m->ep, m->efd, events, 3);
+	}
+}
+
+/* Too much for our side: what there is goes to the kernel. */
+static void flushed(struct mixed *m)
+{
+	const uint64_t much = 1 << 21;
+
+	assert_int_equal(pollux_write(m->efd, &much, sizeof(much)), sizeof(much));
+}
+
+/*
+ * EP-DEL-01, EP-DEL-02: a wait tells of one registration of a file, the one that was there, or the
+ * one that came. It has the kernel's event, and then the count comes to our side.
+ */
+static void one_registration_after_the_kernels(bool mod, uint32_t events)
+{
+	struct mixed m = mixed_new(events);
+	struct caller looks = {.point = "wait_in_hand", .ep = m.ep, .max = 4};
+	uint64_t count;
+
+	event_of_ours(&m);
+	flushed(&m);
+	caller_start(&looks);
+	assert_int_equal(pollux_read(m.efd, &count, sizeof(count)), sizeof(count));
+	registered_anew(&m, mod, events);
+	event_of_ours(&m);
+	event_of_the_kernels(&m);
+	caller_got(&looks, 2);
+	/* Whichever side goes first. */
+	assert_int_equal(collect_one(&m), 3);
+	assert_int_equal(collect_one(&m), 1);
+	mixed_end(&m);
+}
+
+/* It has the event of our side, and then the kernel has the count. */
+static void one_registration_before_the_kernels(bool mod, uint32_t events, uint32_t then)
+{
+	struct mixed m = mixed_new(events);
+	struct caller looks = {.point = "wait_before_kernel", .ep = m.ep, .max = 4};
+
+	event_of_the_kernels(&m);
+	/* The whole of a buffer. */
+	assert_int_equal(collect_one(&m), 1);
+	event_of_ours(&m);
+	caller_start(&looks);
+	flushed(&m);
+	registered_anew(&m, mod, then);
+	gate_open(&looks.g);
+	thread_join(&looks.t);
+	assert_int_equal(looks.n, 2);
+	assert_int_equal(looks.ev[0].data.u64 + looks.ev[1].data.u64, 4);
+	mixed_end(&m);
+}
+
+static void one_registration_of_a_file(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		uint32_t events = EPOLLIN | (i & 2 ? EPOLLET : 0);
+
+		one_registration_after_the_kernels(i & 1, events);
+		one_registration_before_the_kernels(i & 1, events, events);
+		/* The kernel's from then on. */
+		one_registration_before_the_kernels(i & 1, events, events | EPOLLOUT);
+	}
+}
+
 /* What has become the kernel's meanwhile is found there, now or by the next look. */
 static void items_that_leave(void **state)
 {
@@ -322,6 +400,7 @@ int main(void)
 		TEST(an_epoll_that_ends),
 		TEST(a_number_that_is_reused),
 		TEST(a_number_that_is_closed_under_a_sleeper),
+		TEST(one_registration_of_a_file),
 		TEST(items_that_leave),
 	};
 
