@@ -185,6 +185,8 @@ static int doorbell_make(struct plx_front *fr, int epfd)
 	struct plx_bell *b;
 	int r;
 
+	if (plx_load(&fr->doorbell) >= 0)
+		return 0;
 	if (plx_table_peek(epfd) != &fr->ep->file)
 		return -EBADF;
 	b = plx_bell_new();
@@ -206,12 +208,6 @@ static int doorbell_make(struct plx_front *fr, int epfd)
 	return 0;
 }
 
-/* front.lock held. */
-static int doorbell_setup(struct plx_front *fr, int epfd)
-{
-	return plx_load(&fr->doorbell) >= 0 ? 0 : doorbell_make(fr, epfd);
-}
-
 /* Partner: front_leaves, which sets spilled and then looks for the doorbell. */
 static void setup_over(struct plx_front *fr)
 {
@@ -227,7 +223,7 @@ int plx_front_ring(struct plx_front *fr, int epfd)
 
 	plx_lock(&fr->lock, PLX_RANK_FRONT);
 	if (!plx_load(&fr->spilled))
-		r = fr->inproc ? doorbell_setup(fr, epfd) : -EAGAIN;
+		r = fr->inproc ? doorbell_make(fr, epfd) : -EAGAIN;
 	setup_over(fr);
 	return r;
 }
@@ -252,7 +248,7 @@ static int front_setup(struct plx_front *fr, int epfd)
 	plx_mb_after_rmw();
 	PLX_DELAY(front_begun);
 	if (plx_load(&fr->ep->sleepers))
-		r = doorbell_setup(fr, epfd);
+		r = doorbell_make(fr, epfd);
 	plx_store_rel(&fr->inproc, r < 0 ? PLX_INPROC_NONE : PLX_INPROC_READY);
 out:
 	setup_over(fr);
