@@ -7,7 +7,7 @@
 
 #include "aio/aio.h"
 #include "base/sys.h"
-#include "posix/posix.h"
+#include "cache/posix.h"
 
 static int api_result(long r)
 {

@@ -27,7 +27,7 @@
 #include "base/mem.h"
 #include "base/sanitizer.h"
 #include "base/sys.h"
-#include "posix/posix.h"
+#include "cache/posix.h"
 
 /* What is mapped begins and ends with pages, which are larger than 4 KiB on some kernels. */
 #define PAGE ((size_t)getpagesize())

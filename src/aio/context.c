@@ -19,8 +19,8 @@
 #include "base/inside.h"
 #include "base/mem.h"
 #include "base/sys.h"
-#include "posix/posix.h"
-#include "posix/uaccess.h"
+#include "cache/posix.h"
+#include "cache/uaccess.h"
 #include "rcu/rcu.h"
 
 /* Half the kernel's bound on the bytes of a ring, in events (AIO-SETUP-02). */

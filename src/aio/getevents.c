@@ -18,8 +18,8 @@
 #include "base/delay.h"
 #include "base/inside.h"
 #include "base/sys.h"
-#include "posix/posix.h"
-#include "posix/uaccess.h"
+#include "cache/posix.h"
+#include "cache/uaccess.h"
 
 #define NAP_NS 1000000
 

@@ -48,7 +48,7 @@
 #include "base/inject.h"
 #include "base/inside.h"
 #include "base/sys.h"
-#include "posix/posix.h"
+#include "cache/posix.h"
 #include "rcu/rcu.h"
 
 /* Requests in one call that drives the kernel's tail on. */

@@ -34,9 +34,9 @@
 #include "base/inject.h"
 #include "base/stats.h"
 #include "base/sys.h"
-#include "posix/eventfd.h"
-#include "posix/posix.h"
-#include "posix/uaccess.h"
+#include "cache/eventfd.h"
+#include "cache/posix.h"
+#include "cache/uaccess.h"
 
 /*
  * What is done for each request that is served is one function with the loop over them. A CPU that

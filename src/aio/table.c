@@ -31,8 +31,8 @@
 #include "base/mem.h"
 #include "base/sanitizer.h"
 #include "base/sys.h"
-#include "posix/posix.h"
-#include "posix/uaccess.h"
+#include "cache/posix.h"
+#include "cache/uaccess.h"
 #include "rcu/rcu.h"
 
 struct table {

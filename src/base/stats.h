@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What a program does with what we serve. Objects are counted always, as the ways out go by that
- * (posix/escape.c); the rest only if somebody wants to know: else each place costs a look at a word
+ * (cache/escape.c); the rest only if somebody wants to know: else each place costs a look at a word
  * that nobody writes.
  */
 #ifndef PLX_BASE_STATS_H

@@ -27,7 +27,7 @@
 #include "base/stats.h"
 #include "base/sys.h"
 #include "epoll/engine.h"
-#include "posix/quick.h"
+#include "cache/quick.h"
 
 PLX_START_PAGE uint32_t plx_active;
 PLX_START_PAGE uint32_t plx_used;

@@ -27,8 +27,8 @@
 #include <sys/single_threaded.h>
 
 #include "base/sys.h"
-#include "posix/posix.h"
-#include "posix/uaccess.h"
+#include "cache/posix.h"
+#include "cache/uaccess.h"
 #include "preload/real.h"
 
 #define PLX_EXPORT __attribute__((visibility("default")))

@@ -10,7 +10,7 @@
 #include "preload/preload.h"
 
 #include "base/inject.h"
-#include "posix/quick.h"
+#include "cache/quick.h"
 
 /*
  * What is kept out of the replaced functions, so that these have no frame and the path

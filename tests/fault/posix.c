@@ -7,8 +7,8 @@
  * Every run is a process of its own, so that each of them also meets what is set up
  * once a process.
  */
-#include "posix/spill.h"
-#include "posix/table.h"
+#include "cache/spill.h"
+#include "cache/table.h"
 
 #include "native/native.h"
 

@@ -3,7 +3,7 @@
  * One eventfd, cached from its creation, in one epoll: what is given is reported, and once, while it is
  * flushed beside waits that sleep and looks that do not, in either order of the two sides.
  *
- * Mirrors: src/posix/eventfd.c; beside_move, beside_ctl and merge_events in src/posix/wait.c. The word as in cache_through.pml,
+ * Mirrors: src/cache/eventfd.c; beside_move, beside_ctl and merge_events in src/cache/wait.c. The word as in cache_through.pml,
  * without polls; the kernel's object and its epoll as in cache_wait.pml; the doorbell, which is rung
  * for each push beside a sleeper (cache_ring.pml has the rule that rings less). WRITERS that write
  * WRITES times, each write perhaps too much for U; WAITERS that wait WAITS times each and sleep, and

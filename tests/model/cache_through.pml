@@ -4,7 +4,7 @@
  * hold something, and then nothing is added to U. With ADOPT it begins COLD, and becomes CACHED, at
  * the end of any write.
  *
- * Mirrors: src/posix/eventfd.c, flush.c and adopt.c. One eventfd; a thread that writes WRITES times,
+ * Mirrors: src/cache/eventfd.c, flush.c and adopt.c. One eventfd; a thread that writes WRITES times,
  * 1, 2 ..., a second writer of 4, READERS that read READS times each, SLEEPERS in poll, of whom each may
  * be one whose time ends, FLUSHES flushes, each with the mark, for good or, with ADOPT, back to COLD. Any
  * write may be too much for U: it flushes with the mark if U > 0, and goes through to K. EDGES: the

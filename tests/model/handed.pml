@@ -3,7 +3,7 @@
  * A wake that ends at an exclusive item goes on if all who slept in its epoll leave without the item.
  *
  * Mirrors: src/epoll/file.c item_wake, take_spent, hand_on, plx_ep_pass_on; src/epoll/ready.c
- * plx_ep_wake_one; plx_ep_announce, plx_ep_retract in src/epoll/wait.c; src/posix/wait.c
+ * plx_ep_wake_one; plx_ep_announce, plx_ep_retract in src/epoll/wait.c; src/cache/wait.c
  * pass_ring_on. One item, whose file has somebody behind it; two who sleep, each of whom collects
  * what is there when he gets up, or leaves it: as something else had the last place, or by a signal.
  *

@@ -3,8 +3,8 @@
  * A wait goes to the kernel by its epoll's number, which another thread closes, and which another
  * epoll gets.
  *
- * Mirrors: src/posix/wait.c wait_kernel, wait_mixed, number_lost, wait_lost; src/posix/fd.c
- * number_out, plx_px_close; src/posix/epoll.c plx_px_epoll_create1, ctl_both. Epoll 1 has the number;
+ * Mirrors: src/cache/wait.c wait_kernel, wait_mixed, number_lost, wait_lost; src/cache/fd.c
+ * number_out, plx_px_close; src/cache/epoll.c plx_px_epoll_create1, ctl_both. Epoll 1 has the number;
  * it is closed, and epoll 2 gets the number, with an object, which somebody writes to.
  *
  * Checked: nobody sleeps in epoll 2 beside an event, unless he has found nothing in the table and the

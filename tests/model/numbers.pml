@@ -3,10 +3,10 @@
  * The number of a doorbell, which the program puts a file of its own at (dup2) while it is made,
  * rung and given up, and where another thread makes an object.
  *
- * Mirrors: src/posix/bell.c plx_bell_new, plx_bell_publish, plx_bell_close, plx_front_unbell,
- * plx_change_begin, plx_change_end; src/posix/escape.c plx_bell_take; src/posix/table.c
- * plx_table_made; src/posix/epoll.c doorbell_make, front_unpark, setup_over; src/posix/spill.c
- * front_leaves; src/posix/fd.c plx_px_dup3. There is one number. SPILL: the epoll leaves beside it
+ * Mirrors: src/cache/bell.c plx_bell_new, plx_bell_publish, plx_bell_close, plx_front_unbell,
+ * plx_change_begin, plx_change_end; src/cache/escape.c plx_bell_take; src/cache/table.c
+ * plx_table_made; src/cache/epoll.c doorbell_make, front_unpark, setup_over; src/cache/spill.c
+ * front_leaves; src/cache/fd.c plx_px_dup3. There is one number. SPILL: the epoll leaves beside it
  * all, or beside all but dup2.
  *
  * Checked: dup2 replaces no doorbell, nobody writes to the program's file, what stands in the table

@@ -5,7 +5,7 @@
  *
  * Mirrors: src/base/sleep.c plx_sleep, plx_sleep_window, plx_sleep_interrupted, plx_sleep_aside;
  * src/preload/signal.c caught, waits, keep, come_later, take_turn, leave_sleep, deliver. One thread
- * makes one call that may sleep (source/eventfd.c efd_sleep), one producer makes one event. A and B are
+ * makes one call that may sleep (object/eventfd.c efd_sleep), one producer makes one event. A and B are
  * signals of the program, F is one of libc's, whose handler is nobody's business. Each comes once,
  * wherever it is not blocked, or never. `place` is the next instruction of the call; who is
  * interrupted has its place and its mask in the frame of the signal. A blocked system call that a

@@ -3,7 +3,7 @@
  * A timer that becomes lazy is not on the kernel's ready list: it would keep a place there that it
  * is to lose, or lose one that it is to keep.
  *
- * Mirrors: src/posix/timer.c set_true, gets_stale, ask, not_stale; src/posix/wait.c collect_kernel
+ * Mirrors: src/cache/timer.c set_true, gets_stale, ask, not_stale; src/cache/wait.c collect_kernel
  * with kernel_look. One timer, which is set up to SETS times and may expire in between; another one
  * of the same front, which asks, too; two threads that collect. The kernel's list is in the model
  * as far as this timer is on it.

@@ -3,9 +3,9 @@
  * What is about to expire in the kernel is set to what is wanted when a wait begins or returns: no
  * lazy timer is forgotten by the time that says when to look.
  *
- * Mirrors: src/posix/timer.c become_lazy, unmark, time_before, plx_timers_soon, each_lazy. Two
+ * Mirrors: src/cache/timer.c become_lazy, unmark, time_before, plx_timers_soon, each_lazy. Two
  * timers become lazy, and may again; two waits end. With -DBEGIN two waits begin and end that are
- * counted (timers_enter and waiter_done in src/posix/wait.c), of which one is there at a time: else
+ * counted (timers_enter and waiter_done in src/cache/wait.c), of which one is there at a time: else
  * there are no lazy timers any more. With -DLATE one of the two has slept since before timers could
  * be lazy: it is counted when it ends, unless the other is there, which looks, too.
  *

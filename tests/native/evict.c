@@ -3,7 +3,7 @@
  * The program names the number of a doorbell: to each call it is a number that nobody has, and the
  * epoll is the kernel's from then on. A call that fails for another reason takes nothing out.
  */
-#include "posix/front.h"
+#include "cache/front.h"
 
 #include "native.h"
 

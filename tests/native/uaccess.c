@@ -4,7 +4,7 @@
  * and their places, and no other; what is not there is an error, and what lies beyond is not
  * touched.
  */
-#include "posix/uaccess.h"
+#include "cache/uaccess.h"
 
 #include "native.h"
 

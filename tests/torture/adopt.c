@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Adoption of an eventfd that is hot (src/posix/adopt.c): beside the first registration, others
+ * Adoption of an eventfd that is hot (src/cache/adopt.c): beside the first registration, others
  * that come and go, waits that sleep since before, and polls, no wait sleeps beside a count and
  * nothing is lost.
  */
-#include "posix/eventfd.h"
+#include "cache/eventfd.h"
 
 #include "torture.h"
 

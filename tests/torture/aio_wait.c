@@ -3,7 +3,7 @@
  * Waiters with needs of their own, without time-outs, and never one event more than they
  * all need: nobody sleeps while what he needs is there (AIO-GET-09, AIO-CQ-08).
  */
-#include "posix/posix.h"
+#include "cache/posix.h"
 
 #include "aio.h"
 

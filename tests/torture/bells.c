@@ -4,7 +4,7 @@
  * closes what it has not: each number means what its last dup2 put there, and each sleeper is
  * woken.
  */
-#include "posix/front.h"
+#include "cache/front.h"
 
 #include "torture.h"
 

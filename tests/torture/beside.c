@@ -4,7 +4,7 @@
  * epoll already: what they register meanwhile is there, and what they find is right. Nor is lost
  * what is written meanwhile. An edge that was collected before may be reported once more.
  */
-#include "posix/posix.h"
+#include "cache/posix.h"
 
 #include "torture.h"
 

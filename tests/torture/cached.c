@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Cached eventfds (src/posix/eventfd.h): whatever is written, read, polled and flushed at the same
+ * Cached eventfds (src/cache/eventfd.h): whatever is written, read, polled and flushed at the same
  * time, nothing is lost or counted twice, no wait sleeps beside a count, each write makes an edge,
  * and one wait reports an item once. A writer past us is seen, and ends it. So it is for objects
  * that are cached from their creation; for those that become hot; and for those that are cached by
  * chance, and not any more.
  */
-#include "posix/eventfd.h"
+#include "cache/eventfd.h"
 
 #include "torture.h"
 

@@ -3,7 +3,7 @@
  * A poll that sleeps on an eventfd goes on with it, though its number is another file's by then;
  * and what comes to be there has nothing of it.
  */
-#include "posix/posix.h"
+#include "cache/posix.h"
 
 #include "torture.h"
 

@@ -4,7 +4,7 @@
  * what is there (dup), the other closes it or puts something else there. What the number means then
  * is what one order of the two calls makes of it, to the table and to the kernel.
  */
-#include "posix/posix.h"
+#include "cache/posix.h"
 
 #include "torture.h"
 

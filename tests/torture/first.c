@@ -4,7 +4,7 @@
  * for it is nobody's event, whoever takes it out of the kernel. Nor does whoever takes it later
  * keep it from those that it was rung for.
  */
-#include "posix/front.h"
+#include "cache/front.h"
 
 #include "caller.h"
 

@@ -4,7 +4,7 @@
  * step it is at, and whatever was there and has gone before; also if the object becomes the
  * kernel's meanwhile.
  */
-#include "posix/table.h"
+#include "cache/table.h"
 
 #include "torture.h"
 

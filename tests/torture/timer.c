@@ -4,7 +4,7 @@
  * its time, what is due is reported, expirations are counted, and no thread that waits depends on
  * another one that has the event in its hand.
  */
-#include "posix/posix.h"
+#include "cache/posix.h"
 
 #include "torture.h"
 

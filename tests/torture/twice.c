@@ -3,7 +3,7 @@
  * A wait that has looked at our side finds the same items at the kernel's, where they have gone in
  * between: it reports each of them once, and all that the kernel has besides.
  */
-#include "posix/posix.h"
+#include "cache/posix.h"
 
 #include "torture.h"
 

@@ -32,7 +32,7 @@
  * That leaves who has found nothing in the table at a number that is about to become an epoll's.
  * The model is tests/model/numbers.pml.
  */
-#include "posix/front.h"
+#include "cache/front.h"
 
 #include <limits.h>
 #include <sys/single_threaded.h>
@@ -45,7 +45,7 @@
 #include "base/sleep.h"
 #include "base/spin.h"
 #include "base/sys.h"
-#include "posix/uaccess.h"
+#include "cache/uaccess.h"
 
 #define BOUNCE_STACK 32
 /* So many events of the program's buffer are probed; a bad end beyond is not foreseen. */

@@ -8,8 +8,8 @@
  * and hides it from the program; an embedding program may do so through
  * pollux_guard_faults(). Without a handler a bad pointer faults, as in any library.
  */
-#ifndef PLX_POSIX_UACCESS_H
-#define PLX_POSIX_UACCESS_H
+#ifndef PLX_CACHE_UACCESS_H
+#define PLX_CACHE_UACCESS_H
 
 #include <stdbool.h>
 #include <stddef.h>

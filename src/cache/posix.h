@@ -12,8 +12,8 @@
  * signals away from threads that are inside (base/inside.h). Without that, plx_px_read
  * and plx_px_write on a non-blocking eventfd are.
  */
-#ifndef PLX_POSIX_POSIX_H
-#define PLX_POSIX_POSIX_H
+#ifndef PLX_CACHE_POSIX_H
+#define PLX_CACHE_POSIX_H
 
 #include <poll.h>
 #include <signal.h>
@@ -29,7 +29,7 @@
 #include <time.h>
 
 #include "base/sleep.h"
-#include "posix/table.h"
+#include "cache/table.h"
 
 #define PLX_PASS (-65536L)
 

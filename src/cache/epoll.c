@@ -2,7 +2,7 @@
 /*
  * epoll_create and epoll_ctl.
  */
-#include "posix/front.h"
+#include "cache/front.h"
 
 #include <fcntl.h>
 #include <sys/eventfd.h>
@@ -12,7 +12,7 @@
 #include "base/inside.h"
 #include "base/sanitizer.h"
 #include "base/sys.h"
-#include "posix/uaccess.h"
+#include "cache/uaccess.h"
 #include "wait/side.h"
 
 /* The doorbell's number, which is not closed before number_put; -1: there is none. */

@@ -78,11 +78,11 @@
  *
  * The models are tests/model/cache_through.pml, cache_look.pml and asks.pml.
  */
-#ifndef PLX_POSIX_EVENTFD_H
-#define PLX_POSIX_EVENTFD_H
+#ifndef PLX_CACHE_EVENTFD_H
+#define PLX_CACHE_EVENTFD_H
 
 #include "epoll/engine.h"
-#include "posix/posix.h"
+#include "cache/posix.h"
 
 #define PLX_EVENTFD_U 0x1fffffull
 #define PLX_EVENTFD_POLL (1ull << 21)

@@ -5,7 +5,7 @@
  * An entry leaves the table before its number is closed in the kernel: the number
  * may mean something else in another thread the moment after.
  */
-#include "posix/front.h"
+#include "cache/front.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -18,7 +18,7 @@
 #include "base/lock.h"
 #include "base/sanitizer.h"
 #include "base/sys.h"
-#include "posix/uaccess.h"
+#include "cache/uaccess.h"
 
 /* RCU section open: a number of f is about to mean nothing, or something else. */
 static void number_goes(struct pollux_file *f)

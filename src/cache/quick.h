@@ -3,13 +3,13 @@
  * The write that tells nobody, in line. Most of what it costs beyond its one addition would be
  * the frames of the functions on the way, so all that is rare here is the last call of a path.
  */
-#ifndef PLX_POSIX_QUICK_H
-#define PLX_POSIX_QUICK_H
+#ifndef PLX_CACHE_QUICK_H
+#define PLX_CACHE_QUICK_H
 
 #include "base/inside.h"
-#include "posix/eventfd.h"
-#include "posix/table.h"
-#include "posix/uaccess.h"
+#include "cache/eventfd.h"
+#include "cache/table.h"
+#include "cache/uaccess.h"
 
 typedef ssize_t (*plx_write_t)(int fd, const void *buf, size_t n);
 

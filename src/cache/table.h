@@ -9,8 +9,8 @@
  * in; plx_table_get takes a reference for use beyond that. An entry counts as a
  * reference on its file.
  */
-#ifndef PLX_POSIX_TABLE_H
-#define PLX_POSIX_TABLE_H
+#ifndef PLX_CACHE_TABLE_H
+#define PLX_CACHE_TABLE_H
 
 #include "base/delay.h"
 #include "epoll/engine.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-#include "posix/table.h"
+#include "cache/table.h"
 
-#include "posix/posix.h"
+#include "cache/posix.h"
 
 PLX_LARGE struct pollux_file *plx_table_first[PLX_TABLE_CHUNK] __attribute__((aligned(64)));
 /* The first one is never looked up here. */

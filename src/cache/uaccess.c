@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "posix/uaccess.h"
+#include "cache/uaccess.h"
 
 #include <errno.h>
 #include <stdint.h>

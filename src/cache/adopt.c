@@ -8,12 +8,12 @@
  * handler's write may have come upon a thread with locks. The next wait makes the epoll ready, and
  * a later write adopts.
  */
-#include "posix/eventfd.h"
+#include "cache/eventfd.h"
 
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "posix/front.h"
+#include "cache/front.h"
 
 PLX_START_PAGE enum plx_adopts plx_adopts;
 /* PLX_ADOPTS_RANDOM. */

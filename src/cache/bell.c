@@ -38,7 +38,7 @@
 
 #include "base/inject.h"
 #include "base/sys.h"
-#include "posix/front.h"
+#include "cache/front.h"
 
 #define HIGH 768
 

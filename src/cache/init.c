@@ -2,7 +2,7 @@
 /*
  * Start-up of the POSIX layer.
  */
-#include "posix/posix.h"
+#include "cache/posix.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "base/spin.h"
 #include "base/sys.h"
 #include "epoll/engine.h"
-#include "posix/quick.h"
+#include "cache/quick.h"
 #include "rcu/rcu.h"
 
 PLX_START_PAGE uint32_t plx_px_no_adopt;

@@ -5,7 +5,7 @@
  * A call that is not served is the program's own: the number is a kernel eventfd, so wrong
  * arguments, objects that block, and vectors need nothing here.
  */
-#include "posix/eventfd.h"
+#include "cache/eventfd.h"
 
 #include <fcntl.h>
 #include <linux/aio_abi.h>
@@ -18,9 +18,9 @@
 #include "base/lock.h"
 #include "base/sanitizer.h"
 #include "base/sys.h"
-#include "posix/front.h"
-#include "posix/quick.h"
-#include "posix/uaccess.h"
+#include "cache/front.h"
+#include "cache/quick.h"
+#include "cache/uaccess.h"
 
 #define EFD_MAX (UINT64_MAX - 1)
 

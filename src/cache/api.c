@@ -8,9 +8,9 @@
 
 #include "base/clock.h"
 #include "base/sys.h"
-#include "posix/posix.h"
-#include "posix/quick.h"
-#include "posix/uaccess.h"
+#include "cache/posix.h"
+#include "cache/quick.h"
+#include "cache/uaccess.h"
 
 static PLX_LARGE struct sigaction guard_old[NSIG];
 

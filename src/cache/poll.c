@@ -11,7 +11,7 @@
  * An epoll of ours in a set goes to the kernel first, and so does a timer: their readiness would be
  * the sum of two sides.
  */
-#include "posix/front.h"
+#include "cache/front.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -21,7 +21,7 @@
 #include "base/sleep.h"
 #include "base/spin.h"
 #include "base/sys.h"
-#include "posix/uaccess.h"
+#include "cache/uaccess.h"
 
 /* So many objects of a call are noted without memory. */
 #define SMALL 32

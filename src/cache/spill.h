@@ -3,10 +3,10 @@
  * Between the files that make objects the kernel's: spill.c, escape.c and fork.c (what makes it
  * necessary), counters.c.
  */
-#ifndef PLX_POSIX_SPILL_H
-#define PLX_POSIX_SPILL_H
+#ifndef PLX_CACHE_SPILL_H
+#define PLX_CACHE_SPILL_H
 
-#include "posix/front.h"
+#include "cache/front.h"
 
 /* --- spill.c ------------------------------------------------------------------------- */
 

@@ -2,7 +2,7 @@
 /*
  * Fork: everything that is in process goes to the kernel before, and both sides go on with it.
  */
-#include "posix/spill.h"
+#include "cache/spill.h"
 
 #include "base/inside.h"
 #include "base/spin.h"

@@ -2,13 +2,13 @@
 /*
  * Moves of the count of an eventfd to the kernel. The protocol is told in eventfd.h.
  */
-#include "posix/eventfd.h"
+#include "cache/eventfd.h"
 
 #include <fcntl.h>
 
 #include "base/inside.h"
 #include "base/sys.h"
-#include "posix/front.h"
+#include "cache/front.h"
 
 uint32_t plx_moves_begun, plx_moves_over;
 

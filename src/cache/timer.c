@@ -51,7 +51,7 @@
  * whole list, the wait stores what it has read to `seen`. The model is
  * tests/model/timer_place.pml.
  */
-#include "posix/front.h"
+#include "cache/front.h"
 
 #include <limits.h>
 #include <sys/timerfd.h>
@@ -59,7 +59,7 @@
 #include "base/clock.h"
 #include "base/inside.h"
 #include "base/sys.h"
-#include "posix/uaccess.h"
+#include "cache/uaccess.h"
 
 /* No timer is lazy that expires in the kernel so soon, in ns. */
 #define NEAR 10000000ll

@@ -34,11 +34,11 @@
  *             away, with bell, by one who has a reference
  *   ringers   atomic; threads that use the number; each counts itself, and then reads it
  */
-#ifndef PLX_POSIX_FRONT_H
-#define PLX_POSIX_FRONT_H
+#ifndef PLX_CACHE_FRONT_H
+#define PLX_CACHE_FRONT_H
 
-#include "posix/posix.h"
-#include "posix/eventfd.h"
+#include "cache/posix.h"
+#include "cache/eventfd.h"
 
 /* front.inproc */
 enum { PLX_INPROC_NONE, PLX_INPROC_BEGUN, PLX_INPROC_READY };

@@ -2,14 +2,14 @@
 /*
  * Ways out: before an object leaves our sight it becomes a kernel object (spill.c).
  */
-#include "posix/spill.h"
+#include "cache/spill.h"
 
 #include <fcntl.h>
 #include <linux/aio_abi.h>
 
 #include "base/inside.h"
 #include "base/sys.h"
-#include "posix/uaccess.h"
+#include "cache/uaccess.h"
 
 /*
  * What is done where an object would leave our sight. The calls that lead here are

@@ -12,7 +12,7 @@
  * itself. So an event is never lost. One that is edge-triggered and has been collected comes once
  * more, if the count has not been read. It takes neither memory nor a descriptor.
  */
-#include "posix/spill.h"
+#include "cache/spill.h"
 
 #include "base/inside.h"
 #include "base/sys.h"

@@ -2,7 +2,7 @@
 /*
  * What this process has served and what has left it, and how --stats says so.
  */
-#include "posix/spill.h"
+#include "cache/spill.h"
 
 #include <errno.h>
 #include <stdio.h>
