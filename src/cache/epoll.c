@@ -344,7 +344,7 @@ static long ctl_both(struct pollux_file *ef, int epfd, int op, struct pollux_fil
 	struct plx_front *fr = plx_file_front(ef);
 	struct plx_eventfd *e = plx_file_eventfd(f);
 	bool alone = !plx_xadd(&e->ctls, 1), known, unseen;
-	uint32_t edge = e->edge;
+	uint32_t edge = plx_load(&e->edge);
 	int ours = 0;
 	long r;
 

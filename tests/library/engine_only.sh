@@ -64,7 +64,7 @@ defined()
 	nm "$1" | awk -v objects="$2" '/:$/ { in_it = $0 ~ objects }
 		in_it && NF == 3 && $2 ~ /[A-Z]/ && $3 !~ /^DW\.ref\./ { print $3 }' | sort -u
 }
-defined "$archive" '^src_(posix|aio)_' >"$scratch/layer"
+defined "$archive" '^src_(cache|aio)_' >"$scratch/layer"
 nm "${library%.so.1}.a" "$library" 2>/dev/null | awk 'NF >= 2 { print $NF }' | sort -u >"$scratch/all"
 [ "$(grep -c '^plx_px_' "$scratch/layer")" -gt 20 ] && grep -q '^plx_ep_' "$scratch/all"
 report $? "(the names of the layer of descriptors are known, and those of the engine)"
