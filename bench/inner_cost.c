@@ -205,6 +205,24 @@ static void *other_side(void *arg)
 	return NULL;
 }
 
+/* In the process that uses them: a child has nothing to do with the epolls of its parent. */
+static void make_objects(const struct path *path)
+{
+	unsigned int order[FILES];
+
+	if (pollux_ep_new(&ep, NULL))
+		bench_die("out of memory");
+	bench_shuffle(order, FILES);
+	for (unsigned int i = 0; i < FILES; i++) {
+		struct epoll_event ev = {.events = EPOLLIN | (path->edge ? (uint32_t)EPOLLET : 0)};
+		struct pollux_efd **efd = &efds[order[i]];
+
+		if (pollux_efd_new(efd, 0, 0) ||
+		    pollux_ep_ctl(ep, EPOLL_CTL_ADD, pollux_efd_file(*efd), 0, &ev))
+			bench_die("out of memory");
+	}
+}
+
 static void start_other_side(void)
 {
 	if (bench_cpus(cpus, 2) < 2)
@@ -299,6 +317,7 @@ static bool count_once(const struct path *path, struct counted *c)
 	if (!pid) {
 		if (ptrace(PTRACE_TRACEME, 0, NULL, NULL))
 			_exit(0);
+		make_objects(path);
 		/* Once before, so that what happens at first use is over. */
 		for (int i = 0; i < 2; i++) {
 			prepare(path);
@@ -407,7 +426,6 @@ static const struct path *path_wanted(void)
 
 int main(int argc, char **argv)
 {
-	unsigned int order[FILES];
 	const struct path *path;
 	struct counted c = {0};
 	bool counted;
@@ -415,20 +433,9 @@ int main(int argc, char **argv)
 	bench_options(argc, argv, about, options);
 	path = path_wanted();
 	bench_watchdog(BENCH_WATCHDOG_SECONDS);
-	if (pollux_ep_new(&ep, NULL))
-		bench_die("out of memory");
-	bench_shuffle(order, FILES);
-	for (unsigned int i = 0; i < FILES; i++) {
-		struct epoll_event ev = {.events = EPOLLIN | (path->edge ? (uint32_t)EPOLLET : 0)};
-
-		struct pollux_efd **efd = &efds[order[i]];
-
-		if (pollux_efd_new(efd, 0, 0) ||
-		    pollux_ep_ctl(ep, EPOLL_CTL_ADD, pollux_efd_file(*efd), 0, &ev))
-			bench_die("out of memory");
-	}
 	/* Before there is a second thread, which the child would not have. */
 	counted = !remote && count(path, &c);
+	make_objects(path);
 	if (path->untimed && !counted)
 		bench_skip("instructions can be counted on x86-64 alone, and where ptrace is "
 			   "permitted");
