@@ -15,6 +15,7 @@
 
 #include "base/mem.h"
 #include "history/aio_lookup.h"
+#include "rcu/rcu.h"
 
 #define PAGE 4096ul
 #define MAGIC PLX_AIO_MAGIC
@@ -231,6 +232,7 @@ int main(int argc, char **argv)
 
 	bench_options(argc, argv, about, options);
 	opt.how = &algorithms[opt.algorithm];
+	plx_rcu_begin();
 	bench_watchdog(BENCH_WATCHDOG_SECONDS);
 	/* The pages behind are those of no context. */
 	p = mmap(NULL, (opt.contexts + (1ul << 20) + 1) * PAGE, PROT_READ | PROT_WRITE,

@@ -7,6 +7,7 @@
 #include "storm.h"
 
 #include "history/teardown.h"
+#include "rcu/rcu.h"
 
 #define MAX_THREADS 1024
 
@@ -61,6 +62,7 @@ int main(int argc, char **argv)
 	bench_options(argc, argv, about, options);
 	algorithm = all[opt.algorithm];
 	bench_watchdog(BENCH_WATCHDOG_SECONDS);
+	plx_rcu_begin();
 	s = storm_run(storm, opt.threads, opt.events);
 	if (algorithm->watches() != 0)
 		bench_die("%ld watches are left after the end", algorithm->watches());
