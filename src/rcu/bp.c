@@ -74,17 +74,18 @@ UNUSED long plx_urcu_no_syscall(long nr, ...)
  * Memory comes from where all of ours does: a program, and the drop-in, may have functions of
  * these names. Chunks do not grow, as what a program has given cannot; the next one is larger.
  */
+#define WHOLE_PAGES(length) (((length) + PLX_PAGE - 1) & ~(size_t)(PLX_PAGE - 1))
 static inline void *plx_urcu_memory(size_t length)
 {
-	void *p = plx_pages_map((length + PLX_PAGE - 1) & ~(size_t)(PLX_PAGE - 1), PLX_PAGE);
+	void *p = plx_pages_map(WHOLE_PAGES(length), PLX_PAGE);
 
 	return p ? p : MAP_FAILED;
 }
 #define mmap(at, length, prot, flags, fd, offset) plx_urcu_memory(length)
 #define mremap(at, length, now, flags)                                                             \
 	((void)(at), (void)(length), (void)(now), (void)(flags), MAP_FAILED)
-/* Never called: see plx_urcu_init. */
-#define munmap(at, length) abort()
+/* By a thread that ends before plx_urcu_init, when no other is there. */
+#define munmap(at, length) plx_pages_unmap(at, WHOLE_PAGES(length))
 
 #define constructor unused
 #define destructor unused
