@@ -28,9 +28,10 @@
  * doorbell before the kernel's epoll has heard of it: then that refuses it, and there is none. The
  * model is tests/model/numbers.pml.
  *
- * The number is lower than 1024, unless the program has so many: the kernel's table of descriptors
- * is not made longer by it, which programs may notice whose select says more than their sets have
- * room for, and which fork copies.
+ * The number is higher than those of small programs, and lower than 64 if there is one: each process
+ * has room for so many. A higher one makes the kernel's table of descriptors longer. In a process of
+ * several threads that takes a grace period of the kernel's, of 10 ms or more; fork copies the
+ * table, and select looks at numbers that it has no room for otherwise.
  */
 #include <fcntl.h>
 #include <sys/eventfd.h>
@@ -40,11 +41,10 @@
 #include "base/sys.h"
 #include "cache/front.h"
 
-#define HIGH 768
+#define HIGH 40
 
 static PLX_FORK_PAGE plx_lock_t bell_lock;
 static uint32_t making;
-static uint32_t room_made;
 
 static uint32_t bell_poll(struct pollux_file *f, uint32_t wanted)
 {
@@ -117,31 +117,6 @@ static int high_eventfd(void)
 		n = -EMFILE;
 	}
 	return n;
-}
-
-/*
- * The kernel makes the table of descriptors longer for a number this high, and in a process of
- * several threads that takes a grace period of its own, of 10 ms or more. So it is done before
- * there are threads, if that is not too late; for a number that is closed at once. The child of a
- * fork has a table that is no longer than it needs.
- */
-void plx_bell_room(void)
-{
-	uint32_t forks = plx_load(&plx_px_forks) + 1;
-	int n;
-
-	if (plx_load(&room_made) == forks || !plx_px_alone())
-		return;
-	plx_bells_lock();
-	plx_store(&making, 1);
-	/* Partner: plx_change_begin. */
-	plx_mb();
-	n = plx_changed(plx_changes()) ? -EAGAIN : high_eventfd();
-	if (n >= 0)
-		plx_sys1(SYS_close, n);
-	plx_store(&room_made, forks);
-	plx_store_rel(&making, 0);
-	plx_bells_unlock();
 }
 
 struct plx_bell *plx_bell_new(void)

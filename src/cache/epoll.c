@@ -235,7 +235,6 @@ static int front_setup(struct plx_front *fr, int epfd)
 
 	if (plx_load_acq(&fr->inproc) == PLX_INPROC_READY)
 		return 0;
-	plx_bell_room();
 	PLX_DELAY(front_setup);
 	plx_lock(&fr->lock, PLX_RANK_FRONT);
 	if (fr->inproc == PLX_INPROC_READY)

@@ -127,8 +127,6 @@ void plx_bell_take(int fd);
 /* The same: the program has been given fd: a doorbell was closed past us. */
 void plx_bell_lost(int fd);
 /* Around a fork. */
-/* Before the first item that may be cached; nothing is held. */
-void plx_bell_room(void);
 void plx_bells_lock(void);
 void plx_bells_unlock(void);
 /* Numbers of descriptors of our own begin here. */
