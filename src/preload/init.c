@@ -68,6 +68,8 @@ PLX_START_CODE void plx_start(void)
 	if (plx_likely(plx_load_acq(&started)))
 		return;
 	take_libc();
+	/* What --adopt= says comes after this. */
+	plx_adopts = PLX_ADOPTS_HOT;
 	plx_px_init();
 	plx_aio_limit = aio_limit();
 	choose_aio();
