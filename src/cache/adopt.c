@@ -2,11 +2,12 @@
 /*
  * When an eventfd is cached, and when not any more. The protocol is told in eventfd.h.
  *
- * An object is hot when it is written to often. The write that finds it so adopts it: instead of
- * the kernel's write it makes the kernel's read, and adds what that has found to its own value. If
- * the epoll that watches it is not ready for items, the write only says in the epoll that it is
- * wanted (plx_front_ready): a handler's write may have come upon a thread with locks. The next wait
- * makes the epoll ready, and a later write adopts.
+ * An object is hot when it is written to often, or when the eventfds of its epoll are, and it is
+ * written to for the second time. The write that finds it so adopts it: instead of the kernel's
+ * write it makes the kernel's read, and adds what that has found to its own value. If the epoll
+ * that watches it is not ready for items, the write only says in the epoll that it is wanted
+ * (plx_front_ready): a handler's write may have come upon a thread with locks. The next wait makes
+ * the epoll ready, and a later write adopts.
  */
 #include "cache/eventfd.h"
 
@@ -55,10 +56,56 @@ PLX_START_PAGE int64_t plx_hot_ns = 100000000;
 /* Who has come back from the cache so often does not become hot any more. */
 #define RETURNS_MAX 12
 
+/*
+ * One write more: whether there have been so many in so short a time. What is lost by races does
+ * not matter.
+ */
+static bool grows_hot(struct plx_heat *h, uint32_t writes, int64_t ns)
+{
+	uint32_t n = plx_load(&h->writes) + 1;
+	uint32_t now, since;
+
+	plx_store(&h->writes, n);
+	if (plx_likely(n < writes && n > 1))
+		return false;
+	now = (uint32_t)(plx_now_ns() >> 20);
+	since = plx_load(&h->since);
+	if (n == 1 && since)
+		return false;
+	plx_store(&h->since, now);
+	if (n == 1 || now - since > ns >> 20) {
+		plx_store(&h->writes, n == 1);
+		return false;
+	}
+	/* If it cannot be adopted yet, the next write tries again. */
+	plx_store(&h->writes, n - 1);
+	return true;
+}
+
+/* Whether an epoll that watches e is hot. */
+static bool front_hot(struct plx_eventfd *e)
+{
+	struct plx_watch *w;
+	bool hot = false;
+
+	plx_rcu_read_lock();
+	w = plx_load_acq(&e->file.watches);
+	if (w && plx_watch_is_item(w)) {
+		struct plx_front *fr = plx_watch_item(w)->ep->owner;
+
+		hot = plx_load(&fr->hot);
+		if (!hot && grows_hot(&fr->heat, HOT_WRITES, plx_hot_ns)) {
+			hot = true;
+			plx_store(&fr->hot, 1);
+		}
+	}
+	plx_rcu_read_unlock();
+	return hot;
+}
+
 bool plx_eventfd_hot(struct plx_eventfd *e)
 {
-	uint32_t returns = plx_load(&e->returns), n = plx_load(&e->heat) + 1;
-	int64_t now, since;
+	uint32_t returns = plx_load(&e->returns);
 
 	if (plx_unlikely(plx_adopts == PLX_ADOPTS_RANDOM))
 		return by_chance();
@@ -67,21 +114,8 @@ bool plx_eventfd_hot(struct plx_eventfd *e)
 		return true;
 	if (plx_unlikely(returns >= RETURNS_MAX))
 		return false;
-	plx_store(&e->heat, n);
-	if (plx_likely(n < HOT_WRITES << returns && n > 1))
-		return false;
-	now = plx_now_ns();
-	since = plx_load(&e->since);
-	if (n == 1 && since)
-		return false;
-	plx_store(&e->since, now);
-	if (n == 1 || now - since > plx_hot_ns << returns) {
-		plx_store(&e->heat, n == 1);
-		return false;
-	}
-	/* If it cannot be adopted yet, the next write tries again. */
-	plx_store(&e->heat, n - 1);
-	return true;
+	return grows_hot(&e->heat, HOT_WRITES << returns, plx_hot_ns << returns) ||
+	       (front_hot(e) && !returns && plx_load(&e->heat.writes) > 1);
 }
 
 /* Whether e, which is to be or has been adopted, may be CACHED: waits look at its item. */

@@ -99,6 +99,11 @@ _Static_assert((PLX_EVENTFD_U | PLX_EVENTFD_POLLS | PLX_EVENTFD_WRITES | PLX_EVE
 		PLX_EVENTFD_BUSY) == PLX_PAYLOAD,
 	       "they fill the payload");
 
+/* So many writes since then, in units of 2^20 ns. */
+struct plx_heat {
+	uint32_t since, writes;
+};
+
 struct plx_eventfd {
 	struct pollux_file file;
 	/* The only one, as long as it is CACHED. */
@@ -119,11 +124,11 @@ struct plx_eventfd {
 	/* Made to block, and the kernel has not been told otherwise. */
 	uint32_t blocks;
 	/*
-	 * Approximate: so many of them since then. It is hot when the number is great soon enough,
-	 * which it has to be twice as great for each time that it has become COLD again.
+	 * Approximate. It is hot when the number is great soon enough, which it has to be twice as
+	 * great for each time that it has become COLD again.
 	 */
-	uint32_t heat, returns;
-	int64_t since;
+	struct plx_heat heat;
+	uint32_t returns;
 };
 
 _Static_assert(sizeof(struct plx_eventfd) <= PLX_SLAB_OBJECT, "an eventfd has its own lines");

@@ -12,6 +12,8 @@
  *
  *   inproc    set under lock: waits look for in-process items; READY, they may be added
  *   wanted    atomic; an eventfd that it watches is hot: the next wait makes inproc READY
+ *   hot       set once: the eventfds that it watches are written to often
+ *   heat      approximate; of these
  *   spilled   atomic: no item comes any more, and soon the kernel has what there is
  *   foreign   atomic, set once: the program registers with the doorbell's own data
  *   nkernel   atomic; PLX_KERNEL_NOTHING: the kernel's side can have no event but the doorbell's
@@ -54,6 +56,8 @@ struct plx_front {
 	plx_lock_t lock;
 	uint32_t inproc;
 	uint32_t wanted;
+	uint32_t hot;
+	struct plx_heat heat;
 	uint32_t spilled;
 	uint32_t foreign;
 	uint32_t nkernel;
