@@ -166,6 +166,38 @@ static void FILTER_and_handlers_that_fork(void **state)
 	assert_int_equal(child_status(forks_in_handlers, NULL), 0);
 }
 
+/* closefrom is not this call alone: without it libc goes through /proc. */
+static int closes_without_the_call(void *arg)
+{
+	struct sock_filter f[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_close_range, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {.len = 4, .filter = f};
+	int null = open("/dev/null", O_RDONLY), efd = -1, ep = -1;
+
+	if (arg) {
+		efd = eventfd(1, EFD_NONBLOCK);
+		ep = epoll_create1(0);
+	}
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+	    syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program))
+		return 1;
+	closefrom(null);
+	return fcntl(null, F_GETFD) != -1 || fcntl(efd, F_GETFD) != -1 || fcntl(ep, F_GETFD) != -1
+		       ? 2
+		       : 0;
+}
+
+static void FILTER_of_close_range_and_closefrom(void **state)
+{
+	/* With something of ours, and without. */
+	assert_int_equal(child_status(closes_without_the_call, state), 0);
+	assert_int_equal(child_status(closes_without_the_call, NULL), 0);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -173,6 +205,7 @@ int main(void)
 		cmocka_unit_test(FILTER_by_seccomp),
 		cmocka_unit_test(FILTER_and_threads_after_it),
 		cmocka_unit_test(FILTER_and_handlers_that_fork),
+		cmocka_unit_test(FILTER_of_close_range_and_closefrom),
 	};
 
 	return run_group(tests);
