@@ -145,8 +145,7 @@ static struct plx_epitem *item_find(struct pollux_ep *ep, struct pollux_file *f,
 		}
 	}
 	plx_rcu_read_unlock();
-	if (plx_unlikely(steps > PLX_INDEX_FROM_LARGE) &&
-	    (steps > PLX_INDEX_FROM || ep->nitems >= PLX_INDEX_LARGE))
+	if (plx_unlikely(steps > PLX_INDEX_FROM))
 		plx_index_make(f);
 	return found;
 }
