@@ -167,12 +167,10 @@ pid_t pollux_fork(void)
 		return fork();
 	plx_px_fork_prepare();
 	pid = fork();
-	if (pid) {
+	if (pid)
 		plx_px_fork_parent();
-	} else {
+	else
 		plx_px_fork_child();
-		plx_watches_forget();
-	}
 	return pid;
 }
 

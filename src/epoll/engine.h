@@ -701,16 +701,11 @@ void plx_ep_put(struct pollux_ep *ep);
 
 /* --- watches.c ----------------------------------------------------------------------- */
 
-/* One watch more: false if the limit is reached. */
-bool plx_watches_charge(void);
+/* One watch more in ep: false if the limit is reached. */
+bool plx_watches_charge(const struct pollux_ep *ep);
 /* One less. */
-void plx_watches_uncharge(void);
-/* See plx_retire_init. */
-void plx_watches_init(void);
-/* The child of a fork: another thread may have held the lock. */
+void plx_watches_uncharge(const struct pollux_ep *ep);
 void plx_watches_after_fork_child(void);
-/* There are none. */
-void plx_watches_forget(void);
 
 /* --- topology.c ---------------------------------------------------------------------- */
 

@@ -157,7 +157,7 @@ void plx_item_remove(struct plx_epitem *item)
 	if (plx_unlikely(plx_load(&item->w.helped) & PLX_HELP_KEPT))
 		plx_help_forget(item);
 	ep->nitems--;
-	plx_watches_uncharge();
+	plx_watches_uncharge(ep);
 	plx_retire(item, item_retired);
 }
 

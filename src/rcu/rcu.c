@@ -132,17 +132,6 @@ static void barrier_all(void)
 			      "the barrier that the process is registered for can be had");
 }
 
-void plx_mb_heavy(void)
-{
-#if PLX_RCU_CALLS
-	plx_mb();
-#else
-	plx_lock(&gp_lock, PLX_RANK_GRACE);
-	barrier_all();
-	plx_unlock(&gp_lock, PLX_RANK_GRACE);
-#endif
-}
-
 void plx_rcu_begin_slow(void)
 {
 	const long wanted = MEMBARRIER_CMD_PRIVATE_EXPEDITED;
