@@ -5,9 +5,9 @@
  * select alone reports the time that was left.
  */
 #include "preload/preload.h"
-#include "preload/timeleft.h"
 
 #include "base/inject.h"
+#include "cache/timeleft.h"
 
 static long poll_ms(struct pollfd *fds, nfds_t n, int timeout)
 {

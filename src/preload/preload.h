@@ -26,6 +26,7 @@
 #include <stdbool.h>
 #include <sys/single_threaded.h>
 
+#include "base/clock.h"
 #include "base/sys.h"
 #include "cache/posix.h"
 #include "cache/uaccess.h"
@@ -184,11 +185,6 @@ static inline long plx_result_saved(long r, int saved)
 {
 	errno = r < 0 ? (int)-r : saved;
 	return r < 0 ? -1 : r;
-}
-
-static inline bool plx_timespec_bad(const struct timespec *ts)
-{
-	return ts->tv_sec < 0 || (unsigned long)ts->tv_nsec >= 1000000000ul;
 }
 
 /* --- what several files share ----------------------------------------------------------- */

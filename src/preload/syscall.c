@@ -14,8 +14,8 @@
 #include "aio/aio.h"
 #include "base/inside.h"
 #include "base/sys.h"
+#include "cache/timeleft.h"
 #include "epoll/engine.h"
-#include "preload/timeleft.h"
 #include "preload/uring.h"
 
 #include <fcntl.h>
