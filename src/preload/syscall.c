@@ -148,7 +148,7 @@ static long do_ppoll(const struct raw *s)
 	sigset_t set;
 	long r;
 
-	if (!plx_any_to_poll() || timespec_in(&ts, &copy, s->c) || mask_in(&mask, &set, s->d, s->e))
+	if (!plx_any() || timespec_in(&ts, &copy, s->c) || mask_in(&mask, &set, s->d, s->e))
 		return PLX_PASS;
 	if (ts)
 		plx_deadline_set(&deadline, ts);
@@ -170,7 +170,7 @@ static long do_pselect6(const struct raw *s)
 	sigset_t set;
 	long r;
 
-	if (!plx_any_to_poll() || (s->f && plx_copy_in(&arg, (const void *)s->f, sizeof(arg))) ||
+	if (!plx_any() || (s->f && plx_copy_in(&arg, (const void *)s->f, sizeof(arg))) ||
 	    timespec_in(&ts, &copy, s->e) || mask_in(&mask, &set, arg.mask, arg.size))
 		return PLX_PASS;
 	if (ts)
@@ -188,7 +188,7 @@ static long do_poll(const struct raw *s)
 {
 	struct timespec ts = from_ms(s->c);
 
-	if (!plx_any_to_poll())
+	if (!plx_any())
 		return PLX_PASS;
 	return plx_px_ppoll((struct pollfd *)s->a, (unsigned int)s->b, (int)s->c < 0 ? NULL : &ts,
 			    NULL);
@@ -201,8 +201,8 @@ static long do_select(const struct raw *s)
 	struct timeval tv;
 	long r;
 
-	if (!plx_any_to_poll() || (user && (plx_copy_in(&tv, user, sizeof(tv)) ||
-					    plx_timeval_start_raw(&tv, &ts, &deadline))))
+	if (!plx_any() || (user && (plx_copy_in(&tv, user, sizeof(tv)) ||
+				    plx_timeval_start_raw(&tv, &ts, &deadline))))
 		return PLX_PASS;
 	r = plx_px_pselect((int)s->a, (fd_set *)s->b, (fd_set *)s->c, (fd_set *)s->d,
 			   user ? &ts : NULL, NULL);
