@@ -34,6 +34,11 @@ static inline void plx_clock(clockid_t clock, struct timespec *ts)
 	entry(clock, ts);
 }
 
+static inline struct timespec plx_timespec_ms(int ms)
+{
+	return (struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000l};
+}
+
 /* One that the kernel refuses. */
 static inline bool plx_timespec_bad(const struct timespec *ts)
 {

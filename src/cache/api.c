@@ -48,7 +48,7 @@ int pollux_epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 int pollux_epoll_pwait(int epfd, struct epoll_event *events, int maxevents, int timeout,
 		       const sigset_t *sigmask)
 {
-	struct timespec ts = {.tv_sec = timeout / 1000, .tv_nsec = timeout % 1000 * 1000000l};
+	struct timespec ts = plx_timespec_ms(timeout);
 
 	API_RETURN(plx_px_epoll_wait(epfd, events, maxevents, timeout < 0 ? NULL : &ts, sigmask),
 		   epoll_pwait(epfd, events, maxevents, timeout, sigmask));
@@ -123,7 +123,7 @@ int pollux_fcntl(int fd, int cmd, long arg)
 
 int pollux_poll(struct pollfd *fds, nfds_t nfds, int timeout)
 {
-	struct timespec ts = {.tv_sec = timeout / 1000, .tv_nsec = timeout % 1000 * 1000000l};
+	struct timespec ts = plx_timespec_ms(timeout);
 
 	API_RETURN(plx_px_ppoll(fds, nfds, timeout < 0 ? NULL : &ts, NULL),
 		   poll(fds, nfds, timeout));

@@ -11,7 +11,7 @@
 
 static long poll_ms(struct pollfd *fds, nfds_t n, int timeout)
 {
-	struct timespec ts = {.tv_sec = timeout / 1000, .tv_nsec = timeout % 1000 * 1000000l};
+	struct timespec ts = plx_timespec_ms(timeout);
 
 	plx_cancel_point();
 	return plx_px_ppoll(fds, n, timeout < 0 ? NULL : &ts, NULL);

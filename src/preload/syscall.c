@@ -112,11 +112,6 @@ static bool timespec_in(const struct timespec **ts, struct timespec *copy, long 
 	return false;
 }
 
-static struct timespec from_ms(int ms)
-{
-	return (struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000l};
-}
-
 static long do_epoll_wait(const struct raw *s)
 {
 	const struct timespec *ts = NULL;
@@ -130,7 +125,7 @@ static long do_epoll_wait(const struct raw *s)
 		if (timespec_in(&ts, &copy, s->d))
 			return PLX_PASS;
 	} else if ((int)s->d >= 0) {
-		copy = from_ms(s->d);
+		copy = plx_timespec_ms(s->d);
 		ts = &copy;
 	}
 	if (s->nr == SYS_epoll_pwait || s->nr == SYS_epoll_pwait2) {
@@ -186,7 +181,7 @@ static long do_pselect6(const struct raw *s)
 #ifdef SYS_poll
 static long do_poll(const struct raw *s)
 {
-	struct timespec ts = from_ms(s->c);
+	struct timespec ts = plx_timespec_ms(s->c);
 
 	if (!plx_any())
 		return PLX_PASS;

@@ -162,7 +162,6 @@ void plx_rcu_confine(void)
 	barrier_all();
 	gp_membarrier = false;
 	plx_store(&confined, 1);
-	plx_await_confined();
 	plx_unlock(&gp_lock, PLX_RANK_GRACE);
 }
 
@@ -377,8 +376,7 @@ static struct retire_batch *retire_batch_new(void)
 		mine.keyed = true;
 	}
 	b = mine.kept;
-	/* Memory may cost a system call. */
-	if (!b && !plx_load(&confined))
+	if (!b)
 		b = plx_mem_get(sizeof(*b));
 	mine.kept = NULL;
 	if (!b)
