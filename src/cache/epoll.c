@@ -86,7 +86,7 @@ static void front_release(struct pollux_file *f)
 
 	if (plx_load(&fr->timer_mark))
 		plx_timers_leave(fr);
-	/* Partner: bell_get, within RCU. */
+	/* Partner: plx_bell_get, within RCU. */
 	if (fr->doorbell >= 0)
 		plx_store(&fr->bell->fr, NULL);
 	plx_ep_release(f);
