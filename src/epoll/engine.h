@@ -327,7 +327,7 @@ struct pollux_ep {
 	uint64_t rings;
 	uint64_t owed;
 	uint64_t heard;
-	/* The layer above. */
+	/* Of the layer above; freed with the epoll, and until then its host may be called. */
 	void *owner;
 };
 
