@@ -135,13 +135,10 @@ long pollux_ep_watches(void)
 PLX_CHILD_CODE void plx_watches_after_fork_child(void)
 {
 	plx_lock_reset(&watches_lock);
-	if (threads) {
-		threads = me.state == KNOWN ? &me : NULL;
-		me.next = NULL;
-		me.n = ended = 0;
-	}
-	if (before)
-		before = 0;
-	if (since)
-		since = 0;
+	/* A page that is not written to is not copied. */
+	if (!threads && !ended && !before && !since)
+		return;
+	threads = me.state == KNOWN ? &me : NULL;
+	me.next = NULL;
+	me.n = ended = before = since = 0;
 }
