@@ -300,7 +300,9 @@ static int numbers_stay(void *arg)
 static void EP_NEW_05_closed_epolls_take_no_number(void **state)
 {
 	assert_int_equal(child_status(numbers_stay, NULL), 0);
-	assert_int_equal(child_status(numbers_stay, state), 0);
+	/* Run-times of sanitizers have numbers of their own for a thread. */
+	if (!SANITIZED)
+		assert_int_equal(child_status(numbers_stay, state), 0);
 }
 
 static void EP_NEW_06_einval_before_emfile(void **state)
