@@ -298,12 +298,12 @@ int pollux_ep_ctl_fd(struct pollux_ep *ep, int op, int fd, const struct epoll_ev
 int pollux_ep_fd(struct pollux_ep *ep);
 
 /*
- * Limit of registrations over all epolls of the process (EP-ADD-07); negative:
- * none. The default is none; what the POSIX layer watches the kernel counts as well.
+ * Limit of registrations over all epolls of the native API (EP-ADD-07); negative: none, which is
+ * the default. It is exact for what is added after it has been set.
  */
 void pollux_ep_set_max_watches(long max);
 
-/* Registrations that exist now, over all epolls. Waits for a grace period. */
+/* Registrations that exist now, over these epolls. */
 long pollux_ep_watches(void);
 
 /*

@@ -10,6 +10,7 @@
 #ifndef PLX_BASE_CLOCK_H
 #define PLX_BASE_CLOCK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -31,6 +32,17 @@ static inline void plx_clock(clockid_t clock, struct timespec *ts)
 	if (plx_unlikely(!entry))
 		entry = plx_clock_find();
 	entry(clock, ts);
+}
+
+static inline struct timespec plx_timespec_ms(int ms)
+{
+	return (struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000l};
+}
+
+/* One that the kernel refuses. */
+static inline bool plx_timespec_bad(const struct timespec *ts)
+{
+	return ts->tv_sec < 0 || (unsigned long)ts->tv_nsec >= PLX_NSEC;
 }
 
 /* CLOCK_MONOTONIC in nanoseconds. */

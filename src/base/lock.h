@@ -15,7 +15,7 @@
  *   PLX_RANK_EP        eventpoll.mtx             ordered ready list, items, harvest
  *   PLX_RANK_FILE      file.lock                 the file's list of watches, its primary flag
  *   PLX_RANK_OBJECT    pollux_timer.lock         a timer's times
- *   PLX_RANK_WATCHES   credits_lock              which threads hold credits, taking them back
+ *   PLX_RANK_WATCHES   watches_lock              which threads count watches
  *   PLX_RANK_AIO_TABLE root of AIO contexts      which contexts there are
  *   PLX_RANK_AIO_ARENA arena.lock                pages of rings that no context has
  *   PLX_RANK_AIO       kioctx.lock               the ring's tail, taking from it

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/spin.h"
 
-#include <linux/futex.h>
 #include <sched.h>
 #include <string.h>
 #include <unistd.h>
@@ -90,21 +89,10 @@ PLX_CHILD_CODE void plx_spin_after_fork_child(void)
 		plx_store(&spinners, 0);
 }
 
-static uint32_t await_confined;
-
-void plx_await_confined(void)
-{
-	plx_store(&await_confined, 1);
-}
-
 void plx_await_step(int tries)
 {
 	const struct timespec pause = {.tv_nsec = AWAIT_PAUSE_NS};
 
-	if (plx_unlikely(plx_load(&await_confined))) {
-		plx_sys4(SYS_futex, &await_confined, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 1, &pause);
-		return;
-	}
 	if (tries < AWAIT_YIELDS)
 		plx_sys0(SYS_sched_yield);
 	else

@@ -123,8 +123,6 @@ void plx_spin_brought(struct plx_yields *y, int events);
 
 /* A step of waiting, the tries-th, for what others will have done in a moment. */
 void plx_await_step(int tries);
-/* From now on such a step makes no call but futex: the process has refused itself others. */
-void plx_await_confined(void);
 /* Returns once *word has been 0, which other threads make it soon; acquires what they did. */
 void plx_await_zero(const uint32_t *word);
 

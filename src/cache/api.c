@@ -10,6 +10,7 @@
 #include "base/sys.h"
 #include "cache/posix.h"
 #include "cache/quick.h"
+#include "cache/timeleft.h"
 #include "cache/uaccess.h"
 
 static PLX_LARGE struct sigaction guard_old[NSIG];
@@ -47,7 +48,7 @@ int pollux_epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 int pollux_epoll_pwait(int epfd, struct epoll_event *events, int maxevents, int timeout,
 		       const sigset_t *sigmask)
 {
-	struct timespec ts = {.tv_sec = timeout / 1000, .tv_nsec = timeout % 1000 * 1000000l};
+	struct timespec ts = plx_timespec_ms(timeout);
 
 	API_RETURN(plx_px_epoll_wait(epfd, events, maxevents, timeout < 0 ? NULL : &ts, sigmask),
 		   epoll_pwait(epfd, events, maxevents, timeout, sigmask));
@@ -66,7 +67,7 @@ int pollux_epoll_pwait2(int epfd, struct epoll_event *events, int maxevents,
 	if (timeout) {
 		if (plx_copy_in(&ts, timeout, sizeof(ts)))
 			return api_result(-EFAULT);
-		if (ts.tv_sec < 0 || ts.tv_nsec < 0 || ts.tv_nsec >= 1000000000)
+		if (plx_timespec_bad(&ts))
 			return api_result(-EINVAL);
 	}
 	API_RETURN(plx_px_epoll_wait(epfd, events, maxevents, timeout ? &ts : NULL, sigmask),
@@ -122,7 +123,7 @@ int pollux_fcntl(int fd, int cmd, long arg)
 
 int pollux_poll(struct pollfd *fds, nfds_t nfds, int timeout)
 {
-	struct timespec ts = {.tv_sec = timeout / 1000, .tv_nsec = timeout % 1000 * 1000000l};
+	struct timespec ts = plx_timespec_ms(timeout);
 
 	API_RETURN(plx_px_ppoll(fds, nfds, timeout < 0 ? NULL : &ts, NULL),
 		   poll(fds, nfds, timeout));
@@ -131,31 +132,19 @@ int pollux_poll(struct pollfd *fds, nfds_t nfds, int timeout)
 int pollux_select(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds,
 		  struct timeval *timeout)
 {
-	struct timespec start, end, ts, *tp = NULL;
-	int64_t left;
+	struct timespec ts, deadline;
+	struct timeval tv;
 	long r;
 
-	if (timeout) {
-		if (timeout->tv_sec < 0 || timeout->tv_usec < 0)
-			return api_result(-EINVAL);
-		ts.tv_sec = timeout->tv_sec + timeout->tv_usec / 1000000;
-		ts.tv_nsec = timeout->tv_usec % 1000000 * 1000;
-		tp = &ts;
-	}
-	plx_clock(CLOCK_MONOTONIC, &start);
-	r = plx_px_pselect(nfds, readfds, writefds, exceptfds, tp, NULL);
+	if (timeout && plx_copy_in(&tv, timeout, sizeof(tv)))
+		return api_result(-EFAULT);
+	if (timeout && plx_timeval_start(&tv, &ts, &deadline))
+		return api_result(-EINVAL);
+	r = plx_px_pselect(nfds, readfds, writefds, exceptfds, timeout ? &ts : NULL, NULL);
 	if (r == PLX_PASS)
 		return select(nfds, readfds, writefds, exceptfds, timeout);
-	/* select tells what is left of the time. */
-	if (timeout) {
-		plx_clock(CLOCK_MONOTONIC, &end);
-		left = (ts.tv_sec - (end.tv_sec - start.tv_sec)) * 1000000ll +
-		       (ts.tv_nsec - (end.tv_nsec - start.tv_nsec)) / 1000;
-		if (left < 0)
-			left = 0;
-		timeout->tv_sec = left / 1000000;
-		timeout->tv_usec = left % 1000000;
-	}
+	if (timeout && (tv.tv_sec || tv.tv_usec))
+		plx_timeval_left(&deadline, timeout);
 	return api_result(r);
 }
 
@@ -167,12 +156,10 @@ pid_t pollux_fork(void)
 		return fork();
 	plx_px_fork_prepare();
 	pid = fork();
-	if (pid) {
+	if (pid)
 		plx_px_fork_parent();
-	} else {
+	else
 		plx_px_fork_child();
-		plx_watches_forget();
-	}
 	return pid;
 }
 

@@ -59,25 +59,12 @@ static int64_t front_now(void *host)
 	return plx_now_ns();
 }
 
-static void front_free(void *p)
-{
-	struct plx_front *fr = p;
-
-	/* Nobody has the front, and nobody has read its number. */
-	if (fr->doorbell >= 0) {
-		plx_bell_close(fr->bell);
-		plx_file_put_locked(&fr->bell->file);
-	}
-	plx_free(fr);
-}
-
 /* Waiting is plx_px_epoll_wait; the engine only ever wakes through these. */
 static const struct pollux_host front_host = {
 	.size = sizeof(front_host),
 	.look_ns = -1,
 	.unpark_one = front_unpark,
 	.now = front_now,
-	.released = front_free,
 };
 
 static void front_release(struct pollux_file *f)
@@ -86,9 +73,7 @@ static void front_release(struct pollux_file *f)
 
 	if (plx_load(&fr->timer_mark))
 		plx_timers_leave(fr);
-	/* Partner: bell_get, within RCU. */
-	if (fr->doorbell >= 0)
-		plx_store(&fr->bell->fr, NULL);
+	plx_front_unbell(fr);
 	plx_ep_release(f);
 }
 

@@ -5,6 +5,7 @@
 #include "cache/spill.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/aio_abi.h>
 
 #include "base/inside.h"
@@ -196,7 +197,8 @@ void plx_px_escape_msg(const struct msghdr *msg)
 	char *control;
 	size_t at = 0;
 
-	if (plx_copy_in(&m, msg, sizeof(m)) || !m.msg_control)
+	/* The kernel refuses more. */
+	if (plx_copy_in(&m, msg, sizeof(m)) || !m.msg_control || m.msg_controllen > INT_MAX)
 		return;
 	control = m.msg_control;
 	while (at + sizeof(struct cmsghdr) <= m.msg_controllen) {

@@ -160,8 +160,8 @@ long plx_px_close_range(unsigned int first, unsigned int last, unsigned int flag
 	if (flags & CLOSE_RANGE_CLOEXEC)
 		return plx_sys3(SYS_close_range, first, last, flags);
 	plx_change_begin();
-	for (int fd = first > INT_MAX ? -1 : plx_table_next((int)first);
-	     fd >= 0 && (unsigned int)fd <= last; fd = plx_table_next(fd + 1)) {
+	for (int fd = first > INT_MAX ? -1 : plx_table_next_to((int)first, last); fd >= 0;
+	     fd = plx_table_next_to(fd + 1, last)) {
 		plx_bell_take(fd);
 		eventfd_goes(fd, true);
 		if (live_epoll_at(fd))

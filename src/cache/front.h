@@ -33,7 +33,7 @@
  *   unseen    atomic; counts the timers that may be left on the kernel's ready list (timer.c)
  *   seen      atomic; what unseen was before the kernel looked through the whole list
  *   doorbell  atomic; the number to ring by, -1: none; stored under bell_lock (bell.c), and taken
- *             away, with bell, by one who has a reference
+ *             away, with bell, by one who has a reference or has dropped the last
  *   ringers   atomic; threads that use the number; each counts itself, and then reads it
  */
 #ifndef PLX_CACHE_FRONT_H
@@ -196,8 +196,8 @@ void plx_front_escape(struct pollux_file *f, enum plx_way_out why);
  */
 int plx_front_ring(struct plx_front *fr, int epfd);
 /*
- * bell.c. With a reference, no lock held, not within an RCU section: nobody rings any more. The
- * doorbell is closed, and so leaves the kernel's epoll.
+ * bell.c. With a reference, or by who has dropped the last, not within an RCU section: nobody rings
+ * any more. The doorbell is closed, and so leaves the kernel's epoll.
  */
 void plx_front_unbell(struct plx_front *fr);
 /*

@@ -70,7 +70,6 @@ PLX_START_CODE void plx_px_init(void)
 		plx_write_watched = 1;
 	plx_retire_init();
 	plx_slab_init();
-	plx_watches_init();
 	plx_wait_init();
 	plx_epoll_init();
 }

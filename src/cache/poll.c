@@ -598,7 +598,7 @@ static bool select_large(int n, const fd_set *const sets[3])
 {
 	if (plx_likely(n <= FD_SETSIZE))
 		return false;
-	for (int fd = plx_table_next(0); fd >= 0 && fd < n; fd = plx_table_next(fd + 1))
+	for (int fd = plx_table_next_to(0, n - 1); fd >= 0; fd = plx_table_next_to(fd + 1, n - 1))
 		for (int k = 0; k < 3; k++) {
 			unsigned long word;
 

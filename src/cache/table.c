@@ -98,11 +98,11 @@ static bool none_here(struct pollux_file **slot)
 	return !any;
 }
 
-PLX_CHILD_CODE int plx_table_next(int fd)
+PLX_CHILD_CODE int plx_table_next_to(int fd, unsigned int last)
 {
 	int end = plx_load_acq(&chunks_end) * PLX_TABLE_CHUNK;
 
-	while (fd < end) {
+	while (fd < end && (unsigned int)fd <= last) {
 		struct pollux_file **slot = plx_table_slot(fd);
 
 		if (!slot)

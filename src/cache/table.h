@@ -56,8 +56,12 @@ struct pollux_file *plx_table_get(int fd);
 struct pollux_file *plx_table_set(int fd, struct pollux_file *f);
 /* Makes sure that fd has a slot: 0, or -ENOMEM, or -EMFILE if it is too large. */
 int plx_table_reserve(int fd);
-/* The first number from fd on for which something stands in the table, or -1. */
-int plx_table_next(int fd);
+/* The first number from fd on, up to last, for which something stands in the table, or -1. */
+int plx_table_next_to(int fd, unsigned int last);
+static inline int plx_table_next(int fd)
+{
+	return plx_table_next_to(fd, PLX_TABLE_CHUNK * PLX_TABLE_CHUNKS - 1);
+}
 
 /*
  * Changes: what gives many numbers another meaning, or one that may be free, or gives them to

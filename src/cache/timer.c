@@ -359,11 +359,6 @@ static bool become_lazy(struct plx_timer *t, struct plx_front *fr)
 
 /* --- settime and gettime ------------------------------------------------------------------- */
 
-static bool bad_time(const struct timespec *ts)
-{
-	return ts->tv_sec < 0 || (unsigned long)ts->tv_nsec >= PLX_NSEC;
-}
-
 static struct setting setting_of(int flags, const struct itimerspec *spec)
 {
 	struct setting s = {
@@ -517,8 +512,8 @@ long plx_px_timerfd_settime(int fd, int flags, const struct itimerspec *value,
 
 	/* What the kernel refuses before it looks at the descriptor. */
 	if (plx_copy_in(&spec, value, sizeof(spec)) ||
-	    (flags & ~(TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET)) || bad_time(&spec.it_value) ||
-	    bad_time(&spec.it_interval))
+	    (flags & ~(TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET)) ||
+	    plx_timespec_bad(&spec.it_value) || plx_timespec_bad(&spec.it_interval))
 		return PLX_PASS;
 	plx_rcu_read_lock();
 	t = timer_lock(file_timer(plx_table_peek(fd)));

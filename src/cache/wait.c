@@ -30,7 +30,7 @@
  * process. (4) One that has not slept begins anew.
  *
  * That leaves who has found nothing in the table at a number that is about to become an epoll's.
- * The model is tests/model/numbers.pml.
+ * The model is tests/model/number_lost.pml.
  */
 #include "cache/front.h"
 

@@ -145,8 +145,7 @@ static struct plx_epitem *item_find(struct pollux_ep *ep, struct pollux_file *f,
 		}
 	}
 	plx_rcu_read_unlock();
-	if (plx_unlikely(steps > PLX_INDEX_FROM_LARGE) &&
-	    (steps > PLX_INDEX_FROM || ep->nitems >= PLX_INDEX_LARGE))
+	if (plx_unlikely(steps > PLX_INDEX_FROM))
 		plx_index_make(f);
 	return found;
 }
@@ -222,7 +221,7 @@ static int ep_insert(struct pollux_ep *ep, struct pollux_file *f, int key, uint3
 	struct plx_epitem *item;
 	int r = 0;
 
-	if (!plx_watches_charge())
+	if (!plx_watches_charge(ep))
 		return -ENOSPC;
 	item = item_new(ep, f, key, events, data);
 	if (!item)
@@ -232,7 +231,7 @@ static int ep_insert(struct pollux_ep *ep, struct pollux_file *f, int key, uint3
 	if (r) {
 		if (item)
 			plx_slab_free(item);
-		plx_watches_uncharge();
+		plx_watches_uncharge(ep);
 		return r;
 	}
 	plx_list_add_tail(&item->all, &ep->items);

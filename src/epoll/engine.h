@@ -20,8 +20,7 @@
  *   pollux_file.node       mark: the word itself; else as that of an item
  *   pollux_file.ended, node.end  whoever had the last reference, then reclaim.c
  *   plx_watch.next         changed under file.lock, read under RCU
- *   plx_watch.pprev        file.lock; of an item void while the index has the order (index.c); of
- *                          the first in the list the place behind the last (file.c)
+ *   plx_watch.pprev        file.lock; of the first in the list the place behind the last (file.c)
  *   plx_watch.events       changed under ep.mtx, read by wakers without it
  *   plx_watch.spent        atomic; pollux_ep.spent, too: see file.c
  *   plx_epitem.node        set as the item is linked, constant: its file's, of the primary item,
@@ -328,7 +327,7 @@ struct pollux_ep {
 	uint64_t rings;
 	uint64_t owed;
 	uint64_t heard;
-	/* The layer above. */
+	/* Of the layer above; freed with the epoll, and until then its host may be called. */
 	void *owner;
 };
 
@@ -367,9 +366,6 @@ void plx_item_link(struct pollux_file *f, struct plx_epitem *item);
 void plx_watch_unlink(struct pollux_file *f, struct plx_watch *w);
 /* Takes an item off; producers have to be told by a change of EPOCH in its mark. */
 void plx_item_unlink(struct plx_epitem *item);
-/* file.lock held, or the last reference has gone: the list of a file that has no row (index.c). */
-void plx_list_link(struct pollux_file *f, struct plx_watch *w);
-void plx_list_unlink(struct pollux_file *f, struct plx_watch *w);
 /* Invalidates what producers may have concluded about f: EPOCH moves, QUIET goes. */
 void plx_file_bump(struct pollux_file *f);
 /* pollux_file_wake after a read-modify-write, which orders what follows on x86. */
@@ -469,18 +465,13 @@ extern char plx_read_sections;
 
 /* --- index.c: beside the list of a file with many watches ------------------------------- */
 
-/*
- * A lookup that walked past so many makes an index. In a large epoll, whose items are in
- * nobody's cache, so that each of them is waited for, it is made sooner.
- */
+/* A lookup that walked past so many makes an index. */
 #define PLX_INDEX_FROM 16
-#define PLX_INDEX_FROM_LARGE 3
-#define PLX_INDEX_LARGE 4096
 
 /* Makes it, if there is memory. */
 void plx_index_make(struct pollux_file *f);
-/* file.lock held, f has an index: the same as plx_list_link and plx_list_unlink, of an item. */
-void plx_index_link(struct pollux_file *f, struct plx_watch *w);
+/* file.lock held, f has an index: an item comes, or goes. */
+void plx_index_link(struct pollux_file *f, struct plx_epitem *item);
 void plx_index_unlink(struct pollux_file *f, struct plx_epitem *item);
 /* file.lock held, or the last reference has gone. */
 void plx_index_drop(struct pollux_file *f);
@@ -710,16 +701,11 @@ void plx_ep_put(struct pollux_ep *ep);
 
 /* --- watches.c ----------------------------------------------------------------------- */
 
-/* One watch more: false if the limit is reached. */
-bool plx_watches_charge(void);
+/* One watch more in ep: false if the limit is reached. */
+bool plx_watches_charge(const struct pollux_ep *ep);
 /* One less. */
-void plx_watches_uncharge(void);
-/* See plx_retire_init. */
-void plx_watches_init(void);
-/* The child of a fork: another thread may have held the lock. */
+void plx_watches_uncharge(const struct pollux_ep *ep);
 void plx_watches_after_fork_child(void);
-/* There are none. */
-void plx_watches_forget(void);
 
 /* --- topology.c ---------------------------------------------------------------------- */
 

@@ -204,7 +204,7 @@ static void ep_unquiet(struct pollux_ep *ep)
  * Nobody needs pprev of the first watch, which is where the file says: it is the place behind the
  * last one, so that who comes to the end does not walk there.
  */
-void plx_list_link(struct pollux_file *f, struct plx_watch *w)
+static void list_link(struct pollux_file *f, struct plx_watch *w)
 {
 	struct plx_watch *first = f->watches, **at = &f->watches;
 
@@ -221,7 +221,7 @@ void plx_list_link(struct pollux_file *f, struct plx_watch *w)
 	plx_store_rel(at, w);
 }
 
-void plx_list_unlink(struct pollux_file *f, struct plx_watch *w)
+static void list_unlink(struct pollux_file *f, struct plx_watch *w)
 {
 	struct plx_watch *first = f->watches, *next = w->next;
 
@@ -264,10 +264,9 @@ static void watch_link(struct pollux_file *f, struct plx_watch *w, struct plx_ep
 			item->node = &f->node;
 		}
 	}
-	if (plx_unlikely(f->index))
-		plx_index_link(f, w);
-	else
-		plx_list_link(f, w);
+	if (plx_unlikely(f->index != NULL) && item)
+		plx_index_link(f, item);
+	list_link(f, w);
 	if (plx_unlikely(f->ops->interest != NULL))
 		interest_tell(f, w, 0, w->events);
 	plx_unlock(&f->lock, PLX_RANK_FILE);
@@ -290,7 +289,7 @@ void plx_item_link(struct pollux_file *f, struct plx_epitem *item)
 void plx_watch_unlink(struct pollux_file *f, struct plx_watch *w)
 {
 	plx_lock(&f->lock, PLX_RANK_FILE);
-	plx_list_unlink(f, w);
+	list_unlink(f, w);
 	if (plx_unlikely(f->ops->interest != NULL))
 		interest_tell(f, w, w->events, 0);
 	plx_unlock(&f->lock, PLX_RANK_FILE);
@@ -303,14 +302,13 @@ void plx_item_unlink(struct plx_epitem *item)
 
 	/* Nobody else changes the list of a dying file: that takes a reference. */
 	if (plx_file_dying(f)) {
-		plx_list_unlink(f, &item->w);
+		list_unlink(f, &item->w);
 		return;
 	}
 	plx_lock(&f->lock, PLX_RANK_FILE);
-	if (plx_unlikely(f->index))
+	if (plx_unlikely(f->index != NULL))
 		plx_index_unlink(f, item);
-	else
-		plx_list_unlink(f, &item->w);
+	list_unlink(f, &item->w);
 	if (plx_unlikely(f->ops->interest != NULL))
 		interest_tell(f, &item->w, item->w.events, 0);
 	plx_unlock(&f->lock, PLX_RANK_FILE);

@@ -113,7 +113,6 @@ void pollux_after_fork_child(void)
 		return;
 	plx_rcu_after_fork_child();
 	plx_engine_after_fork_child();
-	plx_watches_forget();
 	fork_end();
 }
 

@@ -20,7 +20,8 @@
 #include "base/clock.h"
 #include "base/sanitizer.h"
 
-/* So many pushes of a thread before it tries to be rid of some; what it calls then. */
+/* So many pushes, of all threads, before one of them tries to be rid of some; what it calls then.
+ */
 #define TRY_EVERY 64
 #define RUN_MOST 512
 
@@ -28,6 +29,7 @@
 static struct {
 	struct pollux_file *head;
 	size_t bytes;
+	uint32_t n;
 } pushed __attribute__((aligned(64)));
 static uint32_t reclaimers;
 /* Written with the lock held. */
@@ -71,7 +73,9 @@ void plx_reclaim(struct pollux_file *f, void (*end)(struct pollux_file *f))
 	do {
 		f->ended = head;
 	} while (!plx_cas(&pushed.head, &head, f));
-	if (++pushes % TRY_EVERY == 0 || plx_load(&bytes_most))
+	pushes++;
+	/* Threads may live too shortly for many of their own. */
+	if (plx_xadd(&pushed.n, 1) % TRY_EVERY == TRY_EVERY - 1 || plx_load(&bytes_most))
 		plx_reclaim_due = true;
 }
 

@@ -57,6 +57,7 @@ static void ep_free(void *p)
 	if (plx_unlikely(ep->side))
 		ep->side->free(ep);
 	plx_free(ep->dues);
+	plx_free(ep->owner);
 	plx_free(ep);
 }
 
@@ -157,7 +158,7 @@ void plx_item_remove(struct plx_epitem *item)
 	if (plx_unlikely(plx_load(&item->w.helped) & PLX_HELP_KEPT))
 		plx_help_forget(item);
 	ep->nitems--;
-	plx_watches_uncharge();
+	plx_watches_uncharge(ep);
 	plx_retire(item, item_retired);
 }
 
@@ -192,7 +193,7 @@ void plx_ep_release(struct pollux_file *f)
 	struct pollux_ep *ep = plx_file_ep(f);
 	struct pollux_file *files[RELEASE_CHUNK];
 	/* Read here: the epoll may be gone at the end. */
-	bool told = ep->host.released || plx_ep_on_futex(ep);
+	bool told = ep->host.released || ep->owner || plx_ep_on_futex(ep);
 	bool last;
 	int n;
 

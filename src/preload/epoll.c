@@ -74,7 +74,7 @@ static __attribute__((noinline)) long wait_ours(int epfd, struct epoll_event *ev
 static __attribute__((noinline)) long wait_ours_ms(int epfd, struct epoll_event *ev, int max,
 						   int timeout, const sigset_t *mask)
 {
-	struct timespec ts = {.tv_sec = timeout / 1000, .tv_nsec = timeout % 1000 * 1000000l};
+	struct timespec ts = plx_timespec_ms(timeout);
 
 	return wait_copied(epfd, ev, max, timeout < 0 ? NULL : &ts, mask);
 }

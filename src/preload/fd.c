@@ -60,7 +60,9 @@ PLX_EXPORT int close_range(unsigned int first, unsigned int last, int flags)
 
 PLX_EXPORT void closefrom(int low)
 {
-	close_range(low < 0 ? 0 : low, ~0u, 0);
+	/* libc goes on without the call. */
+	if (close_range(low < 0 ? 0 : low, ~0u, 0))
+		plx_real.closefrom(low);
 }
 
 PLX_EXPORT int dup(int fd)

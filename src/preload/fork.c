@@ -58,7 +58,7 @@ bool plx_vfork_child_only(void)
 
 bool plx_vfork_child_check(void)
 {
-	return plx_guard_interrupts() || plx_vfork_child_only();
+	return plx_guard_keeps_none() || plx_vfork_child_only();
 }
 
 void plx_fork_prepare(void)

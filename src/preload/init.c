@@ -176,7 +176,7 @@ __attribute__((destructor)) static void preload_end(void)
 /* Forked children often end so, which runs no destructors. */
 PLX_EXPORT PLX_CHILD_CODE void _exit(int status)
 {
-	if (plx_unlikely(plx_stats_wanted) && !plx_vfork_child())
+	if (plx_unlikely(plx_stats_wanted) && !plx_vfork_child_only())
 		plx_px_stats_print(false);
 	plx_real._exit(status);
 	for (;;)

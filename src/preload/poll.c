@@ -5,13 +5,13 @@
  * select alone reports the time that was left.
  */
 #include "preload/preload.h"
-#include "preload/timeleft.h"
 
 #include "base/inject.h"
+#include "cache/timeleft.h"
 
 static long poll_ms(struct pollfd *fds, nfds_t n, int timeout)
 {
-	struct timespec ts = {.tv_sec = timeout / 1000, .tv_nsec = timeout % 1000 * 1000000l};
+	struct timespec ts = plx_timespec_ms(timeout);
 
 	plx_cancel_point();
 	return plx_px_ppoll(fds, n, timeout < 0 ? NULL : &ts, NULL);
@@ -23,7 +23,7 @@ PLX_EXPORT int poll(struct pollfd *fds, nfds_t n, int timeout)
 		errno = EINVAL;
 		return -1;
 	}
-	if (plx_any_to_poll()) {
+	if (plx_any()) {
 		int saved = errno;
 		long r = poll_ms(fds, n, timeout);
 
@@ -41,7 +41,7 @@ PLX_EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeou
 	struct timespec ts;
 	sigset_t copy;
 
-	if (plx_any_to_poll() &&
+	if (plx_any() &&
 	    !(timeout && (plx_copy_in(&ts, timeout, sizeof(ts)) || plx_timespec_bad(&ts))) &&
 	    !(mask && plx_copy_in(&copy, mask, 8))) {
 		int saved = errno;
@@ -77,7 +77,7 @@ PLX_EXPORT int __ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *
 /* Before anything else is looked at: most sets have nothing of ours. */
 static bool names_ours(int n, const fd_set *r, const fd_set *w, const fd_set *e)
 {
-	return plx_any_to_poll() && plx_px_select_ours(n, r, w, e);
+	return plx_any() && plx_px_select_ours(n, r, w, e);
 }
 
 PLX_EXPORT int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *timeout,

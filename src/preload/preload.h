@@ -26,6 +26,7 @@
 #include <stdbool.h>
 #include <sys/single_threaded.h>
 
+#include "base/clock.h"
 #include "base/sys.h"
 #include "cache/posix.h"
 #include "cache/uaccess.h"
@@ -68,15 +69,12 @@ static inline int plx_cancel_put_off(void)
 /* Set for good by the first vfork or sandbox and the first pthread_cancel: one look for both. */
 #define PLX_USED_VFORK 1u
 #define PLX_USED_CANCEL 2u
-/* And a sandbox by itself. */
-#define PLX_USED_SANDBOX 4u
 extern uint32_t plx_used;
 
 bool plx_vfork_child_check(void);
-/* As plx_vfork_child, for what handlers in a sandbox do as everybody does. */
 bool plx_vfork_child_only(void);
 
-/* The child of a vfork, or a handler that has come into a call of ours in a sandbox (signal.c). */
+/* The child of a vfork, or a process in a sandbox of its own (signal.c): all calls are libc's. */
 static inline bool plx_vfork_child(void)
 {
 	return plx_unlikely(plx_load(&plx_used) & PLX_USED_VFORK) && plx_vfork_child_check();
@@ -94,12 +92,6 @@ extern uint32_t plx_active;
 static inline bool plx_any(void)
 {
 	return plx_unlikely(plx_load(&plx_active)) && !plx_vfork_child();
-}
-
-/* Whether a poll may meet something of ours. In a sandbox all is the kernel's. */
-static inline bool plx_any_to_poll(void)
-{
-	return plx_any() && !(plx_load(&plx_used) & PLX_USED_SANDBOX);
 }
 
 /* Before an object is created: true if it may be adopted at all. */
@@ -186,11 +178,6 @@ static inline long plx_result_saved(long r, int saved)
 	return r < 0 ? -1 : r;
 }
 
-static inline bool plx_timespec_bad(const struct timespec *ts)
-{
-	return ts->tv_sec < 0 || (unsigned long)ts->tv_nsec >= 1000000000ul;
-}
-
 /* --- what several files share ----------------------------------------------------------- */
 
 /* A path that shows or hands over descriptors by number (path.c). */
@@ -206,10 +193,9 @@ static inline void plx_path_check(int dir, const char *path)
 void plx_guard_install(void);
 /* SIGUSR2 prints statistics, as long as the program leaves it to its default. */
 void plx_guard_statistics(void);
-/* From now on handlers of the program run whatever they interrupt. */
+/* From now on handlers of the program run whatever they interrupt, and all calls are libc's. */
 void plx_guard_keep_none(void);
-/* Then: the calling thread is in one that has interrupted a call of ours. */
-bool plx_guard_interrupts(void);
+bool plx_guard_keeps_none(void);
 /* Before a fork, and in its parent, or where there is no child: in the child plx_guard_after_fork.
  */
 void plx_guard_before_fork(void);

@@ -88,6 +88,7 @@
 #define PLX_REAL_FD(X)                                                                             \
 	X(int, close, (int fd), (fd))                                                              \
 	X(int, close_range, (unsigned int a, unsigned int b, int f), (a, b, f))                    \
+	X(void, closefrom, (int low), (low))                                                       \
 	X(int, dup, (int fd), (fd))                                                                \
 	X(int, dup2, (int a, int b), (a, b))                                                       \
 	X(int, dup3, (int a, int b, int f), (a, b, f))                                             \

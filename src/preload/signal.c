@@ -40,9 +40,9 @@
  *
  * Faults run at once: they belong to the instruction. So does a SIGABRT of abort. In a sandbox
  * that the process has put on itself, all do: its filter may not know our calls. Nothing is ours
- * any more by then but entries for what is the kernel's, so a handler that has come into a call of
- * ours, which may hold locks, does as the child of a vfork does: all that it calls is libc's. Under
- * ThreadSanitizer all run at once, too: it runs handlers where it likes, outside of signal frames.
+ * any more by then, so the process does as the child of a vfork does: all that it calls is libc's.
+ * Under ThreadSanitizer all run at once, too: it runs handlers where it likes, outside of signal
+ * frames.
  */
 #include "preload/preload.h"
 
@@ -384,18 +384,34 @@ PLX_CHILD_CODE void plx_guard_after_fork(bool cleared)
 		plx_guard_install();
 }
 
+/* Locked. What ours would do by calls that the program does not make, the kernel does. */
+static void give_back(int sig, struct guard *g)
+{
+	struct sigaction act = program_action(g);
+
+	if (g->on &&
+	    ((is_memory(sig) && act.sa_handler == SIG_DFL) || (act.sa_flags & (int)SA_RESETHAND)))
+		plx_real.sigaction(sig, &act, NULL);
+}
+
 /* The process is about to put itself into a sandbox. */
 void plx_guard_keep_none(void)
 {
+	struct held h = lock();
+
+	for (int sig = 1; sig < SIGNALS; sig++)
+		if (guard_of(sig))
+			give_back(sig, guard_of(sig));
 	keep_none = true;
-	(void)plx_or(&plx_used, PLX_USED_VFORK | PLX_USED_SANDBOX);
+	(void)plx_or(&plx_used, PLX_USED_VFORK);
 	plx_store(&plx_sleeps_seen, 0);
 	plx_store(&plx_signals_wait, 0);
+	unlock(h);
 }
 
-bool plx_guard_interrupts(void)
+bool plx_guard_keeps_none(void)
 {
-	return keep_none && plx_inside.depth;
+	return keep_none;
 }
 
 static int guard_action(int sig, struct guard *g, const struct sigaction *act,
@@ -407,8 +423,8 @@ static int guard_action(int sig, struct guard *g, const struct sigaction *act,
 
 	if (act)
 		want = *act;
-	if (plx_vfork_child_only()) {
-		/* Its signals are its own; ours must not change. */
+	if (keep_none || plx_vfork_child_only()) {
+		/* Its signals are its own; ours must not change. In a sandbox none are needed. */
 		r = plx_real.sigaction(sig, act ? &want : NULL, &was);
 		if (r == 0 && old) {
 			if (was.sa_sigaction == fault || was.sa_sigaction == caught ||

@@ -14,8 +14,8 @@
 #include "aio/aio.h"
 #include "base/inside.h"
 #include "base/sys.h"
+#include "cache/timeleft.h"
 #include "epoll/engine.h"
-#include "preload/timeleft.h"
 #include "preload/uring.h"
 
 #include <fcntl.h>
@@ -112,11 +112,6 @@ static bool timespec_in(const struct timespec **ts, struct timespec *copy, long 
 	return false;
 }
 
-static struct timespec from_ms(int ms)
-{
-	return (struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000l};
-}
-
 static long do_epoll_wait(const struct raw *s)
 {
 	const struct timespec *ts = NULL;
@@ -130,7 +125,7 @@ static long do_epoll_wait(const struct raw *s)
 		if (timespec_in(&ts, &copy, s->d))
 			return PLX_PASS;
 	} else if ((int)s->d >= 0) {
-		copy = from_ms(s->d);
+		copy = plx_timespec_ms(s->d);
 		ts = &copy;
 	}
 	if (s->nr == SYS_epoll_pwait || s->nr == SYS_epoll_pwait2) {
@@ -148,7 +143,7 @@ static long do_ppoll(const struct raw *s)
 	sigset_t set;
 	long r;
 
-	if (!plx_any_to_poll() || timespec_in(&ts, &copy, s->c) || mask_in(&mask, &set, s->d, s->e))
+	if (!plx_any() || timespec_in(&ts, &copy, s->c) || mask_in(&mask, &set, s->d, s->e))
 		return PLX_PASS;
 	if (ts)
 		plx_deadline_set(&deadline, ts);
@@ -170,7 +165,7 @@ static long do_pselect6(const struct raw *s)
 	sigset_t set;
 	long r;
 
-	if (!plx_any_to_poll() || (s->f && plx_copy_in(&arg, (const void *)s->f, sizeof(arg))) ||
+	if (!plx_any() || (s->f && plx_copy_in(&arg, (const void *)s->f, sizeof(arg))) ||
 	    timespec_in(&ts, &copy, s->e) || mask_in(&mask, &set, arg.mask, arg.size))
 		return PLX_PASS;
 	if (ts)
@@ -186,9 +181,9 @@ static long do_pselect6(const struct raw *s)
 #ifdef SYS_poll
 static long do_poll(const struct raw *s)
 {
-	struct timespec ts = from_ms(s->c);
+	struct timespec ts = plx_timespec_ms(s->c);
 
-	if (!plx_any_to_poll())
+	if (!plx_any())
 		return PLX_PASS;
 	return plx_px_ppoll((struct pollfd *)s->a, (unsigned int)s->b, (int)s->c < 0 ? NULL : &ts,
 			    NULL);
@@ -201,8 +196,8 @@ static long do_select(const struct raw *s)
 	struct timeval tv;
 	long r;
 
-	if (!plx_any_to_poll() || (user && (plx_copy_in(&tv, user, sizeof(tv)) ||
-					    plx_timeval_start_raw(&tv, &ts, &deadline))))
+	if (!plx_any() || (user && (plx_copy_in(&tv, user, sizeof(tv)) ||
+				    plx_timeval_start_raw(&tv, &ts, &deadline))))
 		return PLX_PASS;
 	r = plx_px_pselect((int)s->a, (fd_set *)s->b, (fd_set *)s->c, (fd_set *)s->d,
 			   user ? &ts : NULL, NULL);

@@ -132,17 +132,6 @@ static void barrier_all(void)
 			      "the barrier that the process is registered for can be had");
 }
 
-void plx_mb_heavy(void)
-{
-#if PLX_RCU_CALLS
-	plx_mb();
-#else
-	plx_lock(&gp_lock, PLX_RANK_GRACE);
-	barrier_all();
-	plx_unlock(&gp_lock, PLX_RANK_GRACE);
-#endif
-}
-
 void plx_rcu_begin_slow(void)
 {
 	const long wanted = MEMBARRIER_CMD_PRIVATE_EXPEDITED;
@@ -173,7 +162,6 @@ void plx_rcu_confine(void)
 	barrier_all();
 	gp_membarrier = false;
 	plx_store(&confined, 1);
-	plx_await_confined();
 	plx_unlock(&gp_lock, PLX_RANK_GRACE);
 }
 
@@ -388,8 +376,7 @@ static struct retire_batch *retire_batch_new(void)
 		mine.keyed = true;
 	}
 	b = mine.kept;
-	/* Memory may cost a system call. */
-	if (!b && !plx_load(&confined))
+	if (!b)
 		b = plx_mem_get(sizeof(*b));
 	mine.kept = NULL;
 	if (!b)

@@ -81,22 +81,6 @@ static inline bool plx_rcu_known(void)
 }
 
 /*
- * A full barrier of which one side costs next to nothing. If each side makes its half between
- * a store of its own and a load of what the other stores, at least one sees the other's store.
- * The heavy half makes a barrier in each thread of the process, where the kernel offers that;
- * elsewhere both are plain ones.
- */
-static inline void plx_mb_light(void)
-{
-#if PLX_RCU_CALLS
-	plx_mb();
-#else
-	urcu_bp_smp_mb_slave();
-#endif
-}
-void plx_mb_heavy(void);
-
-/*
  * Something is made that is not the kernel's: from now on the process is registered for
  * membarrier. A process that makes nothing shall find that as if we were not there.
  */

@@ -248,6 +248,63 @@ static void assert_einval(int (*fn)(int), int arg)
 	assert_int_equal(l.err, EINVAL);
 }
 
+#define FEW_NUMBERS 64
+#define USED_AND_CLOSED 100
+
+/* All that are left. */
+static int numbers(void)
+{
+	int fd[FEW_NUMBERS], n = 0;
+
+	while (n < FEW_NUMBERS && (fd[n] = open("/dev/null", O_RDONLY)) >= 0)
+		n++;
+	for (int i = 0; i < n; i++)
+		close(fd[i]);
+	return n;
+}
+
+static void *uses_and_closes(void *arg)
+{
+	int ep = epoll_create1(0), efd = eventfd(0, EFD_NONBLOCK);
+	struct epoll_event ev = {.events = EPOLLIN};
+
+	if (epoll_ctl(ep, EPOLL_CTL_ADD, efd, &ev) || epoll_wait(ep, &ev, 1, 1))
+		*(bool *)arg = true;
+	close(ep);
+	close(efd);
+	return NULL;
+}
+
+/* arg: by threads that end with it. */
+static int numbers_stay(void *arg)
+{
+	struct rlimit few = {FEW_NUMBERS, FEW_NUMBERS};
+	bool failed = false;
+	pthread_t t;
+	int before;
+
+	if (setrlimit(RLIMIT_NOFILE, &few))
+		return 1;
+	uses_and_closes(&failed);
+	before = numbers();
+	for (int i = 0; i < USED_AND_CLOSED && !failed; i++) {
+		if (!arg)
+			uses_and_closes(&failed);
+		else if (pthread_create(&t, NULL, uses_and_closes, &failed) ||
+			 pthread_join(t, NULL))
+			return 2;
+	}
+	return failed ? 3 : numbers() == before && before > FEW_NUMBERS / 4 ? 0 : 4;
+}
+
+static void EP_NEW_05_closed_epolls_take_no_number(void **state)
+{
+	assert_int_equal(child_status(numbers_stay, NULL), 0);
+	/* Run-times of sanitizers have numbers of their own for a thread. */
+	if (!SANITIZED)
+		assert_int_equal(child_status(numbers_stay, state), 0);
+}
+
 static void EP_NEW_06_einval_before_emfile(void **state)
 {
 	(void)state;
@@ -356,6 +413,7 @@ int main(void)
 		cmocka_unit_test(EP_NEW_05_use_takes_no_other_number),
 		cmocka_unit_test(EP_NEW_05_no_number_left_is_emfile),
 		cmocka_unit_test(EP_NEW_05_full_file_table_is_enfile),
+		cmocka_unit_test(EP_NEW_05_closed_epolls_take_no_number),
 		cmocka_unit_test(EP_NEW_06_einval_before_emfile),
 		cmocka_unit_test(EP_NEW_07_no_limit_on_their_number),
 		kind_unit_tests(EP_NEW_07_new_epoll_is_empty),

@@ -1944,6 +1944,23 @@ static void ESCAPE_SCM_RIGHTS_sendmmsg_to_a_child(void **state)
 	scm_to_a_child(true);
 }
 
+/* The kernel refuses so much (sendmsg), whatever is said in it. */
+static void ESCAPE_SCM_RIGHTS_in_a_control_without_end(void **state)
+{
+	struct cmsghdr c = {.cmsg_len = SIZE_MAX - sizeof(size_t) / 2, .cmsg_level = SOL_SOCKET};
+	struct iovec iov = {.iov_base = (void *)(uintptr_t) "x", .iov_len = 1};
+	struct msghdr m = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = SIZE_MAX};
+	int sv[2], fd = efd_new(1, EFD_NONBLOCK);
+
+	(void)state;
+	assert_ok(socketpair(AF_UNIX, SOCK_STREAM, 0, sv));
+	assert_errno(sendmsg(sv[0], &m, 0), ENOBUFS);
+	close(sv[0]);
+	close(sv[1]);
+	close(fd);
+}
+
 static void ESCAPE_SCM_RIGHTS_within_the_process(void **state)
 {
 	(void)state;
@@ -3288,6 +3305,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(ESCAPE_exec_with_the_epoll_alone),
 		cmocka_unit_test(ESCAPE_SCM_RIGHTS_sendmsg_to_a_child),
 		cmocka_unit_test(ESCAPE_SCM_RIGHTS_sendmmsg_to_a_child),
+		cmocka_unit_test(ESCAPE_SCM_RIGHTS_in_a_control_without_end),
 		cmocka_unit_test(ESCAPE_SCM_RIGHTS_within_the_process),
 		cmocka_unit_test(ESCAPE_SCM_RIGHTS_closed_while_in_flight),
 		cmocka_unit_test(ESCAPE_SCM_RIGHTS_of_an_epoll),

@@ -166,6 +166,140 @@ static void FILTER_and_handlers_that_fork(void **state)
 	assert_int_equal(child_status(forks_in_handlers, NULL), 0);
 }
 
+/* What a program does that allows itself one call more than these, and how it ends. */
+static const int always[] = {SYS_read, SYS_write, SYS_close, SYS_exit_group, SYS_rt_sigreturn};
+#define ALWAYS (sizeof(always) / sizeof(always[0]))
+
+enum only {
+	ONLY_EPOLL_PWAIT,
+	ONLY_EPOLL_CTL,
+	ONLY_DUP,
+	ONLY_DUP3,
+	ONLY_SIGACTION,
+	ONLY_EVENTFD,
+	ONLY_CLONE,
+	ONLY_FAULT,
+	ONLY_RESETHAND,
+#ifdef SYS_epoll_wait
+	ONLY_EPOLL_WAIT,
+	ONLY_DUP2,
+#endif
+	ONLY_CALLS
+};
+
+static const int only_calls[ONLY_CALLS] = {
+	SYS_epoll_pwait, SYS_epoll_ctl, SYS_dup,  SYS_dup3,   SYS_rt_sigaction,
+	SYS_eventfd2,	 SYS_clone,	SYS_read, SYS_tgkill,
+#ifdef SYS_epoll_wait
+	SYS_epoll_wait,	 SYS_dup2,
+#endif
+};
+
+static void not_called(int sig)
+{
+	(void)sig;
+}
+
+static int makes_one_call(void *arg)
+{
+	const enum only *only = arg;
+	struct sigaction act = {.sa_handler = not_called, .sa_flags = (int)SA_RESETHAND}, was;
+	int allowed[ALWAYS + 3], null = open("/dev/null", O_RDONLY), other = dup(null);
+	int ep = epoll_create1(0), efd = eventfd(0, EFD_NONBLOCK);
+	struct epoll_event ev = {.events = EPOLLIN};
+	pid_t self = getpid(), pid;
+	uint64_t value = 1;
+
+	if (epoll_ctl(ep, EPOLL_CTL_ADD, efd, &ev) || write(efd, &value, sizeof(value)) != 8 ||
+	    sigaction(SIGUSR2, &act, NULL) || signal(SIGSEGV, SIG_DFL) == SIG_ERR)
+		return 1;
+	memcpy(allowed, always, sizeof(always));
+	allowed[ALWAYS] = only_calls[*only];
+	allowed[ALWAYS + 1] = SYS_set_robust_list;
+	allowed[ALWAYS + 2] = SYS_gettid;
+	if (!confine(allowed, ALWAYS + (*only == ONLY_CLONE ? 3 : 1), SECCOMP_RET_KILL_PROCESS,
+		     CONFINE_BY_PRCTL))
+		return 2;
+	switch (*only) {
+	case ONLY_EPOLL_PWAIT:
+		_exit(epoll_pwait(ep, &ev, 1, 0, NULL) != 1);
+	case ONLY_EPOLL_CTL:
+		_exit(epoll_ctl(ep, EPOLL_CTL_DEL, efd, &ev) != 0);
+	case ONLY_DUP:
+		_exit(dup(ep) < 0);
+	case ONLY_DUP3:
+		_exit(dup3(null, ep, O_CLOEXEC) != ep);
+	case ONLY_SIGACTION:
+		act.sa_handler = SIG_IGN;
+		_exit(sigaction(SIGUSR2, &act, &was) || was.sa_handler != not_called);
+	case ONLY_EVENTFD:
+		_exit(eventfd(0, EFD_NONBLOCK) < 0);
+	case ONLY_CLONE:
+		pid = fork();
+		_exit(pid < 0);
+	case ONLY_FAULT:
+		*(volatile int *)8 = 0;
+		_exit(1);
+	case ONLY_RESETHAND:
+		_exit((int)syscall(SYS_tgkill, self, self, SIGUSR2) != 0);
+#ifdef SYS_epoll_wait
+	case ONLY_EPOLL_WAIT:
+		_exit(epoll_wait(ep, &ev, 1, 0) != 1);
+	case ONLY_DUP2:
+		_exit(dup2(null, other) != other || dup2(null, ep) != ep);
+#endif
+	default:
+		_exit(3);
+	}
+}
+
+static void FILTER_that_knows_one_call(void **state)
+{
+	(void)state;
+	if (SANITIZED)
+		SKIP("the run-time makes calls of its own");
+	for (enum only only = 0; only < ONLY_CALLS; only++) {
+		int status = child_wait(child_start(makes_one_call, &only));
+
+		if (WIFSIGNALED(status))
+			assert_int_equal(WTERMSIG(status), only == ONLY_FAULT ? SIGSEGV : 0);
+		else
+			assert_int_equal(WEXITSTATUS(status), 0);
+	}
+}
+
+/* closefrom is not this call alone: without it libc goes through /proc. */
+static int closes_without_the_call(void *arg)
+{
+	struct sock_filter f[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_close_range, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {.len = 4, .filter = f};
+	int null = open("/dev/null", O_RDONLY), efd = -1, ep = -1;
+
+	if (arg) {
+		efd = eventfd(1, EFD_NONBLOCK);
+		ep = epoll_create1(0);
+	}
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+	    syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program))
+		return 1;
+	closefrom(null);
+	return fcntl(null, F_GETFD) != -1 || fcntl(efd, F_GETFD) != -1 || fcntl(ep, F_GETFD) != -1
+		       ? 2
+		       : 0;
+}
+
+static void FILTER_of_close_range_and_closefrom(void **state)
+{
+	/* With something of ours, and without. */
+	assert_int_equal(child_status(closes_without_the_call, state), 0);
+	assert_int_equal(child_status(closes_without_the_call, NULL), 0);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -173,6 +307,8 @@ int main(void)
 		cmocka_unit_test(FILTER_by_seccomp),
 		cmocka_unit_test(FILTER_and_threads_after_it),
 		cmocka_unit_test(FILTER_and_handlers_that_fork),
+		cmocka_unit_test(FILTER_of_close_range_and_closefrom),
+		cmocka_unit_test(FILTER_that_knows_one_call),
 	};
 
 	return run_group(tests);

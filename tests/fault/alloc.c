@@ -279,41 +279,6 @@ static void each_allocation_in_turn(void **state)
 	plx_mem_fail_after(-1);
 }
 
-/* A row that would become a table and cannot: the list knows its order by itself again. */
-static void the_row_of_a_file(void **state)
-{
-	struct pollux_ep *ep = ep_new();
-	struct pollux_efd *rest = efd_new(0, 0), *e = efd_new(0, 0);
-	struct pollux_file *f = pollux_efd_file(e);
-	int n = 0;
-
-	(void)state;
-	for (int k = 0; k < PLX_INDEX_LARGE; k++)
-		ep_add(ep, pollux_efd_file(rest), k, EPOLLIN, 'r');
-	for (; !f->index; n++)
-		ep_add(ep, f, n, EPOLLIN | EPOLLET, 'a' + n);
-	for (; f->index; n++) {
-		plx_mem_fail_after(1);
-		ep_add(ep, f, n, EPOLLIN | EPOLLET, 'a' + n);
-	}
-	assert_int_equal(n, 8);
-	/* Nor is there memory for another index. */
-	plx_mem_fail_after(0);
-	assert_int_equal(ep_del(ep, f, 3), 0);
-	plx_mem_fail_after(0);
-	assert_int_equal(ep_del(ep, f, 7), 0);
-	assert_null(f->index);
-	plx_mem_fail_after(-1);
-	efd_add(e, 1);
-	assert_order(ep, 16, "gfecba");
-	assert_int_equal(ep_del(ep, f, 0), 0);
-	efd_add(e, 1);
-	assert_order(ep, 16, "gfecb");
-	ep_put(ep);
-	efd_put(e);
-	efd_put(rest);
-}
-
 /* The table of a file with many watches is made or grows later, when there is memory. */
 static void the_table_of_a_file(void **state)
 {
@@ -401,10 +366,9 @@ int main(void)
 		LEAKLESS(the_seam_is_there),	   LEAKLESS(making_an_epoll),
 		LEAKLESS(making_a_counter),	   LEAKLESS(adding_an_item),
 		LEAKLESS(adding_an_epoll),	   LEAKLESS(the_rest_allocates_nothing),
-		LEAKLESS(each_allocation_in_turn), LEAKLESS(the_row_of_a_file),
-		LEAKLESS(the_table_of_a_file),	   LEAKLESS(polling_files),
-		LEAKLESS(adding_a_timer),	   LEAKLESS(asking_for_a_call),
-		LEAKLESS(batches_need_none),
+		LEAKLESS(each_allocation_in_turn), LEAKLESS(the_table_of_a_file),
+		LEAKLESS(polling_files),	   LEAKLESS(adding_a_timer),
+		LEAKLESS(asking_for_a_call),	   LEAKLESS(batches_need_none),
 	};
 
 	return RUN(tests);

@@ -112,13 +112,6 @@ phases_no_barrier broken phases -DBROKEN_NO_BARRIER
 phases_no_first broken phases -DBROKEN_NO_FIRST
 phases_no_second broken phases -DBROKEN_NO_SECOND
 phases_none_is_current broken phases -DBROKEN_NONE_IS_CURRENT
-credits ok credits
-credits_no_look broken credits -DBROKEN_NO_LOOK
-credits_no_light broken credits -DBROKEN_NO_LIGHT
-credits_no_heavy broken credits -DBROKEN_NO_HEAVY
-credits_no_await broken credits -DBROKEN_NO_AWAIT
-credits_leave_early broken credits -DBROKEN_LEAVE_EARLY
-credits_split broken credits -DBROKEN_SPLIT
 numbers ok numbers
 numbers_spill ok numbers -DSPILL
 numbers_objects ok numbers -DOBJECTS

@@ -449,7 +449,7 @@ struct hoarder {
 	long added;
 };
 
-/* Has added and removed, so it may hold credits, and stays there while others add. */
+/* Has added and removed, so it has counted, and stays there while others add. */
 static void *hoard(void *arg)
 {
 	struct hoarder *h = arg;
@@ -464,7 +464,7 @@ static void *hoard(void *arg)
 	return NULL;
 }
 
-static void EP_ADD_07_the_limit_is_exact_whoever_holds_credits(void **state)
+static void EP_ADD_07_the_limit_is_exact_whoever_has_counted(void **state)
 {
 	struct hoarder h[HOARDERS];
 	struct pollux_ep *ep = ep_new();
@@ -579,7 +579,7 @@ int main(void)
 		TEST(EP_CTL_09_lookup_errors),
 		TEST(EP_CTL_10_watch_limit_comes_last_and_leaves_nothing),
 		TEST(EP_CTL_13_ctl_works_while_others_sleep),
-		TEST(EP_ADD_07_the_limit_is_exact_whoever_holds_credits),
+		TEST(EP_ADD_07_the_limit_is_exact_whoever_has_counted),
 		TEST(EP_ADD_07_threads_that_reach_the_limit_together_do_not_exceed_it),
 		TEST(EP_ADD_01_error_and_hangup_are_always_wanted),
 		TEST(EP_ADD_02_no_interest_reports_error_and_hangup),

@@ -108,43 +108,6 @@ static void EP_CTL_09_lookups_among_many_epolls_and_keys(void **state)
 	}
 }
 
-/* In a large epoll few watches of a file are enough for its table, in a small one they are not. */
-static void EP_CTL_09_lookups_of_a_few_watches_in_a_large_epoll(void **state)
-{
-	enum { FEW = PLX_INDEX_FROM_LARGE + 2 };
-	struct pollux_ep *large = ep_new(), *small = ep_new();
-	struct obj *rest = obj_new(0), *few = obj_new(0), *other = obj_new(0);
-
-	(void)state;
-	for (int k = 0; k < PLX_INDEX_LARGE; k++)
-		ep_add(large, &rest->file, k, EPOLLIN, 0);
-	for (int k = 0; k < FEW; k++) {
-		ep_add(large, &few->file, k, EPOLLIN, 0);
-		ep_add(small, &other->file, k, EPOLLIN, 0);
-	}
-	assert_non_null(few->file.index);
-	assert_null(other->file.index);
-	/* It knows of other epolls, too. */
-	ep_add(small, &few->file, 0, EPOLLIN, 0);
-	for (int k = 0; k < FEW; k++) {
-		assert_int_equal(ep_ctl(large, EPOLL_CTL_ADD, &few->file, k, EPOLLIN, 0), -EEXIST);
-		assert_int_equal(ep_ctl(small, EPOLL_CTL_ADD, &other->file, k, EPOLLIN, 0),
-				 -EEXIST);
-		assert_int_equal(ep_del(small, &few->file, k), k ? -ENOENT : 0);
-	}
-	for (int k = 1; k < FEW; k++)
-		assert_int_equal(ep_del(large, &few->file, k), 0);
-	assert_null(few->file.index);
-	assert_int_equal(ep_del(large, &few->file, 1), -ENOENT);
-	assert_int_equal(ep_del(large, &few->file, 0), 0);
-	ep_put(large);
-	ep_put(small);
-	assert_int_equal(pollux_ep_watches(), 0);
-	obj_put(rest);
-	obj_put(few);
-	obj_put(other);
-}
-
 /* Plain ones come first, the newest in front; exclusive ones behind, the oldest in front. */
 static void EP_EXC_02_the_order_of_watches_that_come_and_go(void **state)
 {
@@ -234,7 +197,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(EP_KEY_01_each_of_many_keys_is_a_registration),
 		TEST(EP_CTL_09_lookups_among_many_epolls_and_keys),
-		TEST(EP_CTL_09_lookups_of_a_few_watches_in_a_large_epoll),
 		TEST(EP_EXC_02_the_order_of_watches_that_come_and_go),
 		TEST(EP_EXC_02_many_exclusive_watches_of_one_file),
 	};

@@ -263,6 +263,26 @@ static void a_free_may_put_above_the_bound(void **state)
 	assert_int_equal(freed, 50);
 }
 
+static void *puts_one(void *arg)
+{
+	pollux_file_put(large_new());
+	return arg;
+}
+
+/* However few each of them puts. */
+static void what_short_threads_put_is_freed(void **state)
+{
+	pthread_t t;
+
+	(void)state;
+	freed = 0;
+	for (int i = 0; i < 500; i++) {
+		assert_int_equal(pthread_create(&t, NULL, puts_one, NULL), 0);
+		pthread_join(t, NULL);
+	}
+	assert_true(freed > 300);
+}
+
 static void other_modes_are_refused(void **state)
 {
 	(void)state;
@@ -284,6 +304,7 @@ int main(void)
 		IN_MODE(no_put_waits_for_its_own_caller),
 		IN_MODE(asked_waits_for_who_reclaims),
 		IN_MODE(a_free_may_put_above_the_bound),
+		IN_MODE(what_short_threads_put_is_freed),
 		IN_MODE(other_modes_are_refused),
 	};
 

@@ -8,7 +8,10 @@
 
 #include "native.h"
 
+#include <limits.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/select.h>
 
 #include <pollux/posix.h>
 
@@ -92,11 +95,44 @@ static void what_is_not_there_is_an_error(void **state)
 	assert_int_equal(munmap(end - PAGE, 2 * PAGE), 0);
 }
 
+/* The kernel reads a time-out before it looks at the sets, and stores what is left of one that it
+ * has read. */
+static void a_time_of_select_is_memory_of_the_program(void **state)
+{
+	struct timeval *end = (struct timeval *)edge(), *last = end - 1;
+	int efd = pollux_eventfd(0, EFD_NONBLOCK);
+	uint64_t one = 1;
+	fd_set in;
+
+	(void)state;
+	assert_true(efd >= 0);
+	assert_int_equal(pollux_guard_faults(), 0);
+	FD_ZERO(&in);
+	FD_SET(efd, &in);
+	assert_int_equal(pollux_select(efd + 1, &in, NULL, NULL, end), -1);
+	assert_int_equal(errno, EFAULT);
+	*last = (struct timeval){.tv_sec = -1};
+	assert_int_equal(pollux_select(efd + 1, (fd_set *)end, NULL, NULL, last), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_true(FD_ISSET(efd, &in));
+	assert_int_equal(pollux_write(efd, &one, sizeof(one)), sizeof(one));
+	*last = (struct timeval){.tv_sec = LONG_MAX, .tv_usec = 1000000};
+	assert_int_equal(pollux_select(efd + 1, &in, NULL, NULL, last), 1);
+	assert_true(last->tv_sec > LONG_MAX / 2);
+	*last = (struct timeval){.tv_sec = 1000};
+	assert_int_equal(mprotect((char *)end - PAGE, PAGE, PROT_READ), 0);
+	assert_int_equal(pollux_select(efd + 1, &in, NULL, NULL, last), 1);
+	assert_int_equal(last->tv_sec, 1000);
+	assert_int_equal(pollux_close(efd), 0);
+	assert_int_equal(munmap((char *)end - PAGE, 2 * PAGE), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(the_bytes_are_moved_and_no_others),
 		TEST(what_is_not_there_is_an_error),
+		TEST(a_time_of_select_is_memory_of_the_program),
 	};
 
 	return RUN(tests);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The number of watches is exact whenever it is asked for, however many threads hold credits and
- * are about to use them.
+ * The number of watches is exact where nobody changes it, whoever has added and removed beside the
+ * setting of limits.
  */
 #include "torture.h"
 
@@ -13,7 +13,7 @@ struct world {
 	struct pollux_ep *ep[THREADS];
 	struct obj *o[THREADS];
 	long held[THREADS];
-	unsigned long changes, recalls, rounds;
+	unsigned long changes, limits, rounds;
 };
 
 struct part {
@@ -56,7 +56,7 @@ static void part(struct thread *t)
 	}
 }
 
-static void recaller(struct thread *t)
+static void limiter(struct thread *t)
 {
 	struct world *w = t->arg;
 	uint32_t r = (uint32_t)t->tid;
@@ -68,7 +68,7 @@ static void recaller(struct thread *t)
 			broken("%ld watches", n);
 		/* Near, far, none. None of them is ever reached. */
 		pollux_ep_set_max_watches(rnd(&r) % 2 ? THREADS * KEYS : 1000000);
-		atomic_add(&w->recalls, 1);
+		atomic_add(&w->limits, 1);
 		sched_yield();
 	}
 }
@@ -88,9 +88,9 @@ static void counts_are_exact_after_each_round(void **state)
 		p[i] = (struct part){.w = &w, .id = i};
 		thread_start(&t[i], part, &p[i]);
 	}
-	thread_start(&t[THREADS], recaller, &w);
+	thread_start(&t[THREADS], limiter, &w);
 	start = now_ns();
-	while (torture_until(start, w.rounds > 0 && atomic_get(&w.recalls) > 0) && meet(&w.m) &&
+	while (torture_until(start, w.rounds > 0 && atomic_get(&w.limits) > 0) && meet(&w.m) &&
 	       meet(&w.m)) {
 		long sum = 0, n = pollux_ep_watches();
 
@@ -101,7 +101,7 @@ static void counts_are_exact_after_each_round(void **state)
 		w.rounds++;
 	}
 	torture_end(t, THREADS + 1);
-	print_message("%lu changes, %lu recalls, %lu rounds\n", w.changes, w.recalls, w.rounds);
+	print_message("%lu changes, %lu limits, %lu rounds\n", w.changes, w.limits, w.rounds);
 	assert_true(w.rounds > 0);
 	for (int i = 0; i < THREADS; i++) {
 		ep_put(w.ep[i]);
@@ -111,59 +111,10 @@ static void counts_are_exact_after_each_round(void **state)
 	pollux_ep_set_max_watches(-1);
 }
 
-struct one {
-	struct pollux_ep *ep;
-	struct obj *o;
-	struct gate g;
-	long counted;
-	int done;
-};
-
-/* Has a credit, and is stopped where it is about to use it up by one more. */
-static void stopped_adder(struct thread *t)
-{
-	struct one *o = t->arg;
-
-	add(o->ep, o->o, 0);
-	gate_arm(&o->g, "credit_entered");
-	add(o->ep, o->o, 1);
-}
-
-static void counter(struct thread *t)
-{
-	struct one *o = t->arg;
-
-	o->counted = pollux_ep_watches();
-	atomic_set(&o->done, 1);
-}
-
-static void who_is_about_to_use_its_credit_is_waited_for(void **state)
-{
-	struct one o = {.ep = ep_new(), .o = obj_new(0)};
-	struct thread t[2];
-
-	(void)state;
-	points_delay(false);
-	torture_stop = torture_failed = 0;
-	thread_start(&t[0], stopped_adder, &o);
-	assert_true(gate_reached(&o.g));
-	thread_start(&t[1], counter, &o);
-	sleep_ms(30);
-	assert_false(atomic_get(&o.done));
-	gate_open(&o.g);
-	torture_end(t, 2);
-	/* Its watch was charged by then. */
-	assert_int_equal(o.counted, 2);
-	ep_put(o.ep);
-	obj_put(o.o);
-	assert_int_equal(pollux_ep_watches(), 0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(counts_are_exact_after_each_round),
-		TEST(who_is_about_to_use_its_credit_is_waited_for),
 	};
 
 	return RUN(tests);

@@ -3,22 +3,21 @@
  * Time-outs that the kernel writes back: those of select, and of the bare system
  * calls ppoll and pselect6.
  */
-#include "preload/timeleft.h"
+#include "cache/timeleft.h"
 
 #include <limits.h>
 #include <sys/personality.h>
 
 #include "base/clock.h"
 #include "base/sys.h"
-
-#define NSEC 1000000000l
+#include "cache/uaccess.h"
 
 void plx_deadline_set(struct timespec *deadline, const struct timespec *ts)
 {
 	plx_clock(CLOCK_MONOTONIC, deadline);
 	deadline->tv_nsec += ts->tv_nsec;
-	if (deadline->tv_nsec >= NSEC) {
-		deadline->tv_nsec -= NSEC;
+	if (deadline->tv_nsec >= PLX_NSEC) {
+		deadline->tv_nsec -= PLX_NSEC;
 		deadline->tv_sec++;
 	}
 	if (__builtin_add_overflow(deadline->tv_sec, ts->tv_sec, &deadline->tv_sec))
@@ -35,7 +34,7 @@ bool plx_timeval_start(const struct timeval *tv, struct timespec *ts, struct tim
 		return true;
 	ts->tv_nsec = usec % 1000000 * 1000l;
 	if (__builtin_add_overflow(tv->tv_sec, usec / 1000000, &ts->tv_sec))
-		*ts = (struct timespec){.tv_sec = LONG_MAX, .tv_nsec = NSEC - 1};
+		*ts = (struct timespec){.tv_sec = LONG_MAX, .tv_nsec = PLX_NSEC - 1};
 	plx_deadline_set(deadline, ts);
 	return false;
 }
@@ -62,7 +61,7 @@ static bool left(const struct timespec *deadline, struct timespec *ts)
 	ts->tv_sec = deadline->tv_sec - now.tv_sec;
 	ts->tv_nsec = deadline->tv_nsec - now.tv_nsec;
 	if (ts->tv_nsec < 0) {
-		ts->tv_nsec += NSEC;
+		ts->tv_nsec += PLX_NSEC;
 		ts->tv_sec--;
 	}
 	if (ts->tv_sec < 0)

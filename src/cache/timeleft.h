@@ -2,10 +2,12 @@
 /*
  * Time-outs that are written back.
  */
-#ifndef PLX_PRELOAD_TIMELEFT_H
-#define PLX_PRELOAD_TIMELEFT_H
+#ifndef PLX_CACHE_TIMELEFT_H
+#define PLX_CACHE_TIMELEFT_H
 
-#include "preload/preload.h"
+#include <stdbool.h>
+#include <sys/time.h>
+#include <time.h>
 
 /* deadline = now + ts */
 void plx_deadline_set(struct timespec *deadline, const struct timespec *ts);
