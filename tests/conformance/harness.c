@@ -9,7 +9,6 @@
 #define WATCHDOG_MS 60000
 #define EXIT_WATCHDOG 98
 #define EXIT_NOT_UNDER_POLLUX 99
-#define ASLEEP_MS 20000
 #define POLL_MAX 64
 
 int ep_ctl(int ep, int op, int fd, uint32_t events, uint64_t data)
@@ -148,7 +147,7 @@ static bool thread_stat(pid_t tid, char *state, unsigned long *switches)
 
 bool thread_asleep(struct test_thread *t)
 {
-	int64_t end = now_ms() + ASLEEP_MS;
+	int64_t end = now_ms() + SOON_MS;
 	unsigned long seen = 0, switches = 0;
 	bool slept = false;
 	char state = 0;

@@ -58,6 +58,12 @@
 #define NEEDS_HANDLERS_IN_PLACE() ((void)0)
 #endif
 
+/*
+ * What has to come comes before that, however busy the machine is. What hangs is ended by the
+ * watchdog, which goes by the load.
+ */
+#define SOON_MS 300000
+
 /* Asserts that the call returns -1 and sets errno to want. */
 #define assert_errno(call, want)                                                                   \
 	do {                                                                                       \
@@ -105,7 +111,7 @@ void sleep_ms(int ms);
 
 /*
  * A thread whose sleep can be observed. thread_start returns when the thread
- * has begun; thread_asleep waits (up to 20 s) until the kernel shows it sleeping
+ * has begun; thread_asleep waits until the kernel shows it sleeping
  * in a system call and returns whether it does; thread_done polls without
  * blocking; thread_join waits up to ms milliseconds and returns false if the
  * thread did not end.

@@ -17,7 +17,6 @@
 #include <sys/uio.h>
 
 #define FILES 3
-#define SOON_MS 10000
 
 enum call {
 	WRITE,

@@ -27,7 +27,6 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#define SOON_MS 20000
 #define QUIET_MS 30
 #define COUNT_MAX 0xfffffffffffffffeull
 
@@ -612,7 +611,7 @@ static inline pid_t fork_bounded(void)
 	pid_t pid = fork();
 
 	if (pid == 0)
-		alarm(30);
+		alarm(SOON_MS / 1000);
 	return pid;
 }
 

@@ -103,7 +103,7 @@ static void in_child(enum how how, void (*run)(struct world *x))
 	pid_t pid = fork_how(how);
 
 	if (pid == 0) {
-		alarm(60);
+		alarm(SOON_MS / 1000);
 		run(x);
 		_exit(0);
 	}

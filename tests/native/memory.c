@@ -239,7 +239,7 @@ static void child(void (*fn)(void))
 
 	assert_true(pid >= 0);
 	if (!pid) {
-		alarm(60);
+		alarm(SOON_MS / 1000);
 		fn();
 		_exit(0);
 	}

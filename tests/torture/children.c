@@ -10,8 +10,6 @@
 
 #include <pollux/posix.h>
 
-#define CHILD_SECONDS 120
-
 /*
  * A thread that stands in its registration with liburcu, which knows nobody of this library: when
  * it is about to release the first lock there.
@@ -64,7 +62,7 @@ static int child(void)
 {
 	pthread_t t;
 
-	alarm(CHILD_SECONDS);
+	alarm(SOON_MS / 1000);
 	if (pthread_create(&t, NULL, use_thread, NULL))
 		return 1;
 	pthread_join(t, NULL);

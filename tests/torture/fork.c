@@ -223,7 +223,7 @@ static void first_beside_fork(struct first *f)
 	int status, won, e;
 	pid_t pid;
 
-	alarm(6 * SOON_MS / 1000);
+	alarm(SOON_MS / 1000);
 	/* Nobody joins it, or ThreadSanitizer would say that the child of the fork does not. */
 	if (pthread_create(&t, NULL, first_object, f) || pthread_detach(t))
 		_exit(10);
@@ -231,7 +231,7 @@ static void first_beside_fork(struct first *f)
 	spin_for(f->spins[1]);
 	pid = pollux_fork();
 	if (pid == 0) {
-		alarm(6 * SOON_MS / 1000);
+		alarm(SOON_MS / 1000);
 		e = pollux_eventfd(3, EFD_NONBLOCK);
 		_exit(pollux_fd_served(e) != 1 ? 11 : !first_usable(e) ? 12 : 0);
 	}

@@ -10,8 +10,6 @@
 #include <pollux/fork.h>
 #include <pollux/watch.h>
 
-#define CHILD_SECONDS 120
-
 struct world {
 	struct pollux_ep *ep;
 	struct obj *o;
@@ -77,7 +75,7 @@ static void child(struct world *x)
 	struct pollux_ep *own = NULL;
 	uint64_t v;
 
-	alarm(CHILD_SECONDS);
+	alarm(SOON_MS / 1000);
 	watch_calls = 0;
 	(void)pollux_efd_write(x->e, 1, 0);
 	obj_fire(x->o, EPOLLIN, EPOLLIN);
@@ -219,7 +217,7 @@ static void wakes_child(struct world *x)
 	struct epoll_event ev;
 	struct thread t;
 
-	alarm(CHILD_SECONDS);
+	alarm(SOON_MS / 1000);
 	must(pollux_ep_new(&x->ep, NULL) == 0);
 	stopped_start(&s, "queue_before_mark", NULL, x->o);
 	thread_start(&t, adds, x);
