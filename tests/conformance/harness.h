@@ -33,7 +33,7 @@
 #include <sys/types.h>
 #include <sys/wait.h>
 
-#include "../unit.h"
+#include "../shared.h"
 
 /* Whether these tests, and the drop-in with them, are built with a sanitizer. */
 #if defined(__SANITIZE_THREAD__)
@@ -57,12 +57,6 @@
 #else
 #define NEEDS_HANDLERS_IN_PLACE() ((void)0)
 #endif
-
-/*
- * What has to come comes before that, however busy the machine is. What hangs is ended by the
- * watchdog, which goes by the load.
- */
-#define SOON_MS 300000
 
 /* Asserts that the call returns -1 and sets errno to want. */
 #define assert_errno(call, want)                                                                   \
@@ -104,10 +98,6 @@ uint64_t efd_take(int fd);
 
 /* A socket that listens on the loopback address, and one that waits to be accepted there. */
 void tcp_waiting(int *listener, int *client);
-
-/* Milliseconds of CLOCK_MONOTONIC. */
-int64_t now_ms(void);
-void sleep_ms(int ms);
 
 /*
  * A thread whose sleep can be observed. thread_start returns when the thread

@@ -625,7 +625,6 @@ static int in_child(struct timed *t)
 static void TFD_23_fork(void **state)
 {
 	struct timed t = timed_new(0);
-	int status;
 	pid_t pid;
 
 	(void)state;
@@ -635,8 +634,7 @@ static void TFD_23_fork(void **state)
 		sleep_ms(PASSED_MS);
 		_exit(in_child(&t));
 	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
+	child_passes(pid);
 	put_off_past(t.fd, HOUR_MS);
 	assert_silent(t.ep, t.fd);
 	timed_close(&t);
@@ -647,7 +645,6 @@ static const char *own_name;
 static void executed_by_vfork(int fd, const char *expect)
 {
 	char number[16];
-	int status;
 	pid_t pid;
 
 	snprintf(number, sizeof(number), "%d", fd);
@@ -656,8 +653,7 @@ static void executed_by_vfork(int fd, const char *expect)
 		execl(own_name, own_name, expect, number, (char *)NULL);
 		_exit(127);
 	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
+	child_passes(pid);
 }
 
 static void TFD_23_exec(void **state)

@@ -67,16 +67,6 @@ static void check_list(struct obj *o)
 	assert_int_equal(i, nmodel);
 }
 
-static uint32_t next_random(uint32_t *s)
-{
-	uint32_t x = *s;
-
-	x ^= x << 13;
-	x ^= x >> 17;
-	x ^= x << 5;
-	return *s = x;
-}
-
 static void nobody(struct plx_watch *w, uint32_t key)
 {
 	(void)w;
@@ -138,7 +128,7 @@ static void EP_EXC_02_the_list_has_its_order_in_a_row_too(void **state)
 	(void)state;
 	setup_large();
 	for (int round = 0; round < 60000; round++) {
-		uint32_t r = next_random(&seed);
+		uint32_t r = rnd(&seed);
 		/* Phases of none to few, of few, and of few to many. */
 		uint32_t adds = (uint32_t[]){5, 8, 10}[round / 500 % 3];
 		struct entry e = {.ep = (int)(r >> 8) % EPS, .key = (int)(r >> 16) % KEYS};
@@ -146,7 +136,7 @@ static void EP_EXC_02_the_list_has_its_order_in_a_row_too(void **state)
 		if (r % 64 == 0)
 			change_sleeper(o, &sleeper[r >> 6 & 1], r >> 6 & 1);
 		else
-			change_item(o, e, next_random(&seed) % 16 < adds, r & 1);
+			change_item(o, e, rnd(&seed) % 16 < adds, r & 1);
 		check_list(o);
 		if (!o->file.index)
 			none++;

@@ -133,7 +133,6 @@ static void parent_beside_children(void **state)
 	for (; torture_until(start, forks >= 64); forks++) {
 		uint32_t how = rnd(&r);
 		struct world w;
-		int status;
 		pid_t pid;
 
 		world_make(&w, &r);
@@ -143,10 +142,7 @@ static void parent_beside_children(void **state)
 		pid = pollux_fork();
 		if (pid == 0)
 			child(&w, how);
-		assert_true(pid > 0);
-		assert_int_equal(waitpid(pid, &status, 0), pid);
-		assert_true(WIFEXITED(status));
-		assert_int_equal(WEXITSTATUS(status), 0);
+		child_passes(pid);
 		w.deleted[3] = (how & 4) && !(how & 1);
 		deleted += w.deleted[3];
 		assert_sees(&w);

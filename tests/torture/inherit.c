@@ -110,7 +110,6 @@ static void child(struct world *x)
 
 static void check_child(struct world *x)
 {
-	int status;
 	pid_t pid;
 
 	pollux_before_fork();
@@ -120,9 +119,7 @@ static void check_child(struct world *x)
 		child(x);
 	}
 	pollux_after_fork_parent();
-	assert_true(pid > 0);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
+	child_passes(pid);
 }
 
 /* --- a thread that stands at a point ------------------------------------------------------- */
@@ -236,7 +233,6 @@ static void wakes_child(struct world *x)
 static void a_wake_of_the_child_has_found_an_item_of_before(void **state)
 {
 	struct world x;
-	int status;
 	pid_t pid;
 
 	(void)state;
@@ -250,9 +246,7 @@ static void a_wake_of_the_child_has_found_an_item_of_before(void **state)
 	pid = fork();
 	if (pid == 0)
 		wakes_child(&x);
-	assert_true(pid > 0);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
+	child_passes(pid);
 	world_put(&x);
 }
 
