@@ -49,33 +49,23 @@ void plx_copy_out_head(void *user, const void *src, size_t n);
 	"	.long	" #at "b - ., 9b - .\n"                                                    \
 	"	.popsection\n"
 
-static inline int plx_load_user64(uint64_t *value, const void *user)
-{
-	uint64_t v;
-	int err = 0;
+#define PLX_LOAD_USER(name, type)                                                                  \
+	static inline int name(type *value, const void *user)                                      \
+	{                                                                                          \
+		type v;                                                                            \
+		int err = 0;                                                                       \
+                                                                                                   \
+		__asm__ __volatile__("1:	mov	(%[user]), %[v]\n"                                    \
+				     "8:\n" PLX_UA_FIXUP(1)                                        \
+				     : [v] "=&r"(v), [err] "+r"(err)                               \
+				     : [user] "r"(user)                                            \
+				     : "memory");                                                  \
+		*value = v;                                                                        \
+		return err;                                                                        \
+	}
 
-	__asm__ __volatile__("1:	mov	(%[user]), %[v]\n"
-			     "8:\n" PLX_UA_FIXUP(1)
-			     : [v] "=&r"(v), [err] "+r"(err)
-			     : [user] "r"(user)
-			     : "memory");
-	*value = v;
-	return err;
-}
-
-static inline int plx_load_user32(uint32_t *value, const void *user)
-{
-	uint32_t v;
-	int err = 0;
-
-	__asm__ __volatile__("1:	mov	(%[user]), %[v]\n"
-			     "8:\n" PLX_UA_FIXUP(1)
-			     : [v] "=&r"(v), [err] "+r"(err)
-			     : [user] "r"(user)
-			     : "memory");
-	*value = v;
-	return err;
-}
+PLX_LOAD_USER(plx_load_user64, uint64_t)
+PLX_LOAD_USER(plx_load_user32, uint32_t)
 
 static inline int plx_store_user32(void *user, uint32_t value)
 {

@@ -123,13 +123,28 @@ static plx_lock_t orphan_lock;
 static struct retire_batch *orphans;
 static uint32_t norphans;
 
-/* gp_lock held. */
+static bool barrier_registered(void)
+{
+	return !plx_sys2(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0);
+}
+
+static bool barrier_had(void)
+{
+	return !plx_sys2(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0);
+}
+
+/*
+ * gp_lock held. The child of a fork beside the registration may have what says that there is one,
+ * and not the registration: the kernel copies that first.
+ */
 static void barrier_all(void)
 {
 	plx_mb();
-	if (gp_membarrier)
-		PLX_INVARIANT(plx_sys2(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0) == 0,
-			      "the barrier that the process is registered for can be had");
+	if (!gp_membarrier || plx_likely(barrier_had()))
+		return;
+	PLX_DELAY(barrier_anew);
+	PLX_INVARIANT(barrier_registered() && barrier_had(),
+		      "the barrier that the process is registered for can be had");
 }
 
 void plx_rcu_begin_slow(void)
@@ -142,9 +157,7 @@ void plx_rcu_begin_slow(void)
 	if (!plx_rcu_begun && !confined) {
 		long can = plx_sys2(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0);
 
-		gp_membarrier =
-			can > 0 && (can & wanted) &&
-			!plx_sys2(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0);
+		gp_membarrier = can > 0 && (can & wanted) && barrier_registered();
 		barrier_all();
 		plx_store(&urcu_bp_has_sys_membarrier, gp_membarrier);
 	}

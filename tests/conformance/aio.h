@@ -341,6 +341,25 @@ static inline bool file_matches(const void *buf, size_t n, size_t offset)
 	return true;
 }
 
+static inline void close_both(const int p[2])
+{
+	close(p[0]);
+	close(p[1]);
+}
+
+/* One byte of a pipe or a socket. */
+static inline void put(int fd)
+{
+	assert_int_equal(write(fd, "x", 1), 1);
+}
+
+static inline void get(int fd)
+{
+	char c;
+
+	assert_int_equal(read(fd, &c, 1), 1);
+}
+
 /* A pipe; flags as for pipe2. */
 static inline void aio_pipe(int p[2], int flags)
 {

@@ -4,24 +4,6 @@
 
 #include <sched.h>
 
-static void close_both(int p[2])
-{
-	close(p[0]);
-	close(p[1]);
-}
-
-static void put(int fd)
-{
-	assert_int_equal(write(fd, "x", 1), 1);
-}
-
-static void get(int fd)
-{
-	char c;
-
-	assert_int_equal(read(fd, &c, 1), 1);
-}
-
 /* A poll that waits for ever. */
 static void pend(aio_context_t ctx, struct iocb *cb, int fd)
 {

@@ -8,17 +8,6 @@
 #include <sys/stat.h>
 #include <sys/timerfd.h>
 
-static void close_both(int p[2])
-{
-	close(p[0]);
-	close(p[1]);
-}
-
-static void put(int fd)
-{
-	assert_int_equal(write(fd, "x", 1), 1);
-}
-
 /* The counter of a nonblocking eventfd, which is 0 afterwards. */
 static uint64_t count_of(int efd)
 {
@@ -27,13 +16,6 @@ static uint64_t count_of(int efd)
 	if (read(efd, &v, sizeof(v)) == -1)
 		assert_int_equal(errno, EAGAIN);
 	return v;
-}
-
-static bool readable_within(int fd, int ms)
-{
-	struct pollfd p = {.fd = fd, .events = POLLIN};
-
-	return poll(&p, 1, ms) == 1;
 }
 
 /*

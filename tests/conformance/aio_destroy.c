@@ -12,24 +12,6 @@
 
 extern char **environ;
 
-static void close_both(int p[2])
-{
-	close(p[0]);
-	close(p[1]);
-}
-
-static void put(int fd)
-{
-	assert_int_equal(write(fd, "x", 1), 1);
-}
-
-static void get(int fd)
-{
-	char c;
-
-	assert_int_equal(read(fd, &c, 1), 1);
-}
-
 static void pend(aio_context_t ctx, struct iocb *cb, int fd)
 {
 	aio_accept1(ctx, aio_poll(cb, fd, POLLIN));
@@ -45,27 +27,10 @@ static bool thread_stuck(struct test_thread *t)
 	unsigned long seen = ~0ul;
 
 	while (now_ms() < end) {
-		char path[64], buf[4096], *p, state = 0;
 		unsigned long switches = 0;
-		int fd;
-		ssize_t n;
+		char state = task_state(OF_THREAD, t->tid, &switches);
 
-		if (thread_done(t))
-			return false;
-		snprintf(path, sizeof(path), "/proc/self/task/%d/status", (int)t->tid);
-		fd = open(path, O_RDONLY | O_CLOEXEC);
-		if (fd == -1)
-			return false;
-		n = read(fd, buf, sizeof(buf) - 1);
-		close(fd);
-		if (n <= 0)
-			return false;
-		buf[n] = '\0';
-		p = strstr(buf, "\nState:");
-		if (p == NULL || sscanf(p, "\nState: %c", &state) != 1)
-			return false;
-		p = strstr(buf, "\nvoluntary_ctxt_switches:");
-		if (p == NULL || sscanf(p, "\nvoluntary_ctxt_switches: %lu", &switches) != 1)
+		if (!state || thread_done(t))
 			return false;
 		if ((state != 'S' && state != 'D') || switches != seen)
 			since = now_ms();

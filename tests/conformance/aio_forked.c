@@ -168,7 +168,7 @@ static void parents_rings(pid_t (*make)(void))
 	assert_true(rings_fill(&buffered, 1, &s, other));
 	pid = make();
 	if (pid == 0) {
-		alarm(120);
+		alarm(SOON_MS / 1000);
 		_exit(looks_for_marks(&s));
 	}
 	assert_true(pid > 0);

@@ -28,19 +28,13 @@ static void *submitter_main(void *arg)
 /* The thread sleeps, in whatever way. */
 static bool is_stuck(struct submitter *s)
 {
-	char path[64], line[256], state = 0;
 	int64_t end = now_ms() + SOON_MS;
+	unsigned long sleeps;
+	char state;
 
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)s->t.tid);
-	while (state != 'D' && state != 'S' && now_ms() < end && !thread_done(&s->t)) {
-		FILE *f = fopen(path, "re");
-
-		if (f == NULL || fgets(line, sizeof(line), f) == NULL ||
-		    sscanf(strrchr(line, ')'), ") %c", &state) != 1)
-			state = 0;
-		if (f != NULL)
-			fclose(f);
-	}
+	do
+		state = task_state(OF_THREAD, s->t.tid, &sleeps);
+	while (state != 'D' && state != 'S' && now_ms() < end && !thread_done(&s->t));
 	sleep_ms(QUIET_MS);
 	return !thread_done(&s->t);
 }

@@ -176,13 +176,6 @@ static int udp_new(void)
 	return fd;
 }
 
-static bool readable_within(int fd, int ms)
-{
-	struct pollfd p = {.fd = fd, .events = POLLIN};
-
-	return poll(&p, 1, ms) == 1;
-}
-
 static struct target target_new(enum file_kind kind)
 {
 	const struct itimerspec now = {.it_value = {.tv_nsec = 1}};

@@ -36,24 +36,6 @@ static void tcp(int *l, int s[2])
 }
 
 /* Write ends and read ends are closed here and there. */
-static void close_both(int p[2])
-{
-	close(p[0]);
-	close(p[1]);
-}
-
-static void put(int fd)
-{
-	assert_int_equal(write(fd, "x", 1), 1);
-}
-
-static void get(int fd)
-{
-	char c;
-
-	assert_int_equal(read(fd, &c, 1), 1);
-}
-
 /* --- AIO-POLL-01 ----------------------------------------------------------------------------- */
 
 static void AIO_POLL_01_the_mask_has_16_bits(void **state)

@@ -7,19 +7,6 @@
  */
 #include "aio.h"
 
-static void close_both(const int p[2])
-{
-	close(p[0]);
-	close(p[1]);
-}
-
-static bool readable_within(int fd, int ms)
-{
-	struct pollfd p = {.fd = fd, .events = POLLIN};
-
-	return poll(&p, 1, ms) == 1;
-}
-
 /* The counter of a nonblocking eventfd, which is 0 afterwards. */
 static uint64_t count_of(int efd)
 {
@@ -281,9 +268,7 @@ static int submit_stream(struct stream *s, uint32_t x)
 	while (n < MANY && now_ms() < end && !__atomic_load_n(&s->twice, __ATOMIC_RELAXED)) {
 		enum what what;
 
-		x ^= x << 13;
-		x ^= x >> 17;
-		x ^= x << 5;
+		(void)rnd(&x);
 		/* At first what is done at once. */
 		what = (enum what)(n < (int)(x % 8) ? CACHED_READ : x / 8 % LATE_POLL);
 		request(s->d, &s->cb[n], what);

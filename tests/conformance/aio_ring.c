@@ -561,9 +561,7 @@ static void AIO_RING_08_nonsense_in_head_and_tail_does_no_harm(void **state)
 	for (int round = 0; round < 3000; round++) {
 		long n;
 
-		x ^= x << 13;
-		x ^= x >> 17;
-		x ^= x << 5;
+		(void)rnd(&x);
 		if (round % 3 == 0)
 			ring_set_head(r, x);
 		else if (round % 3 == 1)

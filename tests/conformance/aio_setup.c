@@ -488,7 +488,7 @@ static void AIO_SETUP_06_a_process_in_the_same_memory_has_the_context(void **sta
 	static volatile aio_context_t made;
 	struct iocb cb, *list[1] = {&cb};
 	char buf[8];
-	int fd = file_in_memory(64), st;
+	int fd = file_in_memory(64);
 	pid_t pid;
 
 	(void)state;
@@ -501,9 +501,7 @@ static void AIO_SETUP_06_a_process_in_the_same_memory_has_the_context(void **sta
 		vfork_result[1] = syscall(SYS_io_setup, 4, &made);
 		_exit(0);
 	}
-	assert_true(pid > 0);
-	assert_int_equal(waitpid(pid, &st, 0), pid);
-	assert_int_equal(st, 0);
+	child_passes(pid);
 	assert_int_equal(vfork_result[0], 1);
 	aio_expect(ctx, &cb, 8);
 	assert_true(file_matches(buf, 8, 3));

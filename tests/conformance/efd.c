@@ -1813,23 +1813,15 @@ static void EFD_19_fork_shares_the_counter(void **state)
 
 static bool fdinfo(int fd, const char *key, char *value, size_t room)
 {
-	char path[64], line[256];
-	size_t len = strlen(key);
-	bool found = false;
-	FILE *f;
+	char info[INFO_MAX], *at;
 
-	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
-	f = fopen(path, "re");
-	assert_non_null(f);
-	while (!found && fgets(line, sizeof(line), f) != NULL) {
-		if (strncmp(line, key, len) != 0)
-			continue;
-		line[strcspn(line, "\n")] = '\0';
-		snprintf(value, room, "%s", line + len);
-		found = true;
+	info_read(fd, info);
+	at = strstr(info, key);
+	if (at != NULL) {
+		at += strlen(key);
+		snprintf(value, room, "%.*s", (int)strcspn(at, "\n"), at);
 	}
-	fclose(f);
-	return found;
+	return at != NULL;
 }
 
 static void EFD_19_fdinfo_shows_the_counter(void **state)

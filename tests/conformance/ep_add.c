@@ -7,17 +7,11 @@
 /* Whether a line of the epoll's fdinfo shows this interest for this number. */
 static bool info_shows(int ep, int tfd, uint32_t events)
 {
-	char path[64], want[64], buf[8192];
-	ssize_t n;
-	int f;
+	char want[64], info[INFO_MAX];
 
-	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", ep);
 	snprintf(want, sizeof(want), "tfd: %8d events: %8x ", tfd, events);
-	f = assert_ok(open(path, O_RDONLY | O_CLOEXEC));
-	n = assert_ok(read(f, buf, sizeof(buf) - 1));
-	close(f);
-	buf[n] = '\0';
-	return strstr(buf, want) != NULL;
+	info_read(ep, info);
+	return strstr(info, want) != NULL;
 }
 
 /* The flags, which are not poll bits. */

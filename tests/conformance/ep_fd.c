@@ -396,25 +396,7 @@ static void EP_FD_08_number_reused_by_another_type(void **state)
 	close(ep);
 }
 
-#define INFO_MAX 8192
-
-static void info_read(int fd, char *buf)
-{
-	char path[64];
-	size_t len = 0;
-	ssize_t n;
-	int f;
-
-	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
-	f = assert_ok(open(path, O_RDONLY | O_CLOEXEC));
-	while ((n = read(f, buf + len, INFO_MAX - 1 - len)) > 0)
-		len += (size_t)n;
-	assert_int_equal(n, 0);
-	buf[len] = '\0';
-	assert_ok(close(f));
-}
-
-/* The same through stdio, which does not call open by its public name. */
+/* As info_read, through stdio, which does not call open by its public name. */
 static void info_read_stdio(int fd, char *buf)
 {
 	char path[64];
@@ -442,17 +424,6 @@ static bool info_has(const char *info, const char *line)
 	}
 	print_error("no line \"%s\" in:\n%s", line, info);
 	return false;
-}
-
-static int info_items(const char *info)
-{
-	int n = strncmp(info, "tfd:", 4) == 0;
-
-	while ((info = strstr(info, "\ntfd:")) != NULL) {
-		n++;
-		info++;
-	}
-	return n;
 }
 
 /* The line of the item that was added with number tfd for the file behind fd. */

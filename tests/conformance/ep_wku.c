@@ -7,17 +7,12 @@
 /* The interest that fdinfo shows for the number, or 0 when there is no line. */
 static uint32_t info_events(int ep, int tfd)
 {
-	char path[64], buf[8192];
+	char info[INFO_MAX];
 	unsigned int events;
-	ssize_t n;
-	int f, num;
+	int num;
 
-	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", ep);
-	f = assert_ok(open(path, O_RDONLY | O_CLOEXEC));
-	n = assert_ok(read(f, buf, sizeof(buf) - 1));
-	close(f);
-	buf[n] = '\0';
-	for (char *p = strstr(buf, "tfd:"); p != NULL; p = strstr(p + 1, "tfd:"))
+	info_read(ep, info);
+	for (char *p = strstr(info, "tfd:"); p != NULL; p = strstr(p + 1, "tfd:"))
 		if (sscanf(p, "tfd: %d events: %x", &num, &events) == 2 && num == tfd)
 			return events;
 	return 0;

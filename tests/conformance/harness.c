@@ -9,7 +9,6 @@
 #define WATCHDOG_MS 60000
 #define EXIT_WATCHDOG 98
 #define EXIT_NOT_UNDER_POLLUX 99
-#define ASLEEP_MS 20000
 #define POLL_MAX 64
 
 int ep_ctl(int ep, int op, int fd, uint32_t events, uint64_t data)
@@ -73,22 +72,6 @@ void tcp_waiting(int *listener, int *client)
 	assert_ok(connect(*client, (struct sockaddr *)&a, n));
 }
 
-int64_t now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
-}
-
-void sleep_ms(int ms)
-{
-	struct timespec ts = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
-
-	while (clock_nanosleep(CLOCK_MONOTONIC, 0, &ts, &ts) == EINTR)
-		;
-}
-
 struct start {
 	struct test_thread *t;
 	sem_t begun;
@@ -120,53 +103,9 @@ void thread_start(struct test_thread *t, void *(*fn)(void *), void *arg)
 	sem_destroy(&s.begun);
 }
 
-/*
- * Reads the state letter and the number of voluntary context switches of a
- * thread. Returns false when the thread is gone.
- */
-static bool thread_stat(pid_t tid, char *state, unsigned long *switches)
-{
-	char path[64], buf[4096], *p;
-	ssize_t n;
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/self/task/%d/status", (int)tid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd == -1)
-		return false;
-	n = read(fd, buf, sizeof(buf) - 1);
-	close(fd);
-	if (n <= 0)
-		return false;
-	buf[n] = '\0';
-	p = strstr(buf, "\nState:");
-	if (p == NULL || sscanf(p, "\nState: %c", state) != 1)
-		return false;
-	p = strstr(buf, "\nvoluntary_ctxt_switches:");
-	return p != NULL && sscanf(p, "\nvoluntary_ctxt_switches: %lu", switches) == 1;
-}
-
 bool thread_asleep(struct test_thread *t)
 {
-	int64_t end = now_ms() + ASLEEP_MS;
-	unsigned long seen = 0, switches = 0;
-	bool slept = false;
-	char state = 0;
-
-	/*
-	 * A thread can sleep for an instant on a lock on its way. It counts as
-	 * asleep when two looks, a millisecond apart, find the same sleep.
-	 */
-	do {
-		if (thread_done(t) || !thread_stat(t->tid, &state, &switches))
-			return false;
-		if (state == 'S' && slept && switches == seen)
-			return true;
-		slept = state == 'S';
-		seen = switches;
-		sleep_ms(1);
-	} while (now_ms() < end);
-	return false;
+	return task_asleep(OF_THREAD, t->tid, &t->done);
 }
 
 bool thread_done(struct test_thread *t)

@@ -33,7 +33,7 @@
 #include <sys/types.h>
 #include <sys/wait.h>
 
-#include "../unit.h"
+#include "../shared.h"
 
 /* Whether these tests, and the drop-in with them, are built with a sanitizer. */
 #if defined(__SANITIZE_THREAD__)
@@ -99,13 +99,9 @@ uint64_t efd_take(int fd);
 /* A socket that listens on the loopback address, and one that waits to be accepted there. */
 void tcp_waiting(int *listener, int *client);
 
-/* Milliseconds of CLOCK_MONOTONIC. */
-int64_t now_ms(void);
-void sleep_ms(int ms);
-
 /*
  * A thread whose sleep can be observed. thread_start returns when the thread
- * has begun; thread_asleep waits (up to 20 s) until the kernel shows it sleeping
+ * has begun; thread_asleep waits until the kernel shows it sleeping
  * in a system call and returns whether it does; thread_done polls without
  * blocking; thread_join waits up to ms milliseconds and returns false if the
  * thread did not end.

@@ -15,7 +15,6 @@
 #include <sys/resource.h>
 #include <sys/uio.h>
 
-#define SOON_MS 15000
 #define MAGIC 0xa10a10a1u
 #define NO_ERRNO 4711
 
@@ -740,7 +739,7 @@ static int with_bad_context(bool pget, io_context_t ctx)
 		/* Also where a sanitizer has a handler of its own. */
 		signal(SIGSEGV, SIG_DFL);
 		setrlimit(RLIMIT_CORE, &no_core);
-		alarm(30);
+		alarm(SOON_MS / 1000);
 		r = pget ? io_pgetevents(ctx, 1, 1, &ev, &none, NULL)
 			 : io_getevents(ctx, 1, 1, &ev, &none);
 		_exit(r == -EINVAL ? 1 : 2);

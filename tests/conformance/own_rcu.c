@@ -29,7 +29,7 @@ static int closes_in_sections(void *arg)
 	pthread_t t;
 
 	(void)arg;
-	alarm(60);
+	alarm(SOON_MS / 1000);
 	if (pthread_create(&t, NULL, reader_and_writer, NULL))
 		return 1;
 	for (int i = 0; i < ROUNDS; i++) {
@@ -61,7 +61,7 @@ static int forks_with_its_locks(void *arg)
 	int ep = epoll_create1(0);
 
 	(void)arg;
-	alarm(60);
+	alarm(SOON_MS / 1000);
 	if (pthread_atfork(urcu_bp_before_fork, urcu_bp_after_fork_parent,
 			   urcu_bp_after_fork_child))
 		return 1;

@@ -41,14 +41,6 @@ static bool run_as(int priority)
 	return pthread_setschedparam(pthread_self(), priority ? SCHED_FIFO : SCHED_OTHER, &p) == 0;
 }
 
-static int64_t cpu_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
-	return ts.tv_sec * 1000000000ll + ts.tv_nsec;
-}
-
 static void *low_main(void *arg)
 {
 	run_as(0);

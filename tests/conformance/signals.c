@@ -17,7 +17,6 @@
 #include <sys/uio.h>
 
 #define FILES 3
-#define SOON_MS 10000
 
 enum call {
 	WRITE,
@@ -76,10 +75,7 @@ static void went_wrong(const char *what)
 
 static uint32_t random_below(uint32_t *s, uint32_t n)
 {
-	*s ^= *s << 13;
-	*s ^= *s >> 17;
-	*s ^= *s << 5;
-	return *s % n;
+	return rnd(s) % n;
 }
 
 static int64_t torture_ms(void)

@@ -42,23 +42,19 @@ static void *writer_main(void *arg)
 static void forks(void)
 {
 	pid_t pid = fork();
-	int status;
 
 	if (pid == 0)
 		_exit(0);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
+	child_passes(pid);
 }
 
 static void starts_a_program(void)
 {
 	char *const argv[] = {"true", NULL};
-	int status;
 	pid_t pid;
 
 	assert_int_equal(posix_spawn(&pid, "/bin/true", NULL, NULL, argv, environ), 0);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
+	child_passes(pid);
 }
 
 static void takes_high_numbers(void)

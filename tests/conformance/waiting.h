@@ -27,8 +27,6 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#define SOON_MS 20000
-#define QUIET_MS 30
 #define COUNT_MAX 0xfffffffffffffffeull
 
 /* --- files ---------------------------------------------------------------------------------- */
@@ -198,6 +196,36 @@ static inline void ep_del(int ep, int fd)
 	assert_ok(epoll_ctl(ep, EPOLL_CTL_DEL, fd, NULL));
 }
 
+#define INFO_MAX 8192
+
+/* What fdinfo says of the number. */
+static inline void info_read(int fd, char *buf)
+{
+	char path[64];
+	size_t len = 0;
+	ssize_t n;
+	int f;
+
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+	f = assert_ok(open(path, O_RDONLY | O_CLOEXEC));
+	while ((n = read(f, buf + len, INFO_MAX - 1 - len)) > 0)
+		len += (size_t)n;
+	assert_int_equal(n, 0);
+	buf[len] = '\0';
+	assert_ok(close(f));
+}
+
+static inline int info_items(const char *info)
+{
+	int n = strncmp(info, "tfd:", 4) == 0;
+
+	while ((info = strstr(info, "\ntfd:")) != NULL) {
+		n++;
+		info++;
+	}
+	return n;
+}
+
 /* epoll_ctl through libc's syscall(), an entry of equal rank. */
 static inline int raw_ctl(int ep, int op, int fd, uint32_t events, uint64_t data)
 {
@@ -298,14 +326,6 @@ static inline void order_check(int ep, int max, const char *want, const char *fi
 			    want);
 		fail();
 	}
-}
-
-static inline int64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000LL + ts.tv_nsec;
 }
 
 /* The entries through which a program can wait. */
@@ -612,7 +632,7 @@ static inline pid_t fork_bounded(void)
 	pid_t pid = fork();
 
 	if (pid == 0)
-		alarm(30);
+		alarm(SOON_MS / 1000);
 	return pid;
 }
 
@@ -655,29 +675,6 @@ static inline int child_status(int (*fn)(void *), void *arg)
 	return child_end(child_start(fn, arg));
 }
 
-static inline int child_wait(pid_t pid)
-{
-	int status = -1;
-	pid_t r;
-
-	do {
-		r = waitpid(pid, &status, 0);
-	} while (r == -1 && errno == EINTR);
-	assert_int_equal(r, pid);
-	return status;
-}
-
-/* Asserts that the child exits with 0; child_check has printed where it went wrong. */
-static inline void child_passes(pid_t pid)
-{
-	int status = child_wait(pid);
-
-	if (status != 0)
-		print_error("child: %s %d\n", WIFSIGNALED(status) ? "signal" : "exit code",
-			    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-	assert_int_equal(status, 0);
-}
-
 #define CHILD_FAILED 99
 
 /* In a child: say what is wrong and leave. */
@@ -693,58 +690,21 @@ static inline void child_passes(pid_t pid)
 /* Waits until the only thread of another process sleeps in a system call. */
 static inline bool child_asleep(pid_t pid)
 {
-	char path[64], buf[4096], *p;
-	unsigned long sw, seen = 0;
-	bool slept = false;
-	int64_t end = now_ms() + SOON_MS;
-
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-	do {
-		int fd = open(path, O_RDONLY | O_CLOEXEC);
-		ssize_t n = fd == -1 ? -1 : read(fd, buf, sizeof(buf) - 1);
-		char c = 0;
-
-		if (fd != -1)
-			close(fd);
-		if (n <= 0)
-			return false;
-		buf[n] = '\0';
-		p = strstr(buf, "\nState:");
-		if (p == NULL || sscanf(p, "\nState: %c", &c) != 1 || c == 'Z')
-			return false;
-		p = strstr(buf, "\nvoluntary_ctxt_switches:");
-		if (p == NULL || sscanf(p, "\nvoluntary_ctxt_switches: %lu", &sw) != 1)
-			return false;
-		if (c == 'S' && slept && sw == seen)
-			return true;
-		slept = c == 'S';
-		seen = sw;
-		sleep_ms(1);
-	} while (now_ms() < end);
-	return false;
+	return task_asleep(OF_PROCESS, pid, NULL);
 }
 
 /* Waits up to ms milliseconds until the main thread of the process is in this state. */
 static inline bool process_reaches(pid_t pid, char state, int ms)
 {
-	char path[64], line[512];
 	int64_t end = now_ms() + ms;
+	unsigned long sleeps;
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	do {
-		FILE *f = fopen(path, "re");
-		char *p = NULL;
-
-		if (f == NULL)
+	while (task_state(OF_PROCESS, pid, &sleeps) != state) {
+		if (now_ms() > end)
 			return false;
-		if (fgets(line, sizeof(line), f) != NULL)
-			p = strrchr(line, ')');
-		fclose(f);
-		if (p != NULL && p[1] == ' ' && p[2] == state)
-			return true;
 		sleep_ms(1);
-	} while (now_ms() < end);
-	return false;
+	}
+	return true;
 }
 
 /* --- claims on every kind of file ----------------------------------------------------------- */

@@ -426,7 +426,6 @@ static void a_child_has_none_of_other_threads(void **state)
 	struct pollux_ep *ep = ep_batches();
 	struct obj *o = obj_new(EPOLLIN);
 	struct holder h;
-	int status;
 	pid_t pid;
 
 	(void)state;
@@ -443,8 +442,7 @@ static void a_child_has_none_of_other_threads(void **state)
 		pollux_barrier();
 		_exit(called != 1);
 	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
+	child_passes(pid);
 	(void)pollux_call(call, &called);
 	release();
 	assert_int_equal(called, 0);

@@ -11,16 +11,6 @@
 #define EPS 40
 #define EP_KEYS 6
 
-static uint32_t next_random(uint32_t *s)
-{
-	uint32_t x = *s;
-
-	x ^= x << 13;
-	x ^= x >> 17;
-	x ^= x << 5;
-	return *s = x;
-}
-
 static void EP_KEY_01_each_of_many_keys_is_a_registration(void **state)
 {
 	static int order[KEYS];
@@ -35,7 +25,7 @@ static void EP_KEY_01_each_of_many_keys_is_a_registration(void **state)
 	}
 	assert_non_null(o->file.index);
 	for (int k = KEYS - 1; k > 0; k--) {
-		int other = (int)(next_random(&seed) % (uint32_t)(k + 1)), was = order[k];
+		int other = (int)(rnd(&seed) % (uint32_t)(k + 1)), was = order[k];
 
 		order[k] = order[other];
 		order[other] = was;
@@ -69,10 +59,10 @@ static void EP_CTL_09_lookups_among_many_epolls_and_keys(void **state)
 	for (int e = 0; e < EPS; e++)
 		ep[e] = ep_new();
 	for (int round = 0; round < 40000; round++) {
-		uint32_t r = next_random(&seed);
+		uint32_t r = rnd(&seed);
 		int e = (int)(r >> 4) % EPS, k = (int)(r >> 16) % EP_KEYS;
 		/* Phases in which there are more of them, and fewer. */
-		uint32_t adds = round / 4000 % 2 ? 3 : 9, what = next_random(&seed) % 16;
+		uint32_t adds = round / 4000 % 2 ? 3 : 9, what = rnd(&seed) % 16;
 		uint32_t events = EPOLLIN | (r & 1 ? EPOLLEXCLUSIVE : 0);
 
 		if (what < adds) {
@@ -152,14 +142,6 @@ static void EP_EXC_02_the_order_of_watches_that_come_and_go(void **state)
 	}
 	ep_put(ep);
 	obj_put(o);
-}
-
-static int64_t cpu_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
-	return ts.tv_sec * 1000000000ll + ts.tv_nsec;
 }
 
 /* One more costs the same, however many there are: 32 times as many not 1,024 times as much. */

@@ -63,13 +63,6 @@ static int descriptors(void)
 	return n;
 }
 
-static bool readable(int fd)
-{
-	struct pollfd p = {.fd = fd, .events = POLLIN};
-
-	return poll(&p, 1, 0) == 1;
-}
-
 /* --- both sides ---------------------------------------------------------------------- */
 
 static void a_wait_has_events_of_both_sides(void **state)
@@ -741,39 +734,39 @@ static void the_descriptor_is_readable_while_an_event_waits(void **state)
 	assert_true(fd >= 0);
 	assert_int_equal(pollux_ep_fd(ep), fd);
 	for (int i = 0; i < 5; i++) {
-		assert_true(readable(fd));
+		assert_true(readable_within(fd, 0));
 		assert_order(ep, 8, "o");
 	}
 	obj_set(o, 0);
 	assert_none(ep);
-	assert_false(readable(fd));
+	assert_false(readable_within(fd, 0));
 	for (int i = 0; i < 5; i++) {
 		obj_fire(q, EPOLLIN, EPOLLIN);
-		assert_true(readable(fd));
+		assert_true(readable_within(fd, 0));
 		pollux_file_wake(&q->file, EPOLLIN);
-		assert_true(readable(fd));
+		assert_true(readable_within(fd, 0));
 		assert_order(ep, 8, "q");
-		assert_false(readable(fd));
+		assert_false(readable_within(fd, 0));
 	}
 	/* What does not fit keeps it readable. */
 	obj_fire(o, EPOLLIN, EPOLLIN);
 	obj_fire(q, EPOLLIN, EPOLLIN);
 	assert_order(ep, 1, "o");
-	assert_true(readable(fd));
+	assert_true(readable_within(fd, 0));
 	assert_order(ep, 1, "q");
-	assert_true(readable(fd));
+	assert_true(readable_within(fd, 0));
 	obj_set(o, 0);
 	assert_none(ep);
-	assert_false(readable(fd));
+	assert_false(readable_within(fd, 0));
 	/* A descriptor's event. */
 	add_fd(ep, p.r, EPOLLIN, 'p');
-	assert_false(readable(fd));
+	assert_false(readable_within(fd, 0));
 	pipe_fill(p);
-	assert_true(readable(fd));
+	assert_true(readable_within(fd, 0));
 	assert_order(ep, 8, "p");
-	assert_true(readable(fd));
+	assert_true(readable_within(fd, 0));
 	pipe_drain(p);
-	assert_false(readable(fd));
+	assert_false(readable_within(fd, 0));
 	ep_put(ep);
 	assert_int_equal(fcntl(fd, F_GETFD), -1);
 	obj_put(o);
@@ -795,10 +788,10 @@ static void what_a_full_wait_leaves_keeps_it_readable(void **state)
 	obj_fire(o, EPOLLIN, EPOLLIN);
 	pipe_fill(p);
 	assert_order(ep, 1, "p");
-	assert_true(readable(fd));
+	assert_true(readable_within(fd, 0));
 	assert_order(ep, 1, "o");
 	assert_none(ep);
-	assert_false(readable(fd));
+	assert_false(readable_within(fd, 0));
 	ep_put(ep);
 	obj_put(o);
 	pipe_put(p);
@@ -834,7 +827,7 @@ static void a_wake_ends_a_foreign_sleep(void **state)
 		thread_join(&p.t);
 		assert_int_equal(p.n, 1);
 		assert_order(ep, 8, "o");
-		assert_false(readable(p.fd));
+		assert_false(readable_within(p.fd, 0));
 	}
 	ep_put(ep);
 	obj_put(o);
@@ -863,9 +856,9 @@ static void a_shutdown_reaches_the_foreign_loop(void **state)
 		if (i == 2)
 			fd = pollux_ep_fd(ep);
 		assert_true(fd >= 0);
-		assert_true(readable(fd));
+		assert_true(readable_within(fd, 0));
 		assert_int_equal(pollux_ep_wait(ep, &ev, 1, 0), -ESHUTDOWN);
-		assert_true(readable(fd));
+		assert_true(readable_within(fd, 0));
 		ep_put(ep);
 	}
 }
@@ -896,7 +889,7 @@ static int child(struct pollux_ep *ep, struct obj *o, struct pipe p)
 		return 3;
 	obj_fire(mine, EPOLLIN, EPOLLIN);
 	if (pollux_ep_wait(own, &ev, 1, POLLUX_FOREVER) != 1 || pollux_ep_fd(own) < 0 ||
-	    !readable(pollux_ep_fd(own)))
+	    !readable_within(pollux_ep_fd(own), 0))
 		return 4;
 	pollux_file_put(pollux_ep_file(own));
 	pollux_file_put(pollux_ep_file(ep));
@@ -910,7 +903,6 @@ static void the_child_of_a_fork_has_no_side_but_its_own(void **state)
 	struct pipe p = pipe_new(), q = pipe_new();
 	struct waiter *w;
 	sigset_t chld, old;
-	int status;
 	pid_t pid;
 
 	(void)state;
@@ -924,10 +916,7 @@ static void the_child_of_a_fork_has_no_side_but_its_own(void **state)
 	pid = fork();
 	if (pid == 0)
 		_exit(child(ep, o, p));
-	assert_true(pid > 0);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_true(WIFEXITED(status));
-	assert_int_equal(WEXITSTATUS(status), 0);
+	child_passes(pid);
 	/* Its put has not closed anything here. */
 	waiter_stays(w);
 	obj_fire(o, EPOLLIN, EPOLLIN);

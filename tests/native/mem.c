@@ -20,14 +20,6 @@ static const size_t sizes[] = {1,    64,   65,	 100,  128,  200,   256,   300,	 
 
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
-static uint32_t below(uint32_t *s, uint32_t n)
-{
-	*s ^= *s << 13;
-	*s ^= *s >> 17;
-	*s ^= *s << 5;
-	return *s % n;
-}
-
 /* True if all n bytes are c; they are d afterwards. */
 static bool all_bytes(unsigned char *p, size_t n, unsigned char c, unsigned char d)
 {
@@ -48,7 +40,7 @@ static void churn(uint32_t seed, unsigned char mine, int *bad)
 	uint32_t r = seed;
 
 	for (int k = 0; k < ROUNDS && !__atomic_load_n(bad, __ATOMIC_RELAXED); k++) {
-		int i = below(&r, OBJECTS);
+		int i = rnd(&r) % OBJECTS;
 
 		if (o[i].p) {
 			if (!all_bytes(o[i].p, o[i].n, mine, 0xff))
@@ -56,7 +48,7 @@ static void churn(uint32_t seed, unsigned char mine, int *bad)
 			plx_free(o[i].p);
 		}
 		/* The large ones cost a while. */
-		o[i].n = sizes[below(&r, below(&r, 20) ? 12 : SIZES)];
+		o[i].n = sizes[rnd(&r) % (rnd(&r) % 20 ? 12 : SIZES)];
 		o[i].p = plx_zalloc(o[i].n);
 		if (!o[i].p || (uintptr_t)o[i].p % 64 || !all_bytes(o[i].p, o[i].n, 0, mine))
 			__atomic_store_n(bad, 1, __ATOMIC_RELAXED);
@@ -91,14 +83,6 @@ static void threads_do_not_meet(void **state)
 	for (int i = 0; i < THREADS; i++)
 		thread_join(&t[i]);
 	assert_false(bad);
-}
-
-static void not_of_a_sanitizer(void)
-{
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-	print_message("skipped: a sanitizer's allocator is in its place\n");
-	skip();
-#endif
 }
 
 /* What was freed is used again: no more address space than the first time. */

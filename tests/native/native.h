@@ -26,10 +26,7 @@
 #include <pollux/eventfd.h>
 #include <pollux/file.h>
 
-#include "../unit.h"
-
-#define SOON_MS 20000
-#define QUIET_MS 30
+#include "../shared.h"
 
 /* --- an object of our own ------------------------------------------------------- */
 
@@ -208,23 +205,7 @@ static inline uint64_t efd_take(struct pollux_efd *e)
 	return v;
 }
 
-/* --- time and threads --------------------------------------------------------------- */
-
-static inline int64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ll + ts.tv_nsec;
-}
-
-static inline void sleep_ms(int ms)
-{
-	struct timespec ts = {ms / 1000, ms % 1000 * 1000000l};
-
-	while (nanosleep(&ts, &ts) != 0)
-		;
-}
+/* --- threads --------------------------------------------------------------- */
 
 /* A thread that stays on one CPU. */
 struct bound {
@@ -290,31 +271,9 @@ static inline bool thread_done(struct thread *t)
 	return __atomic_load_n(&t->done, __ATOMIC_SEQ_CST);
 }
 
-/* Waits until the thread sleeps in the kernel, seen three times running; false: it never does. */
 static inline bool thread_asleep(struct thread *t)
 {
-	int64_t end = now_ns() + SOON_MS * 1000000ll;
-	int seen = 0;
-	char path[64], line[512];
-
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", t->tid);
-	while (now_ns() < end && !thread_done(t)) {
-		int fd = open(path, O_RDONLY | O_CLOEXEC);
-		ssize_t n = fd < 0 ? -1 : read(fd, line, sizeof(line) - 1);
-		char *p;
-
-		if (fd >= 0)
-			close(fd);
-		if (n <= 0)
-			return false;
-		line[n] = 0;
-		p = strrchr(line, ')');
-		seen = p && p[1] == ' ' && p[2] == 'S' ? seen + 1 : 0;
-		if (seen == 3)
-			return true;
-		sleep_ms(1);
-	}
-	return false;
+	return task_asleep(OF_THREAD, t->tid, &t->done);
 }
 
 static inline void thread_await(struct thread *t)
@@ -420,6 +379,14 @@ static inline void waiters_release(struct pollux_ep *ep, struct waiter **w, int 
 		w[i] = NULL;
 	}
 	obj_put(o);
+}
+
+static inline void not_of_a_sanitizer(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	print_message("skipped: a sanitizer's allocator is in its place\n");
+	skip();
+#endif
 }
 
 static inline int quiesce(void **state)

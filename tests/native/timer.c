@@ -453,13 +453,6 @@ static void one_of_several_wakes_for_it(void **state)
 	timer_put(t);
 }
 
-static bool readable(int fd, int ms)
-{
-	struct pollfd p = {.fd = fd, .events = POLLIN};
-
-	return poll(&p, 1, ms) == 1;
-}
-
 static void a_foreign_loop_is_told(void **state)
 {
 	struct rlimit old, low;
@@ -487,13 +480,13 @@ static void a_foreign_loop_is_told(void **state)
 			timer_add(ep, t, EPOLLIN, 't');
 		}
 		assert_none(ep);
-		assert_false(readable(fd, 0));
+		assert_false(readable_within(fd, 0));
 		for (int i = 0; i < 3; i++) {
 			int64_t end = now_ns() + 5 * MS;
 
 			timer_set(t, end, 0);
 			/* It may be readable in vain at first: a look ends that. */
-			while (readable(fd, 10000)) {
+			while (readable_within(fd, 10000)) {
 				struct epoll_event ev[2];
 
 				if (pollux_ep_wait(ep, ev, 2, 0) == 1)
@@ -501,10 +494,10 @@ static void a_foreign_loop_is_told(void **state)
 				assert_true(now_ns() < end + SOON_MS * MS);
 			}
 			assert_true(now_ns() >= end);
-			assert_true(readable(fd, 0));
+			assert_true(readable_within(fd, 0));
 			assert_int_equal(timer_read(t), 1);
 			assert_none(ep);
-			assert_false(readable(fd, 0));
+			assert_false(readable_within(fd, 0));
 		}
 		/* It does not go round while a time is there. */
 		timer_set(t, now_ns() + 100000 * MS, 0);
@@ -512,11 +505,11 @@ static void a_foreign_loop_is_told(void **state)
 		timer_set(other, now_ns() + 100000 * MS, 0);
 		assert_none(ep);
 		assert_none(ep);
-		assert_false(readable(fd, 0));
+		assert_false(readable_within(fd, 0));
 		timer_put(t);
 		timer_put(other);
 		assert_none(ep);
-		assert_false(readable(fd, 0));
+		assert_false(readable_within(fd, 0));
 		ep_put(ep);
 	}
 }

@@ -6,7 +6,7 @@
  */
 #include "cache/posix.h"
 
-#include "torture.h"
+#include "caller.h"
 
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -24,13 +24,6 @@ struct world {
 	int ep, fd, sock, peer, result, done, escaped;
 	struct epoll_event ev;
 };
-
-static void add(int ep, int fd, uint32_t events, uint64_t data)
-{
-	struct epoll_event ev = {.events = events, .data.u64 = data};
-
-	assert_int_equal(pollux_epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev), 0);
-}
 
 /* A socket with a byte. */
 static void begin_empty(struct world *w)
@@ -51,7 +44,7 @@ static void begin_empty(struct world *w)
 static void add_collected(struct world *w)
 {
 	w->fd = pollux_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	add(w->ep, w->fd, EPOLLIN | EPOLLET, OBJECT_DATA);
+	add_as(w->ep, w->fd, EPOLLIN | EPOLLET, OBJECT_DATA);
 	assert_int_equal(pollux_write(w->fd, &(uint64_t){1}, 8), 8);
 	assert_int_equal(pollux_epoll_wait(w->ep, &w->ev, 1, 0), 1);
 	assert_true(pollux_fd_served(w->fd));
@@ -123,7 +116,7 @@ static void armed_while_it_leaves(const char *at, const char *spill_at, bool epo
 	w.at = at;
 	if (epoll)
 		w.leaves = w.ep;
-	add(w.ep, w.sock, EPOLLIN | EPOLLONESHOT, SOCKET_DATA);
+	add_as(w.ep, w.sock, EPOLLIN | EPOLLONESHOT, SOCKET_DATA);
 	assert_int_equal(pollux_epoll_wait(w.ep, &w.ev, 1, 0), 1);
 	assert_int_equal(pollux_epoll_wait(w.ep, &w.ev, 1, 0), 0);
 	gate_arm_any(&w.spill, spill_at);
@@ -167,7 +160,7 @@ static void looked_at_while_an_object_leaves(void **state)
 
 	(void)state;
 	begin(&w);
-	add(w.ep, w.sock, EPOLLIN | EPOLLET, SOCKET_DATA);
+	add_as(w.ep, w.sock, EPOLLIN | EPOLLET, SOCKET_DATA);
 	gate_arm_any(&w.spill, "flush_written");
 	start_to_gate(&t[0], escaper, &w, &w.spill);
 	thread_start(&t[1], looker, &w);
@@ -201,7 +194,7 @@ static void written_while_it_moves(void **state)
 
 	(void)state;
 	begin(&w);
-	add(w.ep, w.sock, EPOLLIN, SOCKET_DATA);
+	add_as(w.ep, w.sock, EPOLLIN, SOCKET_DATA);
 	assert_int_equal(read(w.sock, &(char){0}, 1), 1);
 	gate_arm_any(&w.spill, "flush_written");
 	start_to_gate(&t[0], escaper, &w, &w.spill);
@@ -232,7 +225,7 @@ static void told_of_while_it_leaves(void **state)
 
 	(void)state;
 	begin(&w);
-	add(w.ep, w.sock, EPOLLIN, SOCKET_DATA);
+	add_as(w.ep, w.sock, EPOLLIN, SOCKET_DATA);
 	assert_int_equal(read(w.sock, &(char){0}, 1), 1);
 	start_to_gate(&t[1], writes_slowly, &w, &w.gate);
 	/* It may wait for the other one, who is between two steps. */

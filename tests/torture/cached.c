@@ -8,7 +8,7 @@
  */
 #include "cache/eventfd.h"
 
-#include "torture.h"
+#include "caller.h"
 
 #include <poll.h>
 #include <sys/epoll.h>
@@ -20,14 +20,6 @@
 /* What U holds. */
 #define U_MAX 0xffff
 
-static int new_efd(void)
-{
-	int fd = pollux_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-
-	assert_int_equal(pollux_fd_served(fd), 1);
-	return fd;
-}
-
 static int new_ep(void)
 {
 	int ep = pollux_epoll_create1(EPOLL_CLOEXEC);
@@ -36,11 +28,9 @@ static int new_ep(void)
 	return ep;
 }
 
-static void add(int ep, int fd, bool edge, uint64_t data)
+static void watch(int ep, int fd, bool edge, uint64_t data)
 {
-	struct epoll_event ev = {.events = EPOLLIN | (edge ? EPOLLET : 0), .data.u64 = data};
-
-	assert_int_equal(pollux_epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev), 0);
+	add_as(ep, fd, EPOLLIN | (edge ? EPOLLET : 0), data);
 }
 
 /* Small ones, some that fill U with another, and some that U cannot hold. */
@@ -227,7 +217,7 @@ static void sums_round(bool edge, int readers, bool strangers, uint32_t *r)
 	struct thread t[WRITERS + 3];
 	int n = 0;
 
-	add(s.ep, s.fd, edge, 1);
+	watch(s.ep, s.fd, edge, 1);
 	for (int i = 0; i < WRITERS; i++)
 		thread_start(&t[n++], sums_writer, &s);
 	for (int i = 0; i < readers; i++)
@@ -359,7 +349,7 @@ static unsigned long ring_round(bool edge, uint32_t *r)
 	for (int i = 0; i < SIDES; i++) {
 		g.fd[i] = new_efd();
 		g.ep[i] = new_ep();
-		add(g.ep[i], g.fd[i], edge, i);
+		watch(g.ep[i], g.fd[i], edge, i);
 		heat(g.fd[i]);
 		side[i] = (struct side){&g, i};
 	}
@@ -452,7 +442,7 @@ static void edges_round(bool kernels, uint32_t *r)
 	unsigned long end = rnd(r) % (2 * EDGES);
 	struct thread t[2];
 
-	add(e.ep, e.fd, true, 1);
+	watch(e.ep, e.fd, true, 1);
 	thread_start(&t[0], edges_waiter, &e);
 	thread_start(&t[1], edges_poller, &e);
 	for (unsigned long i = 1; i <= EDGES && !stopping(); i++) {
@@ -563,11 +553,11 @@ static void looks_round(bool with_pipe, uint32_t *r)
 	assert_int_equal(pipe2(l.p, O_CLOEXEC), 0);
 	if (with_pipe) {
 		assert_int_equal(write(l.p[1], "", 1), 1);
-		add(l.ep, l.p[0], false, PIPE);
+		watch(l.ep, l.p[0], false, PIPE);
 	}
 	for (int i = 0; i < FILES; i++) {
 		l.fd[i] = new_efd();
-		add(l.ep, l.fd[i], i == FILES - 1, i);
+		watch(l.ep, l.fd[i], i == FILES - 1, i);
 	}
 	put(l.fd[0], 1);
 	thread_start(&t[0], looks_writer, &l);
@@ -648,8 +638,8 @@ static void past_seen(enum sees how, bool sleeps, bool edge, bool alone)
 
 	assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
 	if (!alone)
-		add(p.ep, fds[0], false, 2);
-	add(p.ep, p.fd, edge, 1);
+		watch(p.ep, fds[0], false, 2);
+	watch(p.ep, p.fd, edge, 1);
 	/* From now on the kernel has been asked. */
 	put(p.fd, 2);
 	assert_int_equal(pollux_epoll_wait(p.ep, &ev, 1, 0), 1);

@@ -45,6 +45,15 @@ static inline void caller_got(struct caller *w, uint64_t data)
 	assert_int_equal(w->ev[0].data.u64, data);
 }
 
+/* One that is cached. */
+static inline int new_efd(void)
+{
+	int fd = pollux_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+
+	assert_int_equal(pollux_fd_served(fd), 1);
+	return fd;
+}
+
 static inline void add_as(int ep, int fd, uint32_t events, uint64_t data)
 {
 	struct epoll_event ev = {.events = events, .data.u64 = data};

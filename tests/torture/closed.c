@@ -5,7 +5,7 @@
  */
 #include "cache/posix.h"
 
-#include "torture.h"
+#include "caller.h"
 
 #include <dirent.h>
 #include <poll.h>
@@ -48,14 +48,6 @@ static void sleeper_start(struct sleeper *s, int fd, int ms)
 	*s = (struct sleeper){.fd = fd, .ms = ms};
 	thread_start(&s->t, polls, s);
 	assert_true(thread_asleep(&s->t));
-}
-
-static int new_efd(void)
-{
-	int fd = pollux_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-
-	assert_int_equal(pollux_fd_served(fd), 1);
-	return fd;
 }
 
 static void write_one(int fd)

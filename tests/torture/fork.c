@@ -133,7 +133,6 @@ static void parent_beside_children(void **state)
 	for (; torture_until(start, forks >= 64); forks++) {
 		uint32_t how = rnd(&r);
 		struct world w;
-		int status;
 		pid_t pid;
 
 		world_make(&w, &r);
@@ -143,10 +142,7 @@ static void parent_beside_children(void **state)
 		pid = pollux_fork();
 		if (pid == 0)
 			child(&w, how);
-		assert_true(pid > 0);
-		assert_int_equal(waitpid(pid, &status, 0), pid);
-		assert_true(WIFEXITED(status));
-		assert_int_equal(WEXITSTATUS(status), 0);
+		child_passes(pid);
 		w.deleted[3] = (how & 4) && !(how & 1);
 		deleted += w.deleted[3];
 		assert_sees(&w);
@@ -223,7 +219,7 @@ static void first_beside_fork(struct first *f)
 	int status, won, e;
 	pid_t pid;
 
-	alarm(6 * SOON_MS / 1000);
+	alarm(SOON_MS / 1000);
 	/* Nobody joins it, or ThreadSanitizer would say that the child of the fork does not. */
 	if (pthread_create(&t, NULL, first_object, f) || pthread_detach(t))
 		_exit(10);
@@ -231,7 +227,7 @@ static void first_beside_fork(struct first *f)
 	spin_for(f->spins[1]);
 	pid = pollux_fork();
 	if (pid == 0) {
-		alarm(6 * SOON_MS / 1000);
+		alarm(SOON_MS / 1000);
 		e = pollux_eventfd(3, EFD_NONBLOCK);
 		_exit(pollux_fd_served(e) != 1 ? 11 : !first_usable(e) ? 12 : 0);
 	}

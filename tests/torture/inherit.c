@@ -10,8 +10,6 @@
 #include <pollux/fork.h>
 #include <pollux/watch.h>
 
-#define CHILD_SECONDS 120
-
 struct world {
 	struct pollux_ep *ep;
 	struct obj *o;
@@ -77,7 +75,7 @@ static void child(struct world *x)
 	struct pollux_ep *own = NULL;
 	uint64_t v;
 
-	alarm(CHILD_SECONDS);
+	alarm(SOON_MS / 1000);
 	watch_calls = 0;
 	(void)pollux_efd_write(x->e, 1, 0);
 	obj_fire(x->o, EPOLLIN, EPOLLIN);
@@ -112,7 +110,6 @@ static void child(struct world *x)
 
 static void check_child(struct world *x)
 {
-	int status;
 	pid_t pid;
 
 	pollux_before_fork();
@@ -122,9 +119,7 @@ static void check_child(struct world *x)
 		child(x);
 	}
 	pollux_after_fork_parent();
-	assert_true(pid > 0);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
+	child_passes(pid);
 }
 
 /* --- a thread that stands at a point ------------------------------------------------------- */
@@ -219,7 +214,7 @@ static void wakes_child(struct world *x)
 	struct epoll_event ev;
 	struct thread t;
 
-	alarm(CHILD_SECONDS);
+	alarm(SOON_MS / 1000);
 	must(pollux_ep_new(&x->ep, NULL) == 0);
 	stopped_start(&s, "queue_before_mark", NULL, x->o);
 	thread_start(&t, adds, x);
@@ -238,7 +233,6 @@ static void wakes_child(struct world *x)
 static void a_wake_of_the_child_has_found_an_item_of_before(void **state)
 {
 	struct world x;
-	int status;
 	pid_t pid;
 
 	(void)state;
@@ -252,9 +246,7 @@ static void a_wake_of_the_child_has_found_an_item_of_before(void **state)
 	pid = fork();
 	if (pid == 0)
 		wakes_child(&x);
-	assert_true(pid > 0);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
+	child_passes(pid);
 	world_put(&x);
 }
 

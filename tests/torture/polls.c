@@ -6,7 +6,7 @@
  */
 #include "cache/table.h"
 
-#include "torture.h"
+#include "caller.h"
 
 #include <poll.h>
 #include <sched.h>
@@ -20,14 +20,6 @@
 #define SIDES 4
 
 static const uint64_t one = 1;
-
-static int new_efd(void)
-{
-	int fd = pollux_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-
-	assert_int_equal(pollux_fd_served(fd), 1);
-	return fd;
-}
 
 static bool put(int fd)
 {

@@ -138,16 +138,6 @@ static inline bool meet(struct meet *m)
 	return true;
 }
 
-static inline uint32_t rnd(uint32_t *s)
-{
-	uint32_t x = *s ? *s : 2463534242u;
-
-	x ^= x << 13;
-	x ^= x >> 17;
-	x ^= x << 5;
-	return *s = x;
-}
-
 #define atomic_add(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
 #define atomic_get(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
 #define atomic_set(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)

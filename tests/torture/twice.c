@@ -5,7 +5,7 @@
  */
 #include "cache/posix.h"
 
-#include "torture.h"
+#include "caller.h"
 
 #include <fcntl.h>
 #include <sys/eventfd.h>
@@ -19,13 +19,6 @@
 struct world {
 	int ep, efd[FILES], p[2];
 };
-
-static void add(int ep, int fd, uint64_t data)
-{
-	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = data};
-
-	assert_int_equal(pollux_epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev), 0);
-}
 
 /* All of it is ready, and stays so. */
 static struct world world_new(int files)
