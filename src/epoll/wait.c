@@ -319,9 +319,9 @@ wait_for(struct pollux_ep *ep, const struct taker *t, bool sleeps, int64_t deadl
 
 	if (t->max <= 0)
 		return -EINVAL;
+	plx_batch_wait(ep);
 	if (plx_file_stale(&ep->file))
 		return -EOWNERDEAD;
-	plx_batch_wait(ep);
 	if (plx_unlikely(plx_load(&ep->shut))) {
 		plx_tsan_after(&ep->shut);
 		return -ESHUTDOWN;
