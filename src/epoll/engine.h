@@ -249,6 +249,9 @@ struct plx_side {
 	/* pollux_ep_pwait; sleeps: the time-out is not 0; deadline: negative for none. */
 	int (*wait)(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps,
 		    int64_t deadline, const sigset_t *mask);
+	/* pollux_ep_collect. */
+	int (*collect)(struct pollux_ep *ep, pollux_event_fn fn, void *arg, int max, bool sleeps,
+		       int64_t deadline, const sigset_t *mask);
 	/*
 	 * ep.mtx held: ep.due becomes this, or an item is about to come that has times. 0, or an
 	 * error of the latter.
@@ -675,6 +678,8 @@ static inline bool plx_ep_on_futex(const struct pollux_ep *ep)
 int64_t plx_ep_deadline(struct pollux_ep *ep, int64_t timeout_ns);
 /* Topology lock held: from now on waiters of ep, who sleep on a futex, sleep on this side. */
 void plx_ep_side_begin(struct pollux_ep *ep, struct plx_side *side);
+/* pollux_ep_collect without a mask. */
+int plx_ep_collect(struct pollux_ep *ep, pollux_event_fn fn, void *arg, int max, int64_t deadline);
 /* The sink of a program's array; arg: where the next place is kept. */
 int plx_sink_array(void *arg, uint32_t events, uint64_t data);
 /*

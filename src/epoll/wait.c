@@ -250,15 +250,13 @@ static __attribute__((noinline)) int sleep_once(struct pollux_ep *ep, int64_t de
 	return r;
 }
 
-/* The kernel takes its events off before anybody has seen them. */
 static int side_wait(struct plx_side *side, struct pollux_ep *ep, const struct taker *t,
 		     bool sleeps, int64_t deadline)
 {
 	if (t->sink == plx_sink_array)
 		return side->wait(ep, *(struct epoll_event **)t->arg, t->max, sleeps, deadline,
 				  NULL);
-	plx_due_pass_on(ep);
-	return -EOPNOTSUPP;
+	return side->collect(ep, t->sink, t->arg, t->max, sleeps, deadline, NULL);
 }
 
 /* Nothing was there at first. */
@@ -365,8 +363,7 @@ int pollux_ep_wait_until(struct pollux_ep *ep, struct epoll_event *ev, int max, 
 	return wait_until(ep, &t, deadline);
 }
 
-int pollux_ep_collect(struct pollux_ep *ep, pollux_event_fn fn, void *arg, int max,
-		      int64_t deadline)
+int plx_ep_collect(struct pollux_ep *ep, pollux_event_fn fn, void *arg, int max, int64_t deadline)
 {
 	const struct taker t = {fn, arg, max};
 

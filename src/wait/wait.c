@@ -348,6 +348,78 @@ int plx_side_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sl
 	return n;
 }
 
+/*
+ * Collecting by a function. The kernel takes its events off before anybody has seen them, so there
+ * are no descriptors: what the kernel has is the doorbell's event.
+ */
+static __attribute__((noinline)) int collect_some(struct plx_kernel_side *s, pollux_event_fn fn,
+						  void *arg, int max, int64_t deadline,
+						  const sigset_t *mask)
+{
+	struct pollux_ep *ep = s->ep;
+	struct epoll_event bell[2];
+
+	for (;;) {
+		int n = 0;
+
+		if (plx_ready_empty(ep) && !plx_due_passed(ep) && !plx_ep_spin(ep)) {
+			if (plx_ep_announce(ep)) {
+				n = sleep_on(s, bell, 2, deadline, mask);
+				if (plx_unlikely(ep->batches) && n >= 0)
+					n = look_kernel(s, bell, 2);
+			}
+			plx_ep_retract(ep);
+		}
+		if (plx_unlikely(plx_load(&ep->shut)))
+			return -ESHUTDOWN;
+		if (plx_unlikely(n < 0)) {
+			pass_on(ep);
+			return n;
+		}
+		n = plx_ep_harvest(ep, fn, arg, max);
+		plx_spin_brought(&ep->yields, n);
+		if (n || (deadline >= 0 && plx_now_ns() >= deadline))
+			return n;
+	}
+}
+
+int plx_side_collect(struct pollux_ep *ep, pollux_event_fn fn, void *arg, int max, bool sleeps,
+		     int64_t deadline, const sigset_t *mask)
+{
+	struct plx_kernel_side *s = plx_side_of(ep);
+	int n = plx_load_acq(&s->head.fds) ? -EOPNOTSUPP : plx_ep_harvest(ep, fn, arg, max);
+
+	if (!n && sleeps)
+		n = plx_side_collects(s);
+	else
+		sleeps = false;
+	if (n || !sleeps)
+		return left(ep, n);
+	plx_side_turn(s);
+	if (plx_unlikely(!plx_file_tryget(&ep->file)))
+		return -EBADF;
+	n = left(ep, collect_some(s, fn, arg, max, deadline, mask));
+	pollux_file_put(&ep->file);
+	plx_retire_flush_if_full();
+	return n;
+}
+
+int pollux_ep_collect(struct pollux_ep *ep, pollux_event_fn fn, void *arg, int max,
+		      int64_t deadline, const sigset_t *mask)
+{
+	bool sleeps = deadline < 0 || ep->host.now(ep->host.arg) < deadline;
+	struct plx_kernel_side *s;
+	int r;
+
+	if (!mask || !sleeps)
+		return plx_ep_collect(ep, fn, arg, max, deadline);
+	r = plx_ep_collect(ep, fn, arg, max, 0);
+	if (r)
+		return r;
+	r = plx_side_get(ep, false, &s);
+	return r < 0 ? r : plx_side_collect(ep, fn, arg, max, true, deadline, mask);
+}
+
 /* mask: not NULL. */
 static int masked(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps,
 		  int64_t deadline, const sigset_t *mask)
