@@ -250,6 +250,21 @@ struct pollux_ep_stat {
 int pollux_ep_stat(struct pollux_ep *ep, struct pollux_ep_stat *st, size_t size);
 
 /*
+ * Writes what the epoll is at to fd, as text for people: its state, who sleeps, each registration
+ * (what it wants, its data, whether it is queued and has been reported), and what of the process
+ * waits to be freed. The text may change with any version. From a debugger, too:
+ *
+ *	call (int)pollux_ep_dump(ep, 2)
+ *
+ * It calls no operation of a file, allocates nothing, waits for no lock, and leaves errno as it is.
+ * If a thread is just looking at or changing the registrations, they are left out, and that is
+ * said. It writes with the epoll's mutex held, so whoever reads the other end of a pipe must not
+ * need this epoll. Returns 0, or what write(2) fails with, negative. Any thread that keeps the
+ * epoll valid for the call, signal handlers, operations of files, and the child of a fork, too.
+ */
+int pollux_ep_dump(struct pollux_ep *ep, int fd);
+
+/*
  * EPOLL_CTL_ADD, MOD or DEL of a descriptor of the kernel, as epoll_ctl(2) with its masks and
  * errors: from now on a wait is for it, too. The first one takes two descriptors, close-on-exec,
  * which are the epoll's own; however many files there are, no more are needed. An epoll without any

@@ -429,6 +429,8 @@ bool plx_batch_inside(void);
 /* What is out of reach by now: a note, and whether the batches that may have it have ended. */
 uint64_t plx_batch_note(void);
 bool plx_batch_over(uint64_t note);
+/* How many threads have one of ep; -1: somebody has the lock. Signal handlers, too. */
+int plx_batches_open(const struct pollux_ep *ep);
 /* The last reference of ep has gone. */
 void plx_batches_forget(const struct pollux_ep *ep);
 void plx_batches_after_fork_child(void);
@@ -447,6 +449,8 @@ static inline void plx_reclaim_turn_if_due(void)
 }
 /* The latter alone. */
 void plx_reclaim_room(void);
+/* What waits. */
+size_t plx_reclaim_bytes(void);
 void plx_reclaim_after_fork_child(void);
 
 /* --- fork.c ------------------------------------------------------------------------------ */
