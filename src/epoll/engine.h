@@ -82,6 +82,8 @@
 #include "base/stats.h"
 #include "base/lock.h"
 #include "base/mem.h"
+#include "base/flood.h"
+#include "base/sanitizer.h"
 #include "base/slab.h"
 #include "base/spin.h"
 #include "rcu/rcu.h"
@@ -682,6 +684,23 @@ static inline bool plx_ep_on_futex(const struct pollux_ep *ep)
 int64_t plx_ep_deadline(struct pollux_ep *ep, int64_t timeout_ns);
 /* Topology lock held: from now on waiters of ep, who sleep on a futex, sleep on this side. */
 void plx_ep_side_begin(struct pollux_ep *ep, struct plx_side *side);
+/* At the beginning of each wait: 0, or why there is none. */
+static inline int plx_wait_begin(struct pollux_ep *ep, int max, bool sleeps)
+{
+	if (max <= 0)
+		return -EINVAL;
+	plx_batch_wait(ep);
+	if (plx_file_stale(&ep->file))
+		return -EOWNERDEAD;
+	if (plx_unlikely(plx_load(&ep->shut))) {
+		plx_tsan_after(&ep->shut);
+		return -ESHUTDOWN;
+	}
+	/* A host that wants no looks wants its thread to do nothing else either. */
+	if (sleeps && ep->host.look_ns)
+		plx_flood_wait();
+	return 0;
+}
 /* pollux_ep_collect without a mask. */
 int plx_ep_collect(struct pollux_ep *ep, pollux_event_fn fn, void *arg, int max, int64_t deadline);
 /* The sink of a program's array; arg: where the next place is kept. */
