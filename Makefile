@@ -73,7 +73,10 @@ fuzz-aio: deps
 abi: all
 	@sh scripts/abi.sh --write $(BUILD)/libpollux.so
 
-install: all
+# BENCHMARKS=1 installs the programs of `pollux bench`, too.
+install: meson-found
+	@sh scripts/configure.sh $(BUILD) $(if $(BENCHMARKS),-Dbenchmarks=true)
+	@ninja -C $(BUILD) installed
 	@DESTDIR='$(DESTDIR)' meson install -C $(BUILD) --no-rebuild --quiet
 	@if [ -z '$(DESTDIR)' ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
@@ -95,7 +98,7 @@ help:
 	@echo 'make fuzz-aio     the same for Linux AIO'
 	@echo 'make bench        measure, report in build/bench-report; QUICK= at length, BENCH="..." adds'
 	@echo 'make abi          describe the binary interface anew, after a change of it'
-	@echo 'make install      DESTDIR and PREFIX are honoured'
+	@echo 'make install      DESTDIR and PREFIX are honoured; BENCHMARKS=1 adds those of pollux bench'
 	@echo 'make format       lay out the C files with clang-format'
 	@echo 'make clean        remove the build folders'
 

@@ -193,18 +193,18 @@ int pollux_ep_pwait_until(struct pollux_ep *ep, struct epoll_event *ev, int max,
 			  const sigset_t *mask);
 
 /*
- * The same as pollux_ep_wait_until, but each event is handed to fn before it is taken off, for who
+ * The same as pollux_ep_pwait_until, but each event is handed to fn before it is taken off, for who
  * stores it where that can fail. fn returns 0 if it has taken the event, or a negative number: then
  * the event stays as if there had been no room for it, and the wait ends. Returns how many were
  * taken, or if the first was not, what fn returned; also -EOPNOTSUPP if the epoll has had a
- * descriptor, a signal mask or pollux_ep_fd: the kernel takes its events off before anybody has
- * seen them.
+ * descriptor or pollux_ep_fd: the kernel takes its events off before anybody has seen them. For the
+ * same reason an epoll in which it has slept since the first mask gets none.
  *
  * fn is called with the epoll's mutex held: the rules for a file's poll hold (file.h).
  */
 typedef int (*pollux_event_fn)(void *arg, uint32_t events, uint64_t data);
 int pollux_ep_collect(struct pollux_ep *ep, pollux_event_fn fn, void *arg, int max,
-		      int64_t deadline);
+		      int64_t deadline, const sigset_t *mask);
 
 /*
  * Ends all waits of the epoll, those that sleep and those that come later: they return -ESHUTDOWN,
@@ -250,6 +250,21 @@ struct pollux_ep_stat {
 int pollux_ep_stat(struct pollux_ep *ep, struct pollux_ep_stat *st, size_t size);
 
 /*
+ * Writes what the epoll is at to fd, as text for people: its state, who sleeps, each registration
+ * (what it wants, its data, whether it is queued and has been reported), and what of the process
+ * waits to be freed. The text may change with any version. From a debugger, too:
+ *
+ *	call (int)pollux_ep_dump(ep, 2)
+ *
+ * It calls no operation of a file, allocates nothing, waits for no lock, and leaves errno as it is.
+ * If a thread is just looking at or changing the registrations, they are left out, and that is
+ * said. It writes with the epoll's mutex held, so whoever reads the other end of a pipe must not
+ * need this epoll. Returns 0, or what write(2) fails with, negative. Any thread that keeps the
+ * epoll valid for the call, signal handlers, operations of files, and the child of a fork, too.
+ */
+int pollux_ep_dump(struct pollux_ep *ep, int fd);
+
+/*
  * EPOLL_CTL_ADD, MOD or DEL of a descriptor of the kernel, as epoll_ctl(2) with its masks and
  * errors: from now on a wait is for it, too. The first one takes two descriptors, close-on-exec,
  * which are the epoll's own; however many files there are, no more are needed. An epoll without any
@@ -264,12 +279,12 @@ int pollux_ep_stat(struct pollux_ep *ep, struct pollux_ep_stat *st, size_t size)
  * before.
  *
  * Returns 0 or, before what epoll_ctl(2) says:
- *   -EOPNOTSUPP  the epoll has a host of its own, or its file is watched: a watch of that would
- *                not hear of descriptors. (For the same reason pollux_ep_ctl does not add the
- *                file of an epoll that has had a descriptor. Nest it by that of pollux_ep_fd.)
- *   -EOWNERDEAD  the epoll is of before a fork that has made this process (fork.h)
- *   -EMFILE, -ENFILE, -ENOMEM  for the first one
- *   -EINVAL      ev->data is the one number of 2^64, random, by which the epoll knows its own event
+ *   -EOPNOTSUPP  the epoll has a host of its own, or pollux_ep_collect has slept in it since the
+ *                first mask, or its file is watched: a watch of that would not hear of descriptors.
+ * (For the same reason pollux_ep_ctl does not add the file of an epoll that has had a descriptor.
+ * Nest it by that of pollux_ep_fd.) -EOWNERDEAD  the epoll is of before a fork that has made this
+ * process (fork.h) -EMFILE, -ENFILE, -ENOMEM  for the first one -EINVAL      ev->data is the one
+ * number of 2^64, random, by which the epoll knows its own event
  *
  * pollux_file_poll of its file, pollux_ep_for_each and pollux_ep_stat tell of files alone. A sleep
  * that a shutdown ends takes with it what it has of descriptors. Any thread; not from signal

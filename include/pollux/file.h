@@ -72,7 +72,9 @@ struct pollux_file {
  *          not wait for another call of it. Optional.
  * release  is called once, in the thread that dropped the last reference, after the file has left
  *          every epoll (rule EP-KEY-06). No poll runs then or later; a wake may still look at the
- *          file's memory. Optional.
+ *          file's memory. If it drops the last reference of another file, that one's release is
+ *          called within: a chain of these takes stack, and one of free operations does not.
+ *          Optional.
  * free     is called once, later, when no other thread can still be looking at the file, and none
  *          is at an event of it (POLLUX_EP_BATCHES); the memory may be reused from here on. It runs
  *          in any thread that drops the last reference of a file or calls pollux_call, within that

@@ -10,6 +10,9 @@
  *   epolls   do not: they may be put. All else returns -EOWNERDEAD, polls find nothing, and hosts
  *            may be told to wake somebody. The child makes new ones, and adds what it wants.
  *   watches  are gone, and not called; they have to be removed, for their references.
+ *   batches  of the thread that forked stay: it is at the same events. They end as in the parent,
+ *            and so by a wait in their epoll, which returns -EOWNERDEAD, and by its last put. Those
+ *            of other threads are gone, with what they held back.
  *
  * What is made after the fork works as anywhere. The parent notices nothing.
  */

@@ -142,4 +142,21 @@ static inline void plx_unlock(plx_lock_t *l, enum plx_rank rank)
 		plx_lock_wake(l);
 }
 
+/*
+ * For a moment, of one below PLX_RANK_LENDS, by whom may be a signal handler, which may have
+ * interrupted whatever has locks of any rank: so they are not looked at.
+ */
+static inline bool plx_glance(plx_lock_t *l)
+{
+	uint32_t free = 0;
+
+	return __atomic_compare_exchange_n(l, &free, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
+static inline void plx_glance_end(plx_lock_t *l)
+{
+	if (plx_unlikely(__atomic_exchange_n(l, 0, __ATOMIC_RELEASE) == 2))
+		plx_lock_wake(l);
+}
+
 #endif

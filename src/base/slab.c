@@ -66,6 +66,7 @@ struct free_object {
 static PLX_FORK_PAGE plx_lock_t depot_lock;
 static struct free_object *depot;
 static char *fresh, *fresh_end;
+static bool begun;
 
 /*
  * What a thread keeps: a pack that it takes from and gives to, and a full one, so that a
@@ -138,18 +139,18 @@ static void fresh_chunk(void)
 	taken += fresh ? size : 0;
 }
 
-/* A pack of objects that were never used, out of [at, at + PACK objects). */
-static struct free_object *pack_make(char *at)
+/* A pack of n objects that were never used, which begin at `at`. */
+static struct free_object *pack_make(char *at, uint32_t n)
 {
 	struct free_object *next = NULL;
 
-	for (int i = PACK - 1; i >= 0; i--) {
+	for (uint32_t i = n; i-- > 0;) {
 		struct free_object *f = (struct free_object *)(at + i * PLX_SLAB_OBJECT);
 
 		f->next = next;
 		next = f;
 	}
-	next->n = PACK;
+	next->n = n;
 	return next;
 }
 
@@ -157,6 +158,7 @@ static struct free_object *depot_get(void)
 {
 	struct free_object *f;
 	char *at = NULL;
+	uint32_t n = 0;
 
 	plx_lock(&depot_lock, PLX_RANK_SLAB);
 	f = depot;
@@ -166,11 +168,17 @@ static struct free_object *depot_get(void)
 		if (fresh == fresh_end)
 			fresh_chunk();
 		at = fresh;
-		if (at)
-			fresh += PACK * PLX_SLAB_OBJECT;
+		if (at) {
+			/* The first one is no larger than a page. */
+			n = begun ? PACK : PLX_PAGE / PLX_SLAB_OBJECT;
+			begun = true;
+			if (fresh + n * PLX_SLAB_OBJECT > fresh_end)
+				n = (uint32_t)((fresh_end - fresh) / PLX_SLAB_OBJECT);
+			fresh += n * PLX_SLAB_OBJECT;
+		}
 	}
 	plx_unlock(&depot_lock, PLX_RANK_SLAB);
-	return at ? pack_make(at) : f;
+	return at ? pack_make(at, n) : f;
 }
 
 /* The cache is empty. */

@@ -87,7 +87,8 @@ static struct config *config_stock(const char *suite, char *label, const char *p
 	char *save = NULL;
 
 	if (!locate_bench(program, path)) {
-		c->skipped = cli_format("%s is not built or not installed", program);
+		c->skipped = cli_format(
+			"%s is not built, or not installed (make install BENCHMARKS=1)", program);
 		free(words);
 		return c;
 	}
@@ -136,7 +137,8 @@ static void row_command(struct config *c, size_t side, bool served, const char *
 	if (c->skipped)
 		return;
 	if (!locate_bench(program, path)) {
-		c->skipped = cli_format("%s is not built or not installed", program);
+		c->skipped = cli_format(
+			"%s is not built, or not installed (make install BENCHMARKS=1)", program);
 		return;
 	}
 	if (served) {
@@ -276,7 +278,8 @@ static void add_native_storm(unsigned int n, unsigned long events)
 	c->native = true;
 	config_add_metric(c, &storm_cpu);
 	if (!locate_bench("storm", stock) || !locate_bench("native_storm", native)) {
-		c->skipped = cli_strdup("native_storm is not built or not installed");
+		c->skipped = cli_strdup(
+			"native_storm is not built, or not installed (make install BENCHMARKS=1)");
 		return;
 	}
 	args_add(&kernel, "%s", stock);
@@ -326,7 +329,8 @@ static void add_inner_teardown(unsigned int n, unsigned long events)
 	c->sides = &teardowns;
 	c->native = true;
 	if (!locate_bench("inner_teardown", path)) {
-		c->skipped = cli_strdup("inner_teardown is not built or not installed");
+		c->skipped = cli_strdup("inner_teardown is not built, or not installed (make "
+					"install BENCHMARKS=1)");
 		return;
 	}
 	for (size_t s = 0; s < teardowns.n; s++) {
@@ -418,7 +422,7 @@ static struct config *config_server(const char *suite, const char *label, const 
 
 	config_add_metric(c, &cpu);
 	if (!locate_bench("servers.sh", script)) {
-		c->skipped = cli_strdup("servers.sh is not installed");
+		c->skipped = cli_strdup("servers.sh is not installed (make install BENCHMARKS=1)");
 		return c;
 	}
 	for (int s = 0; s < 2; s++) {
@@ -544,7 +548,8 @@ static void add_scale_native(unsigned long n)
 	c->native = true;
 	use_scale_metrics(c, n);
 	if (!locate_bench("watches", stock) || !locate_bench("native_watches", native)) {
-		c->skipped = cli_strdup("native_watches is not built or not installed");
+		c->skipped = cli_strdup("native_watches is not built, or not installed (make "
+					"install BENCHMARKS=1)");
 		return;
 	}
 	for (int s = 0; s < 2; s++) {
@@ -628,7 +633,8 @@ static void add_aio(void)
 
 		config_add_metric(c, &cpu);
 		if (!found) {
-			c->skipped = cli_strdup("fio.sh is not installed");
+			c->skipped =
+				cli_strdup("fio.sh is not installed (make install BENCHMARKS=1)");
 			continue;
 		}
 		for (int s = 0; s < 2; s++) {
@@ -670,7 +676,8 @@ static void add_aio_lookup(void)
 		memcpy(c->metrics, metrics, sizeof(metrics));
 		c->n_metrics = *n == 1 ? 1 : 2;
 		if (!found) {
-			c->skipped = cli_strdup("inner_aio_lookup is not built or not installed");
+			c->skipped = cli_strdup("inner_aio_lookup is not built, or not installed "
+						"(make install BENCHMARKS=1)");
 			continue;
 		}
 		for (size_t s = 0; s < lookups.n; s++) {
@@ -701,7 +708,8 @@ static void add_ready(void)
 		c->native = true;
 		config_add_metric(c, &run_time);
 		if (!found) {
-			c->skipped = cli_strdup("inner_ready is not built or not installed");
+			c->skipped = cli_strdup("inner_ready is not built, or not installed (make "
+						"install BENCHMARKS=1)");
 			continue;
 		}
 		for (size_t s = 0; s < ready_lists.n; s++) {

@@ -142,6 +142,20 @@ bool plx_batch_over(uint64_t note)
 	return over;
 }
 
+int plx_batches_open(const struct pollux_ep *ep)
+{
+	int n = 0;
+
+	if (!plx_glance(&batch_lock))
+		return -1;
+	for (struct thread *t = threads; t; t = t->next)
+		for
+			EACH_BATCH(b, t)
+	n += plx_load(&b->ep) == ep;
+	plx_glance_end(&batch_lock);
+	return n;
+}
+
 void plx_batches_forget(const struct pollux_ep *ep)
 {
 	plx_lock(&batch_lock, PLX_RANK_BATCH);

@@ -81,6 +81,8 @@
 #include "base/stats.h"
 #include "base/lock.h"
 #include "base/mem.h"
+#include "base/flood.h"
+#include "base/sanitizer.h"
 #include "base/slab.h"
 #include "base/spin.h"
 #include "rcu/rcu.h"
@@ -248,6 +250,9 @@ struct plx_side {
 	/* pollux_ep_pwait; sleeps: the time-out is not 0; deadline: negative for none. */
 	int (*wait)(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps,
 		    int64_t deadline, const sigset_t *mask);
+	/* pollux_ep_collect. */
+	int (*collect)(struct pollux_ep *ep, pollux_event_fn fn, void *arg, int max, bool sleeps,
+		       int64_t deadline, const sigset_t *mask);
 	/*
 	 * ep.mtx held: ep.due becomes this, or an item is about to come that has times. 0, or an
 	 * error of the latter.
@@ -422,6 +427,8 @@ bool plx_batch_inside(void);
 /* What is out of reach by now: a note, and whether the batches that may have it have ended. */
 uint64_t plx_batch_note(void);
 bool plx_batch_over(uint64_t note);
+/* How many threads have one of ep; -1: somebody has the lock. Signal handlers, too. */
+int plx_batches_open(const struct pollux_ep *ep);
 /* The last reference of ep has gone. */
 void plx_batches_forget(const struct pollux_ep *ep);
 void plx_batches_after_fork_child(void);
@@ -440,6 +447,8 @@ static inline void plx_reclaim_turn_if_due(void)
 }
 /* The latter alone. */
 void plx_reclaim_room(void);
+/* What waits. */
+size_t plx_reclaim_bytes(void);
 void plx_reclaim_after_fork_child(void);
 
 /* --- fork.c ------------------------------------------------------------------------------ */
@@ -666,6 +675,25 @@ static inline bool plx_ep_on_futex(const struct pollux_ep *ep)
 int64_t plx_ep_deadline(struct pollux_ep *ep, int64_t timeout_ns);
 /* Topology lock held: from now on waiters of ep, who sleep on a futex, sleep on this side. */
 void plx_ep_side_begin(struct pollux_ep *ep, struct plx_side *side);
+/* At the beginning of each wait: 0, or why there is none. */
+static inline int plx_wait_begin(struct pollux_ep *ep, int max, bool sleeps)
+{
+	if (max <= 0)
+		return -EINVAL;
+	plx_batch_wait(ep);
+	if (plx_file_stale(&ep->file))
+		return -EOWNERDEAD;
+	if (plx_unlikely(plx_load(&ep->shut))) {
+		plx_tsan_after(&ep->shut);
+		return -ESHUTDOWN;
+	}
+	/* A host that wants no looks wants its thread to do nothing else either. */
+	if (sleeps && ep->host.look_ns)
+		plx_flood_wait();
+	return 0;
+}
+/* pollux_ep_collect without a mask. */
+int plx_ep_collect(struct pollux_ep *ep, pollux_event_fn fn, void *arg, int max, int64_t deadline);
 /* The sink of a program's array; arg: where the next place is kept. */
 int plx_sink_array(void *arg, uint32_t events, uint64_t data);
 /*

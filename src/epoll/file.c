@@ -91,9 +91,12 @@ static PLX_CHILD_CODE void last_put(struct pollux_file *f)
 	const struct pollux_file_ops *ops = f->ops;
 
 	PLX_DELAY(file_last_put);
-	/* An epoll of before a fork stays. */
-	if (plx_file_own(f))
+	/* An epoll of before a fork stays, but nobody is at events of it any more. */
+	if (plx_unlikely(plx_file_own(f))) {
+		if (plx_file_ep(f)->batches)
+			plx_batches_forget(plx_file_ep(f));
 		return;
+	}
 	plx_file_remove_watches(f);
 	/* Without a free of its own, f may be gone when release returns. */
 	if (ops->release)

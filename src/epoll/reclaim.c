@@ -181,6 +181,11 @@ static void await_runs(void)
 	plx_tsan_after(&runs);
 }
 
+size_t plx_reclaim_bytes(void)
+{
+	return plx_load(&pushed.bytes);
+}
+
 void plx_reclaim_room(void)
 {
 	size_t most = plx_load(&bytes_most);

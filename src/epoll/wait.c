@@ -250,15 +250,13 @@ static __attribute__((noinline)) int sleep_once(struct pollux_ep *ep, int64_t de
 	return r;
 }
 
-/* The kernel takes its events off before anybody has seen them. */
 static int side_wait(struct plx_side *side, struct pollux_ep *ep, const struct taker *t,
 		     bool sleeps, int64_t deadline)
 {
 	if (t->sink == plx_sink_array)
 		return side->wait(ep, *(struct epoll_event **)t->arg, t->max, sleeps, deadline,
 				  NULL);
-	plx_due_pass_on(ep);
-	return -EOPNOTSUPP;
+	return side->collect(ep, t->sink, t->arg, t->max, sleeps, deadline, NULL);
 }
 
 /* Nothing was there at first. */
@@ -315,20 +313,10 @@ static inline __attribute__((always_inline)) int
 wait_for(struct pollux_ep *ep, const struct taker *t, bool sleeps, int64_t deadline)
 {
 	struct plx_side *side;
-	int n;
+	int n = plx_wait_begin(ep, t->max, sleeps);
 
-	if (t->max <= 0)
-		return -EINVAL;
-	if (plx_file_stale(&ep->file))
-		return -EOWNERDEAD;
-	plx_batch_wait(ep);
-	if (plx_unlikely(plx_load(&ep->shut))) {
-		plx_tsan_after(&ep->shut);
-		return -ESHUTDOWN;
-	}
-	/* A host that wants no looks wants its thread to do nothing else either. */
-	if (sleeps && ep->host.look_ns)
-		plx_flood_wait();
+	if (plx_unlikely(n))
+		return n;
 	side = plx_load_acq(&ep->side);
 	if (plx_unlikely(side))
 		return side_wait(side, ep, t, sleeps, deadline);
@@ -346,11 +334,23 @@ int64_t plx_ep_deadline(struct pollux_ep *ep, int64_t timeout_ns)
 	return timeout_ns > INT64_MAX - now ? INT64_MAX : now + timeout_ns;
 }
 
-int pollux_ep_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t timeout_ns)
+static __attribute__((noinline)) int wait_own(struct pollux_ep *ep, struct epoll_event *ev, int max,
+					      int64_t timeout_ns)
 {
 	const struct taker t = {plx_sink_array, &ev, max};
 
 	return wait_for(ep, &t, timeout_ns != 0, plx_ep_deadline(ep, timeout_ns));
+}
+
+int pollux_ep_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, int64_t timeout_ns)
+{
+	struct plx_side *side = plx_load_acq(&ep->side);
+
+	/* A wait that makes a system call has its lines of code to wait for. */
+	if (side)
+		return side->wait(ep, ev, max, timeout_ns != 0,
+				  timeout_ns > 0 ? plx_ep_deadline(ep, timeout_ns) : -1, NULL);
+	return wait_own(ep, ev, max, timeout_ns);
 }
 
 static int wait_until(struct pollux_ep *ep, const struct taker *t, int64_t deadline)
@@ -365,8 +365,7 @@ int pollux_ep_wait_until(struct pollux_ep *ep, struct epoll_event *ev, int max, 
 	return wait_until(ep, &t, deadline);
 }
 
-int pollux_ep_collect(struct pollux_ep *ep, pollux_event_fn fn, void *arg, int max,
-		      int64_t deadline)
+int plx_ep_collect(struct pollux_ep *ep, pollux_event_fn fn, void *arg, int max, int64_t deadline)
 {
 	const struct taker t = {fn, arg, max};
 

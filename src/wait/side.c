@@ -188,7 +188,9 @@ static int side_publish(struct plx_kernel_side *s)
 	int r = -EEXIST;
 
 	plx_lock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
-	if (!plx_load(&ep->side)) {
+	if (s->head.fds && plx_load(&ep->file.watches)) {
+		r = -EOPNOTSUPP;
+	} else if (!plx_load(&ep->side)) {
 		plx_ep_side_begin(ep, &s->head);
 		plx_store_rel(&s->turned, 1);
 		r = 0;
@@ -211,6 +213,8 @@ static int side_make(struct pollux_ep *ep, bool fds)
 	if (!s)
 		return -ENOMEM;
 	s->head = (struct plx_side){.wait = plx_side_wait,
+				    .collect = plx_side_collect,
+				    .fds = fds,
 				    .ring = side_ring,
 				    .release = side_release,
 				    .due = side_due,
@@ -233,10 +237,25 @@ static __attribute__((noinline)) int side_take_fds(struct plx_kernel_side *s)
 	int r = 0;
 
 	plx_lock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
-	if (plx_load(&s->ep->file.watches))
+	if (plx_load(&s->ep->file.watches) || s->collects)
 		r = -EOPNOTSUPP;
 	else
 		plx_store_rel(&s->head.fds, 1);
+	plx_unlock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
+	return r;
+}
+
+int plx_side_collects(struct plx_kernel_side *s)
+{
+	int r = 0;
+
+	if (plx_likely(plx_load(&s->collects)))
+		return 0;
+	plx_lock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
+	if (s->head.fds)
+		r = -EOPNOTSUPP;
+	else
+		plx_store(&s->collects, 1);
 	plx_unlock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
 	return r;
 }

@@ -9,6 +9,7 @@
  *   side.turn    approximate; who has the only place of the next wait that has one (wait.c)
  *   side.misses, waits  approximate; looks before a sleep in vain, in a row; all waits (wait.c)
  *   side.asked   set under ep.mtx; 1 from the first pollux_ep_fd on
+ *   side.collects  set under the topology lock, for good; see plx_side_collects
  */
 #ifndef PLX_WAIT_SIDE_H
 #define PLX_WAIT_SIDE_H
@@ -31,6 +32,7 @@ struct plx_kernel_side {
 	uint32_t misses;
 	uint32_t waits;
 	uint32_t asked;
+	uint32_t collects;
 };
 
 static inline struct plx_kernel_side *plx_side_of(struct pollux_ep *ep)
@@ -50,6 +52,15 @@ static inline void plx_side_turn(struct plx_kernel_side *s)
 /* wait.c: see struct plx_side. */
 int plx_side_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps,
 		  int64_t deadline, const sigset_t *mask);
+
+int plx_side_collect(struct pollux_ep *ep, pollux_event_fn fn, void *arg, int max, bool sleeps,
+		     int64_t deadline, const sigset_t *mask);
+
+/*
+ * side.c: who collects is about to sleep on it, so it gets no descriptors from now on. 0, or
+ * -EOPNOTSUPP: it may have some.
+ */
+int plx_side_collects(struct plx_kernel_side *s);
 
 /*
  * side.c: makes the side of an epoll, if it has none. fds: for descriptors, so that its file is not

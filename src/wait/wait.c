@@ -323,21 +323,13 @@ static int left(struct pollux_ep *ep, int n)
 	return plx_unlikely(plx_ep_shut_pass_on(ep)) && n <= 0 ? -ESHUTDOWN : n;
 }
 
-int plx_side_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps,
-		  int64_t deadline, const sigset_t *mask)
+/* What a first look has not found. */
+static __attribute__((noinline)) int wait_holding(struct plx_kernel_side *s, struct epoll_event *ev,
+						  int max, int64_t deadline, const sigset_t *mask)
 {
-	struct plx_kernel_side *s = plx_side_of(ep);
+	struct pollux_ep *ep = s->ep;
 	int n;
 
-	if (plx_file_stale(&ep->file))
-		return -EOWNERDEAD;
-	if (max > EVENTS_MOST)
-		max = EVENTS_MOST;
-	if (!sleeps)
-		return left(ep, look(s, ev, max));
-	n = look_first(s, ev, max);
-	if (n)
-		return left(ep, n);
 	plx_side_turn(s);
 	/* The caller's may go while it waits, as a descriptor may be closed (EP-LOCK-10). */
 	if (plx_unlikely(!plx_file_tryget(&ep->file)))
@@ -346,6 +338,141 @@ int plx_side_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sl
 	pollux_file_put(&ep->file);
 	plx_retire_flush_if_full();
 	return n;
+}
+
+static __attribute__((noinline)) int wait_whole(struct plx_kernel_side *s, struct epoll_event *ev,
+						int max, bool sleeps, int64_t deadline,
+						const sigset_t *mask)
+{
+	int n = sleeps ? look_first(s, ev, max) : look(s, ev, max);
+
+	return n || !sleeps ? left(s->ep, n) : wait_holding(s, ev, max, deadline, mask);
+}
+
+/* As look_sides, where the kernel has been asked, which gave n. */
+static __attribute__((noinline)) int look_on(struct plx_kernel_side *s, struct epoll_event *ev,
+					     int n, int max, uint32_t given)
+{
+	int kept = n > 0 ? take_bell(s, ev, n) : n;
+
+	if (n < 0)
+		return n;
+	/* The doorbell's event had the only place. */
+	if (!kept && n == max)
+		return look_sides(s, ev, max);
+	n = collect_list(s, ev, kept, max);
+	return n || given == plx_load(&s->ep->given) ? n : look_sides(s, ev, max);
+}
+
+/*
+ * Where the kernel has events all the time, and the list has none, the look is made here, in one
+ * piece: after a system call each line of code that is run has to be waited for.
+ */
+int plx_side_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sleeps,
+		  int64_t deadline, const sigset_t *mask)
+{
+	struct plx_kernel_side *s = plx_side_of(ep);
+	int n = plx_wait_begin(ep, max, sleeps);
+	uint32_t given;
+
+	if (plx_unlikely(n))
+		return n;
+	if (max > EVENTS_MOST)
+		max = EVENTS_MOST;
+	given = plx_load_acq(&ep->given);
+	if (plx_unlikely(ep->batches || plx_load(&s->misses) || !plx_ready_empty(ep) ||
+			 plx_due_passed(ep)))
+		return wait_whole(s, ev, max, sleeps, deadline, mask);
+	PLX_DELAY(side_before_look);
+	n = (int)kernel_wait(s->epfd, ev, max, 0, NULL);
+	PLX_DELAY(side_in_hand);
+	/* One event, as a rule. */
+	if (plx_likely(n == 1 && max > 1 && ev->data.u64 != s->marker && plx_ready_empty(ep) &&
+		       !plx_due_passed(ep))) {
+		(void)plx_load_acq(&s->ctls);
+		plx_tsan_after(s);
+		plx_store(&ep->yields.events, plx_load(&ep->yields.events) + 1);
+		return plx_likely(!plx_load(&ep->shut) && plx_load(&ep->due) == PLX_NEVER)
+			       ? 1
+			       : left(ep, 1);
+	}
+	n = look_on(s, ev, n, max, given);
+	if (n || !sleeps)
+		return left(ep, n);
+	plx_store(&s->misses, 1);
+	return wait_holding(s, ev, max, deadline, mask);
+}
+
+/*
+ * Collecting by a function. The kernel takes its events off before anybody has seen them, so there
+ * are no descriptors: what the kernel has is the doorbell's event.
+ */
+static __attribute__((noinline)) int collect_some(struct plx_kernel_side *s, pollux_event_fn fn,
+						  void *arg, int max, int64_t deadline,
+						  const sigset_t *mask)
+{
+	struct pollux_ep *ep = s->ep;
+	struct epoll_event bell[2];
+
+	for (;;) {
+		int n = 0;
+
+		if (plx_ready_empty(ep) && !plx_due_passed(ep) && !plx_ep_spin(ep)) {
+			if (plx_ep_announce(ep)) {
+				n = sleep_on(s, bell, 2, deadline, mask);
+				if (plx_unlikely(ep->batches) && n >= 0)
+					n = look_kernel(s, bell, 2);
+			}
+			plx_ep_retract(ep);
+		}
+		if (plx_unlikely(plx_load(&ep->shut)))
+			return -ESHUTDOWN;
+		if (plx_unlikely(n < 0)) {
+			pass_on(ep);
+			return n;
+		}
+		n = plx_ep_harvest(ep, fn, arg, max);
+		plx_spin_brought(&ep->yields, n);
+		if (n || (deadline >= 0 && plx_now_ns() >= deadline))
+			return n;
+	}
+}
+
+int plx_side_collect(struct pollux_ep *ep, pollux_event_fn fn, void *arg, int max, bool sleeps,
+		     int64_t deadline, const sigset_t *mask)
+{
+	struct plx_kernel_side *s = plx_side_of(ep);
+	int n = plx_load_acq(&s->head.fds) ? -EOPNOTSUPP : plx_ep_harvest(ep, fn, arg, max);
+
+	if (!n && sleeps)
+		n = plx_side_collects(s);
+	else
+		sleeps = false;
+	if (n || !sleeps)
+		return left(ep, n);
+	plx_side_turn(s);
+	if (plx_unlikely(!plx_file_tryget(&ep->file)))
+		return -EBADF;
+	n = left(ep, collect_some(s, fn, arg, max, deadline, mask));
+	pollux_file_put(&ep->file);
+	plx_retire_flush_if_full();
+	return n;
+}
+
+int pollux_ep_collect(struct pollux_ep *ep, pollux_event_fn fn, void *arg, int max,
+		      int64_t deadline, const sigset_t *mask)
+{
+	bool sleeps = deadline < 0 || ep->host.now(ep->host.arg) < deadline;
+	struct plx_kernel_side *s;
+	int r;
+
+	if (!mask || !sleeps)
+		return plx_ep_collect(ep, fn, arg, max, deadline);
+	r = plx_ep_collect(ep, fn, arg, max, 0);
+	if (r)
+		return r;
+	r = plx_side_get(ep, false, &s);
+	return r < 0 ? r : plx_side_collect(ep, fn, arg, max, true, deadline, mask);
 }
 
 /* mask: not NULL. */
@@ -363,7 +490,6 @@ static int masked(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sl
 		if (r < 0)
 			return r;
 	}
-	plx_batch_wait(ep);
 	return plx_side_wait(ep, ev, max, true, deadline, mask);
 }
 

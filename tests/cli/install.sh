@@ -59,6 +59,9 @@ for page in "$here"/../../docs/man/*.[37]; do
 done
 [ "$prefix/share/man/man3/pollux_ep_put.3" -ef "$prefix/share/man/man3/pollux_ep_get.3" ]
 report $? "a page is found by its other names"
+others=$(find "$prefix" -type f -perm -100 ! -name 'pollux' ! -name 'libpollux*' ! -path '*/examples/*')
+[ -z "$others" ]
+report $? "no other program is installed: $(echo $others)"
 [ -s "$(found pollux.pc)" ]
 report $? "pollux.pc is installed"
 

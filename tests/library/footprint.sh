@@ -29,10 +29,17 @@ needs=$(readelf -d "$library" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' | grep -v '
 [ "$needs" = libc.so.6 ]
 report $? "the shared library loads none but libc: $(echo $needs)"
 
-# takes PROGRAM FIELD: KiB
+# Where the stack begins decides how many pages of it are used.
+fixed=
+! setarch -R true 2>/dev/null || fixed="setarch -R"
+
+# takes PROGRAM FIELD [FILE]: KiB, of all mappings or those of the file
 takes()
 {
-	"$scratch/$1" | awk -v field="$2:" '$1 == field { print $2 }'
+	$fixed "$scratch/$1" | awk -v field="$2:" -v file="${3:-}" '
+		$1 ~ /^[0-9a-f]+-/ { counts = file == "" || index($6, file) }
+		$1 == field && counts { n += $2 }
+		END { print n + 0 }'
 }
 
 for kind in "" -static -shared; do
@@ -42,5 +49,12 @@ for kind in "" -static -shared; do
 	[ "$private" -gt 0 ] && [ "$private" -le 64 ]
 	report $? "linked with the archive${kind:+ or library, $kind}: $private KiB that are its own (at most 64), $resident resident"
 done
+
+# What is mapped of the library's file without having been written is one piece of it (src/libpollux.ld), if the
+# loader aligns it. Pages of other files, libc's, cannot be told from what happens to be beside others.
+mapped=$(($(takes with-shared Rss libpollux) - $(takes with-shared Anonymous libpollux)))
+library_takes=$((mapped + $(takes with-shared Anonymous) - $(takes without-shared Anonymous)))
+[ "$mapped" -gt 0 ] && [ "$library_takes" -le 100 ]
+report $? "the shared library takes $library_takes KiB (at most 100), $mapped of them shared pages of its file"
 
 finish

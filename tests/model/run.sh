@@ -317,6 +317,8 @@ side_waits ok side -DWAITERS=1 -DWAITS=2
 side_fd ok side -DFD -DWAITERS=0
 side_fd_waiter ok side -DFD -DMADE -DWAITERS=1 -DLOOKS=1
 side_two ok side -DWAITERS=2 -DPRODUCERS=1
+side_two_waits ok side -DWAITERS=2 -DPRODUCERS=1 -DWAITS=2
+side_fd_looks long side -DFD -DMADE -DWAITERS=1 -DLOOKS=2
 side_first broken side -DWAITERS=1 -DBROKEN_SIDE_FIRST
 side_no_turn broken side -DWAITERS=1 -DBROKEN_NO_TURN
 side_no_wake broken side -DWAITERS=1 -DBROKEN_NO_WAKE

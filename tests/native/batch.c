@@ -452,6 +452,99 @@ static void a_child_has_none_of_other_threads(void **state)
 	ep_put(ep);
 }
 
+/* How the batch of the thread that forks ends in the child. */
+enum fork_end { END_CALL, END_WAIT, END_PWAIT, END_PUT, ENDS };
+
+static bool child_ends_batch(struct pollux_ep *ep, enum fork_end how)
+{
+	struct epoll_event ev;
+	sigset_t none;
+
+	sigemptyset(&none);
+	if (how == END_WAIT)
+		return pollux_ep_wait(ep, &ev, 1, POLLUX_FOREVER) == -EOWNERDEAD;
+	if (how == END_PWAIT)
+		return pollux_ep_pwait(ep, &ev, 1, POLLUX_FOREVER, &none) == -EOWNERDEAD;
+	if (how == END_PUT)
+		pollux_ep_put(ep);
+	else
+		pollux_ep_batch_end(ep);
+	return true;
+}
+
+/* The object is freed when the batch has ended, and not before. */
+static int child_of_a_batch(struct pollux_ep *ep, struct obj *o, struct obj *late,
+			    enum fork_end how)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 'b'};
+	struct pollux_ep *own;
+
+	alarm(SOON_MS / 1000);
+	obj_put(o);
+	(void)pollux_reclaim(0);
+	(void)pollux_reclaim(0);
+	if (freed || !child_ends_batch(ep, how))
+		return 2;
+	pollux_synchronize();
+	pollux_barrier();
+	if (freed != 1)
+		return 3;
+	/* All that was held back is gone, and batches are as ever. */
+	if (pollux_ep_new(&own, &(struct pollux_ep_attr){.size = sizeof(struct pollux_ep_attr),
+							 .flags = POLLUX_EP_BATCHES}) ||
+	    pollux_ep_ctl(own, EPOLL_CTL_ADD, &late->file, 0, &ev) ||
+	    pollux_ep_wait(own, &ev, 1, 0) != 1)
+		return 4;
+	obj_put(late);
+	(void)pollux_reclaim(0);
+	(void)pollux_reclaim(0);
+	if (freed != 1)
+		return 5;
+	pollux_ep_batch_end(own);
+	pollux_barrier();
+	pollux_ep_put(own);
+	return freed != 2;
+}
+
+static void a_child_is_at_the_events_of_who_forked(bool side, enum fork_end how)
+{
+	struct pollux_ep *ep = ep_batches();
+	struct obj *o = obj_new(EPOLLIN), *late = obj_new(EPOLLIN);
+	int status;
+	pid_t pid;
+
+	freed = 0;
+	o->freed = late->freed = &freed;
+	if (side)
+		assert_true(pollux_ep_fd(ep) >= 0);
+	ep_add(ep, &o->file, 0, EPOLLIN | EPOLLET, 'a');
+	assert_one(ep, EPOLLIN, 'a');
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid)
+		_exit(child_of_a_batch(ep, o, late, how));
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	obj_put(o);
+	release();
+	assert_int_equal(freed, 0);
+	pollux_ep_batch_end(ep);
+	pollux_barrier();
+	assert_int_equal(freed, 1);
+	obj_put(late);
+	ep_put(ep);
+	pollux_barrier();
+}
+
+static void a_child_goes_on_with_its_own(void **state)
+{
+	(void)state;
+	for (enum fork_end how = 0; how < ENDS; how++) {
+		a_child_is_at_the_events_of_who_forked(false, how);
+		a_child_is_at_the_events_of_who_forked(true, how);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -467,6 +560,7 @@ int main(void)
 		TEST(events_of_descriptors_count),
 		TEST(times_and_files_beside_descriptors),
 		TEST(a_child_has_none_of_other_threads),
+		TEST(a_child_goes_on_with_its_own),
 	};
 
 	return RUN(tests);

@@ -145,7 +145,9 @@ static void epolls_are_dead_child(struct world *x)
 	must(pollux_ep_wait(x->ep, &ev, 1, 0) == -EOWNERDEAD);
 	must(pollux_ep_wait(x->ep, &ev, 1, POLLUX_FOREVER) == -EOWNERDEAD);
 	must(pollux_ep_pwait(x->ep, &ev, 1, POLLUX_FOREVER, &(sigset_t){0}) == -EOWNERDEAD);
-	must(pollux_ep_collect(x->ep, none, NULL, 1, POLLUX_FOREVER) == -EOWNERDEAD);
+	must(pollux_ep_collect(x->ep, none, NULL, 1, POLLUX_FOREVER, NULL) == -EOWNERDEAD);
+	must(pollux_ep_collect(x->ep, none, NULL, 1, POLLUX_FOREVER, &(sigset_t){0}) ==
+	     -EOWNERDEAD);
 	must(pollux_ep_ctl(x->ep, EPOLL_CTL_ADD, &x->o->file, 1, &ev) == -EOWNERDEAD);
 	must(pollux_ep_ctl(x->ep, EPOLL_CTL_DEL, &x->o->file, 0, NULL) == -EOWNERDEAD);
 	must(pollux_ep_del(x->ep, &x->o->file, 0) == -EOWNERDEAD);

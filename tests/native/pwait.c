@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The signal mask of a wait is that of epoll_pwait. Each case is tried with the kernel's own epoll,
- * with files alone, and with files and a descriptor.
+ * with files alone, with files and a descriptor, and for pollux_ep_collect.
  */
 #include "native.h"
 
@@ -9,7 +9,7 @@
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 
-enum side { KERNEL, FILES, BOTH, SIDES };
+enum side { KERNEL, FILES, BOTH, COLLECT, SIDES };
 
 struct set {
 	enum side side;
@@ -79,10 +79,16 @@ static void set_ready(struct set *s)
 {
 	uint64_t one = 1;
 
-	if (s->side == FILES)
+	if (s->side == FILES || s->side == COLLECT)
 		obj_fire(s->o, EPOLLIN, EPOLLIN);
 	else
 		assert_int_equal(write(s->efd, &one, sizeof(one)), sizeof(one));
+}
+
+static int takes_d(void *arg, uint32_t events, uint64_t data)
+{
+	(void)arg;
+	return events == EPOLLIN && data == 'd' ? 0 : -EIO;
 }
 
 static int set_wait(struct set *s, int64_t ns, const sigset_t *mask)
@@ -94,6 +100,9 @@ static int set_wait(struct set *s, int64_t ns, const sigset_t *mask)
 
 		return n < 0 ? -errno : n;
 	}
+	if (s->side == COLLECT)
+		return pollux_ep_collect(s->ep, takes_d, NULL, 4, ns > 0 ? now_ns() + ns : ns,
+					 mask);
 	return pollux_ep_pwait(s->ep, ev, 4, ns, mask);
 }
 

@@ -19,6 +19,7 @@ struct shared {
 struct collector {
 	struct thread t;
 	struct shared *s;
+	const sigset_t *mask;
 	uint32_t seed;
 };
 
@@ -44,13 +45,13 @@ static void collects(struct thread *t)
 
 	while (!stopping()) {
 		int r = pollux_ep_collect(c->s->ep, take, c, 1 + (int)(rnd(&c->seed) % OBJECTS),
-					  rnd(&c->seed) % 2 ? 0 : POLLUX_FOREVER);
+					  rnd(&c->seed) % 2 ? 0 : POLLUX_FOREVER, c->mask);
 
 		check((r >= 0 && r <= OBJECTS) || r == -EFAULT || r == -ESHUTDOWN);
 	}
 }
 
-static void each_edge_is_taken_once(void **state)
+static void edges(const sigset_t *first, const sigset_t *others)
 {
 	struct shared s = {.ep = ep_new()};
 	struct collector c[THREADS];
@@ -58,14 +59,13 @@ static void each_edge_is_taken_once(void **state)
 	unsigned long fired = 0;
 	int64_t start = now_ns();
 
-	(void)state;
 	for (int i = 0; i < OBJECTS; i++) {
 		s.o[i] = obj_new(0);
 		ep_add(s.ep, &s.o[i]->file, 0, EPOLLIN | EPOLLET, (uint64_t)i);
 	}
 	torture_begin();
 	for (int i = 0; i < THREADS; i++) {
-		c[i] = (struct collector){.s = &s, .seed = 11 + i};
+		c[i] = (struct collector){.s = &s, .mask = i ? others : first, .seed = 11 + i};
 		t[i] = &c[i].t;
 		thread_start(t[i], collects, &c[i]);
 	}
@@ -91,10 +91,28 @@ static void each_edge_is_taken_once(void **state)
 	ep_put(s.ep);
 }
 
+static void each_edge_is_taken_once(void **state)
+{
+	(void)state;
+	edges(NULL, NULL);
+}
+
+/* All sleep in the kernel then, or move there. */
+static void so_it_is_with_masks(void **state)
+{
+	sigset_t none;
+
+	(void)state;
+	sigemptyset(&none);
+	edges(&none, &none);
+	edges(&none, NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(each_edge_is_taken_once),
+		TEST(so_it_is_with_masks),
 	};
 
 	return RUN(tests);
