@@ -197,45 +197,15 @@ static long counted(enum plx_stat what, long r)
 	return r;
 }
 
-/* RCU section open. front.heard of the epoll that watches e, or 0. */
-static uint64_t heard(struct plx_eventfd *e)
-{
-	for (struct plx_watch *w = plx_load_acq(&e->file.watches); w; w = plx_load_acq(&w->next)) {
-		struct plx_front *fr;
-
-		if (!plx_watch_is_item(w))
-			continue;
-		fr = plx_watch_item(w)->ep->owner;
-		return plx_load_acq(&fr->heard);
-	}
-	return 0;
-}
-
-/* The same: nobody can have been told of a count that is in K alone. */
+/* RCU section open: nobody can have been told of a count that is in K alone. */
 static bool edges_are_ours(struct plx_eventfd *e)
 {
-	uint64_t now = heard(e);
+	uint64_t now = plx_eventfd_heard(e);
 
 	return now && plx_load(&e->asked) == now;
 }
 
 #define EPOCH_OF(w) ((w) / PLX_EPOCH_ONE)
-
-long plx_eventfd_empty(struct plx_eventfd *e, int fd, uint64_t *k)
-{
-	uint64_t seen;
-	long r;
-
-	plx_rcu_read_lock();
-	seen = heard(e);
-	plx_rcu_read_unlock();
-	plx_stat(PLX_STAT_MADE);
-	r = plx_sys3(SYS_read, fd, k, sizeof(*k));
-	if (r != sizeof(*k) && r != -EAGAIN)
-		return r < 0 ? r : PLX_PASS;
-	plx_store(&e->asked, seen);
-	return 0;
-}
 
 /*
  * CACHED, and K may hold something: this read takes it, while writers wait, and the mark goes. A

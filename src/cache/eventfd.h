@@ -204,6 +204,8 @@ void plx_eventfd_busy_end(struct plx_eventfd *e, uint64_t clear, uint64_t add);
 void plx_eventfd_show(struct plx_eventfd *e, uint64_t count);
 /* BUSY: whether nobody is in a write to K any more. It is waited for, but not for long. */
 bool plx_eventfd_drained(struct plx_eventfd *e);
+/* RCU section open. front.heard of the epoll that watches e, or 0. */
+uint64_t plx_eventfd_heard(struct plx_eventfd *e);
 /* Reads K, so that *k is what was there: 0 or a negative errno. */
 long plx_eventfd_empty(struct plx_eventfd *e, int fd, uint64_t *k);
 

@@ -106,6 +106,35 @@ static void flush_run(struct plx_eventfd *e, uint64_t count, enum plx_eventfd_en
 			     end != PLX_EVENTFD_LEAVES ? PLX_EVENTFD_MARK : 0);
 }
 
+uint64_t plx_eventfd_heard(struct plx_eventfd *e)
+{
+	for (struct plx_watch *w = plx_load_acq(&e->file.watches); w; w = plx_load_acq(&w->next)) {
+		struct plx_front *fr;
+
+		if (!plx_watch_is_item(w))
+			continue;
+		fr = plx_watch_item(w)->ep->owner;
+		return plx_load_acq(&fr->heard);
+	}
+	return 0;
+}
+
+long plx_eventfd_empty(struct plx_eventfd *e, int fd, uint64_t *k)
+{
+	uint64_t seen;
+	long r;
+
+	plx_rcu_read_lock();
+	seen = plx_eventfd_heard(e);
+	plx_rcu_read_unlock();
+	plx_stat(PLX_STAT_MADE);
+	r = plx_sys3(SYS_read, fd, k, sizeof(*k));
+	if (r != sizeof(*k) && r != -EAGAIN)
+		return r < 0 ? r : PLX_PASS;
+	plx_store(&e->asked, seen);
+	return 0;
+}
+
 bool plx_eventfd_to_kernel(struct plx_eventfd *e, uint64_t *w, uint64_t to)
 {
 	bool done;
