@@ -2,6 +2,7 @@
 /*
  * epoll_create and epoll_ctl.
  */
+#include "cache/cold.h"
 #include "cache/front.h"
 
 #include <fcntl.h>
@@ -122,6 +123,18 @@ static struct plx_front *front_new(void)
 	return fr;
 }
 
+struct pollux_file *plx_front_file(bool files)
+{
+	struct plx_front *fr = front_new();
+
+	if (!fr)
+		return NULL;
+	if (files)
+		plx_front_files(fr);
+	plx_px_count(PLX_COUNT_EPOLLS);
+	return &fr->ep->file;
+}
+
 long plx_px_epoll_create1(int flags)
 {
 	PLX_INSIDE();
@@ -235,6 +248,8 @@ static int front_setup(struct plx_front *fr, int epfd)
 
 	if (plx_load_acq(&fr->inproc) == PLX_INPROC_READY)
 		return 0;
+	if (plx_unlikely(plx_cold_busy(&fr->ep->file)))
+		return -EBUSY;
 	PLX_DELAY(front_setup);
 	plx_lock(&fr->lock, PLX_RANK_FRONT);
 	if (fr->inproc == PLX_INPROC_READY)
@@ -259,7 +274,7 @@ void plx_front_prepare(struct plx_front *fr, int epfd)
 {
 	int r = front_setup(fr, epfd);
 
-	if (r != -EBADF)
+	if (r != -EBADF && r != -EBUSY)
 		plx_store(&fr->wanted, r < 0 ? PLX_WANTED_REFUSED : PLX_WANTED_NOT);
 }
 

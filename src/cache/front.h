@@ -184,6 +184,8 @@ bool plx_timer_lost(struct pollux_file *f);
  * behind whatever was there before.
  */
 bool plx_front_hush(struct plx_front *fr);
+/* epoll.c: a new front, for an epoll that may watch files already; NULL without memory. */
+struct pollux_file *plx_front_file(bool files);
 /* escape.c: f, an epoll, becomes the kernel's, whatever its numbers mean by now. */
 void plx_front_escape(struct pollux_file *f, enum plx_way_out why);
 /*

@@ -51,6 +51,7 @@
  * whole list, the wait stores what it has read to `seen`. The model is
  * tests/model/timer_place.pml.
  */
+#include "cache/cold.h"
 #include "cache/front.h"
 
 #include <limits.h>
@@ -289,7 +290,7 @@ static __attribute__((noinline)) void mark_front(int epfd, uint64_t epid)
 	struct pollux_file *ef = plx_table_get(epfd);
 	struct plx_front *fr = ef && ef->kind == PLX_KIND_EPOLL ? plx_file_front(ef) : NULL;
 
-	if (fr && fr->id == epid && !plx_load(&fr->spilled)) {
+	if (fr && fr->id == epid && !plx_load(&fr->spilled) && !plx_cold_busy(ef)) {
 		/*
 		 * A look may last: then a later setting tries again. Partners: kernel_look; in
 		 * wait_kernel and wait_mixed, an announced sleeper.

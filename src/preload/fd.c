@@ -30,6 +30,7 @@ static __attribute__((noinline)) int close_ours(int fd)
 PLX_EXPORT int close(int fd)
 {
 	plx_aio_forget(fd);
+	plx_cold_leaves(fd);
 	return plx_fd_ours(fd) ? close_ours(fd) : plx_real.close(fd);
 }
 PLX_ALIAS(__close, close);
@@ -38,19 +39,27 @@ __attribute__((cold)) void plx_given_slow(int fd)
 {
 	int saved = errno;
 
-	if (!plx_vfork_child())
+	plx_cold_leaves(fd);
+	if (plx_fd_ours(fd) && !plx_vfork_child())
 		plx_px_given(fd);
 	errno = saved;
 }
 
+void plx_cold_range(unsigned int first, unsigned int last, unsigned int flags)
+{
+	if (plx_unshares(first, last, flags) && !plx_vfork_child())
+		plx_stop_adopting(PLX_OUT_UNSHARE);
+	for (; plx_cold_any() && first <= last && first < PLX_COLD_NOTES; first++)
+		plx_cold_leaves((int)first);
+}
+
 PLX_EXPORT int close_range(unsigned int first, unsigned int last, int flags)
 {
+	plx_cold_range(first, last, flags);
 	if (plx_any()) {
 		int saved = errno;
 		long r;
 
-		if (plx_unshares(first, last, flags))
-			plx_stop_adopting(PLX_OUT_UNSHARE);
 		r = plx_px_close_range(first, last, flags);
 		if (r != PLX_PASS)
 			return plx_result_saved(r, saved);
@@ -65,6 +74,8 @@ PLX_EXPORT void closefrom(int low)
 
 PLX_EXPORT int dup(int fd)
 {
+	uint64_t note = plx_cold_leaves(fd);
+
 	if (plx_ours(fd)) {
 		int saved = errno;
 		long r = plx_px_dup(fd);
@@ -72,7 +83,7 @@ PLX_EXPORT int dup(int fd)
 		if (r != PLX_PASS)
 			return plx_result_saved(r, saved);
 	}
-	return plx_given(plx_real.dup(fd));
+	return plx_cold_duplicate(fd, plx_given(plx_real.dup(fd)), note);
 }
 
 PLX_EXPORT int pipe2(int fds[2], int flags)
@@ -96,6 +107,8 @@ PLX_ALIAS(__pipe, pipe);
 PLX_EXPORT int dup2(int fd, int to)
 {
 	plx_aio_forget(to);
+	plx_cold_leaves(fd);
+	plx_cold_leaves(to);
 	if (plx_any()) {
 		int saved = errno;
 		long r = plx_px_dup3(fd, to, -1);
@@ -110,6 +123,8 @@ PLX_ALIAS(__dup2, dup2);
 PLX_EXPORT int dup3(int fd, int to, int flags)
 {
 	plx_aio_forget(to);
+	plx_cold_leaves(fd);
+	plx_cold_leaves(to);
 	if (plx_any() && flags != -1) {
 		int saved = errno;
 		long r = plx_px_dup3(fd, to, flags);
@@ -135,10 +150,13 @@ static __attribute__((noinline)) int fcntl_ours(int fd, int cmd, long arg)
 PLX_EXPORT int plx_fcntl(int fd, int cmd, long arg) __asm__("fcntl");
 PLX_EXPORT int plx_fcntl(int fd, int cmd, long arg)
 {
+	bool duplicates = cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC;
+	uint64_t note = plx_unlikely(duplicates) ? plx_cold_leaves(fd) : 0;
+
 	if (plx_fd_ours(fd))
 		return fcntl_ours(fd, cmd, arg);
-	if (plx_unlikely(cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC))
-		return plx_given(plx_real.fcntl(fd, cmd, arg));
+	if (plx_unlikely(duplicates))
+		return plx_cold_duplicate(fd, plx_given(plx_real.fcntl(fd, cmd, arg)), note);
 	return plx_real.fcntl(fd, cmd, arg);
 }
 PLX_EXPORT int plx_fcntl64(int, int, long) __asm__("fcntl64") __attribute__((alias("fcntl")));
@@ -160,6 +178,8 @@ static __attribute__((noinline)) int ioctl_active(int fd, unsigned long req, voi
 PLX_EXPORT int plx_ioctl(int fd, unsigned long req, void *arg) __asm__("ioctl");
 PLX_EXPORT int plx_ioctl(int fd, unsigned long req, void *arg)
 {
+	if (plx_cold_any() && plx_px_ioctl_carries_fds(req) && !plx_vfork_child())
+		plx_cold_end_all(false);
 	return plx_load(&plx_active) ? ioctl_active(fd, req, arg) : plx_real.ioctl(fd, req, arg);
 }
 

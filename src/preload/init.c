@@ -2,8 +2,8 @@
 /*
  * Start and end of the drop-in.
  *
- * The fault handler is installed only when the first object is about to be adopted;
- * a process that never makes an epoll or an eventfd keeps its signals untouched.
+ * Handlers of ours are installed, and all else that is no call of the program, only when something
+ * is about to be cached (plx_prepare). Until then calls are the program's own (cache/cold.h).
  *
  *   pthread_cancel   noted, so that calls which do not sleep look for the request
  *   _exit            with POLLUX_STATS=1, statistics to stderr, as at a return from main
@@ -22,8 +22,10 @@
 #include <unistd.h>
 
 #include "aio/aio.h"
+#include "base/inside.h"
 #include "base/lock.h"
 #include "base/setting.h"
+#include "base/spin.h"
 #include "base/stats.h"
 #include "base/sys.h"
 #include "epoll/engine.h"
@@ -74,21 +76,38 @@ PLX_START_CODE void plx_start(void)
 	plx_store_rel(&started, 1);
 }
 
-bool plx_be_active(void)
+/* By the only one, whom no handler interrupts. */
+static void prepare(void)
 {
+	if (plx_load(&plx_active) || !plx_cold_own() || !plx_px_begin() || !plx_cold_barrier())
+		return;
+	plx_real_init();
+	take_libc();
+	if (!plx_guard_install())
+		return;
+	plx_cold_found();
+	plx_store_rel(&plx_active, 1);
+	plx_cold_over();
+}
+
+bool plx_prepare(void)
+{
+	static uint32_t preparing;
 	int saved = errno;
+	struct plx_masked m;
 
 	if (plx_likely(plx_load_acq(&plx_active)))
 		return true;
+	plx_start();
 	plx_inline_look();
-	if (!plx_px_begin())
-		return false;
-	plx_real_init();
-	take_libc();
-	plx_guard_install();
-	plx_store_rel(&plx_active, 1);
+	plx_signals_block(&m);
+	for (int tries = 0; plx_xchg(&preparing, 1); tries++)
+		plx_await_step(tries);
+	prepare();
+	plx_store_rel(&preparing, 0);
+	plx_signals_unblock(&m);
 	errno = saved;
-	return true;
+	return plx_load_acq(&plx_active);
 }
 
 bool plx_activate(void)
@@ -101,7 +120,7 @@ bool plx_activate(void)
 	plx_inline_look();
 	if ((plx_px_no_adopt & descriptors) == descriptors)
 		return false;
-	return plx_be_active();
+	return plx_prepare();
 }
 
 void plx_stop_adopting_descriptors(enum plx_way_out why)
@@ -156,6 +175,7 @@ __attribute__((constructor(101))) static PLX_START_CODE void preload_start(void)
 	if (stats && strcmp(stats, "1") == 0)
 		plx_stats_wanted = 1;
 	plx_needless_begin(plx_real_learn());
+	plx_cold_born();
 	plx_fork_register();
 	plx_start();
 	if (plx_stats_wanted) {

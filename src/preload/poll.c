@@ -9,6 +9,21 @@
 
 #include "base/inject.h"
 
+/* The kernel's, under way for who prepares. */
+#define COLD_POLL(call)                                                                            \
+	do {                                                                                       \
+		PLX_COLD_CALL(.what = PLX_COLD_POLL, .sets = {fds}, .n = n);                       \
+		if (plx_cold_any())                                                                \
+			return (call);                                                             \
+	} while (0)
+#define COLD_SELECT(call)                                                                          \
+	do {                                                                                       \
+		PLX_COLD_CALL(.what = PLX_COLD_SELECT, .sets = {r, w, e},                          \
+			      .n = n < 0 ? 0 : (uint64_t)n);                                       \
+		if (plx_cold_any())                                                                \
+			return (call);                                                             \
+	} while (0)
+
 static long poll_ms(struct pollfd *fds, nfds_t n, int timeout)
 {
 	struct timespec ts = {.tv_sec = timeout / 1000, .tv_nsec = timeout % 1000 * 1000000l};
@@ -23,6 +38,8 @@ PLX_EXPORT int poll(struct pollfd *fds, nfds_t n, int timeout)
 		errno = EINVAL;
 		return -1;
 	}
+	if (plx_cold_any())
+		COLD_POLL(plx_real.poll(fds, n, timeout));
 	if (plx_any_to_poll()) {
 		int saved = errno;
 		long r = poll_ms(fds, n, timeout);
@@ -41,6 +58,8 @@ PLX_EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeou
 	struct timespec ts;
 	sigset_t copy;
 
+	if (plx_cold_any())
+		COLD_POLL(plx_real.ppoll(fds, n, timeout, mask));
 	if (plx_any_to_poll() &&
 	    !(timeout && (plx_copy_in(&ts, timeout, sizeof(ts)) || plx_timespec_bad(&ts))) &&
 	    !(mask && plx_copy_in(&copy, mask, 8))) {
@@ -59,7 +78,7 @@ PLX_EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeou
 PLX_EXPORT int __poll_chk(struct pollfd *fds, nfds_t n, int timeout, size_t room);
 PLX_EXPORT int __poll_chk(struct pollfd *fds, nfds_t n, int timeout, size_t room)
 {
-	if (room / sizeof(*fds) < n || !plx_any())
+	if (room / sizeof(*fds) < n || !(plx_any() || plx_cold_any()))
 		return plx_real.__poll_chk(fds, n, timeout, room);
 	return poll(fds, n, timeout);
 }
@@ -69,7 +88,7 @@ PLX_EXPORT int __ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *
 PLX_EXPORT int __ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 			   const sigset_t *mask, size_t room)
 {
-	if (room / sizeof(*fds) < n || !plx_any())
+	if (room / sizeof(*fds) < n || !(plx_any() || plx_cold_any()))
 		return plx_real.__ppoll_chk(fds, n, timeout, mask, room);
 	return ppoll(fds, n, timeout, mask);
 }
@@ -86,6 +105,8 @@ PLX_EXPORT int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct time
 	struct timespec ts;
 	sigset_t copy;
 
+	if (plx_cold_any())
+		COLD_SELECT(plx_real.pselect(n, r, w, e, timeout, mask));
 	if (names_ours(n, r, w, e) &&
 	    !(timeout && (plx_copy_in(&ts, timeout, sizeof(ts)) || plx_timespec_bad(&ts))) &&
 	    !(mask && plx_copy_in(&copy, mask, 8))) {
@@ -106,6 +127,8 @@ PLX_EXPORT int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *ti
 	struct timespec deadline, ts;
 	struct timeval tv;
 
+	if (plx_cold_any())
+		COLD_SELECT(plx_real.select(n, r, w, e, timeout));
 	if (names_ours(n, r, w, e) && !(timeout && (plx_copy_in(&tv, timeout, sizeof(tv)) ||
 						    plx_timeval_start(&tv, &ts, &deadline)))) {
 		int saved = errno;

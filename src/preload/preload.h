@@ -27,6 +27,7 @@
 #include <sys/single_threaded.h>
 
 #include "base/sys.h"
+#include "cache/cold.h"
 #include "cache/posix.h"
 #include "cache/uaccess.h"
 #include "preload/real.h"
@@ -102,10 +103,13 @@ static inline bool plx_any_to_poll(void)
 	return plx_any() && !(plx_load(&plx_used) & PLX_USED_SANDBOX);
 }
 
-/* Before an object is created: true if it may be adopted at all. */
+/* Before an object is created that is cached from then on: true if it may be adopted at all. */
 bool plx_activate(void);
-/* Something of ours is about to exist, if only a descriptor of our own: true if it may. */
-bool plx_be_active(void);
+/*
+ * Something is about to be cached: handlers of ours before the program's, RCU, entries in the table
+ * for what has been noted. False if that cannot be: then nothing is.
+ */
+bool plx_prepare(void);
 /* What our constructor does, for those who come before it. */
 void plx_start(void);
 /* Ends adoption of descriptors in a program that calls the kernel by itself (inline.c). */
@@ -117,6 +121,33 @@ static inline bool plx_may_adopt(void)
 		return false;
 	return plx_likely(plx_load_acq(&plx_active)) || plx_activate();
 }
+
+/* Before the table is looked at: fd is about to be closed, or to be used in an unusual way. */
+static inline uint64_t plx_cold_leaves(int fd)
+{
+	return plx_cold_noted(fd) && !plx_vfork_child() ? plx_cold_end(fd) : 0;
+}
+
+/* n has been made of fd, or not. */
+static inline int plx_cold_duplicate(int fd, int n, uint64_t note)
+{
+	if (plx_unlikely(note))
+		plx_cold_dup(fd, n, note);
+	return n;
+}
+
+/* A call that adds: epfd watches what is not noted, or an epoll does. */
+static inline void plx_cold_added(int epfd, int fd)
+{
+	if (!plx_vfork_child())
+		plx_cold_add(epfd, fd);
+}
+
+/* epoll.c: the kernel has made an epoll, or not, in a process that was not prepared. Its number. */
+int plx_epoll_made(int fd, uint32_t forks);
+
+/* fd.c: the same for close_range, which may also give the caller a table of its own. */
+void plx_cold_range(unsigned int first, unsigned int last, unsigned int flags);
 
 /* Adoption ends for good: the descriptor table is about to be split or watched. */
 void plx_stop_adopting(enum plx_way_out why);
@@ -153,13 +184,14 @@ void plx_given_slow(int fd);
 
 static inline int plx_given(int fd)
 {
-	if (plx_unlikely(plx_fd_ours(fd)))
+	if (plx_unlikely(plx_fd_ours(fd) || plx_cold_noted(fd)))
 		plx_given_slow(fd);
 	return fd;
 }
 
 static inline void plx_escape_if_ours(int fd, enum plx_way_out why)
 {
+	plx_cold_leaves(fd);
 	if (plx_ours(fd))
 		plx_px_escape(fd, why);
 }
@@ -202,8 +234,11 @@ static inline void plx_path_check(int dir, const char *path)
 		plx_path_check_slow(dir, path);
 }
 
-/* signal.c: puts our handlers in front of the program's behind its back, once. */
-void plx_guard_install(void);
+/*
+ * signal.c: puts our handlers in front of the program's behind its back. False if a call that
+ * changes one does not come to its end.
+ */
+bool plx_guard_install(void);
 /* SIGUSR2 prints statistics, as long as the program leaves it to its default. */
 void plx_guard_statistics(void);
 /* From now on handlers of the program run whatever they interrupt. */
@@ -325,5 +360,8 @@ bool plx_one_thread(void);
 /* socket.c */
 void plx_escape_message(const struct msghdr *m);
 void plx_escape_messages(const struct mmsghdr *m, unsigned int n);
+/* The same of what has been noted, after the call, of which r is the result, which they return. */
+ssize_t plx_cold_sent(ssize_t r, const struct msghdr *m);
+int plx_cold_sent_many(int r, const struct mmsghdr *m);
 
 #endif

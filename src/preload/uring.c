@@ -181,6 +181,8 @@ static bool serve(char *user, bool *held)
 	/* The kernel refuses it. */
 	if (s.buf_index || s.splice_fd_in)
 		return true;
+	if ((int)s.len == EPOLL_CTL_ADD)
+		plx_cold_add(s.fd, (int)s.off);
 	if (!plx_fd_ours(s.fd) && !plx_fd_ours((int)s.off))
 		return true;
 	if (*held) {
