@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "cache/cold.h"
 #include "cache/front.h"
 
 PLX_START_PAGE enum plx_adopts plx_adopts;
@@ -81,6 +82,12 @@ bool plx_eventfd_hot(struct plx_eventfd *e)
 	return true;
 }
 
+void plx_eventfd_heat(struct plx_eventfd *e)
+{
+	plx_store(&e->heat, HOT_WRITES - 1);
+	plx_store(&e->since, plx_now_ns());
+}
+
 /* Whether e, which is to be or has been adopted, may be CACHED: waits look at its item. */
 static bool waits_see(struct plx_eventfd *e)
 {
@@ -103,7 +110,7 @@ void plx_eventfd_adopt(struct plx_eventfd *e)
 {
 	uint64_t w;
 
-	if (!waits_see(e))
+	if (plx_cold_busy(&e->file) || !waits_see(e))
 		return;
 	/* What it has from writers past us by now nobody has counted. */
 	plx_store(&e->asked, 0);

@@ -2,71 +2,88 @@
 /*
  * Descriptors before anything is cached.
  *
- * Until a process has something to cache it is not prepared (plx_active): no handler of ours
- * stands before the program's, no thread is known to RCU, and no descriptor has an entry in the
- * table. Calls are the program's own. What is noted beside them is what it takes to go on from
- * there: which numbers are epolls, and who is in the middle of a call.
+ * Until a process has something to cache it is not prepared: no handler of ours stands before the
+ * program's, no thread is known to RCU, and no descriptor has an entry in the table. Calls are the
+ * program's own. Noted is what it takes to go on from there: which numbers are epolls, eventfds and
+ * timers that may be cached, how often those are used, and who is in the middle of a call. What an
+ * epoll watches is asked of the kernel then (fdinfo).
  *
- *   note.word   atomic; what the number is, as long as nothing has been done with it that cached
- *               objects do not have; 0: nothing, or the kernel's for good
+ *   note.word   atomic; 0: nothing, or the kernel's for good
  *   call        written by its thread, without barriers; read by others after one in all threads
  *
  * Argument. (1) Before it is prepared a handler of the program may run at any instruction here, and
  * leave by a jump: there is no lock, and each step stands for itself. What a jump leaves is a call
- * that seems to go on: what it names is never cached. (2) Who prepares makes entries for what is
- * noted, and takes the notes back then. Who is about to do something that ends a note takes it back
- * as well, and looks at the table after that: one of the two sees the other, so there is no entry
- * of a number that has been closed. (3) A call that may sleep says so, and looks whether the
- * process is prepared; who prepares says that, makes a barrier in all threads, and looks at the
- * calls. So a call that has not been seen sees the table. (4) One that has been seen may sleep in
- * an epoll without being announced, or in a poll without being counted. Nothing is cached in that
- * epoll before it is over (plx_cold_busy). (5) A fork ends all notes, since it shares what they
- * mean. One past us is found when the process prepares: it is not the one that has made them.
+ * that seems to go on: while it does, the process is not prepared, or what it names not cached. (2)
+ * A call that changes what has to be known (an epoll_ctl, a write, the end of a note) says so, and
+ * looks whether somebody prepares; who prepares says so, makes a barrier in all threads, and looks
+ * for such calls. One of the two sees the other. So there is no change while entries are made for
+ * what is noted; who comes in between waits, and finds an entry. (3) A call that may sleep says so,
+ * and looks whether the process is prepared; who has prepared it says so, makes a barrier, and
+ * looks at the calls. One that has been seen may sleep in an epoll without being announced, or in a
+ * poll without being counted. Nothing that it concerns is cached before it is over (plx_cold_busy).
+ * (4) A fork ends all notes, since it shares what they mean. One past us is found when the process
+ * prepares: it is not the one that has made them. (5) What may be used by somebody whom we do not
+ * see ends its note; if that is an epoll, all notes, as it may watch any of them.
  */
 #ifndef PLX_CACHE_COLD_H
 #define PLX_CACHE_COLD_H
 
 #include "cache/posix.h"
 
-/* --- notes (note.c) ------------------------------------------------------------------------ */
-
-enum { PLX_COLD_NOTHING, PLX_COLD_NOTED, PLX_COLD_OVER };
-/* Whether anything has been noted, or the process is prepared. */
+/* Whether anything has been noted; whether entries are made just now, or have been. */
+enum { PLX_COLD_NOTHING, PLX_COLD_NOTED, PLX_COLD_PREPARING, PLX_COLD_OVER };
 extern uint32_t plx_cold;
 
 static inline bool plx_cold_any(void)
 {
-	return plx_unlikely(plx_load_acq(&plx_cold) == PLX_COLD_NOTED);
+	return plx_unlikely(plx_load_acq(&plx_cold) - PLX_COLD_NOTED < 2u);
 }
+
+/* --- notes (note.c) ------------------------------------------------------------------------ */
 
 /* Higher numbers are not noted. */
 #define PLX_COLD_NOTES 1024
 struct plx_cold_note {
 	uint64_t word;
+	/* Registrations. */
+	uint32_t added;
+	/* Approximate, as in struct plx_eventfd. */
+	uint32_t heat;
+	int64_t since;
 };
 extern struct plx_cold_note plx_cold_notes[PLX_COLD_NOTES];
 
 static inline bool plx_cold_noted(int fd)
 {
 	return plx_cold_any() && (unsigned int)fd < PLX_COLD_NOTES &&
-	       plx_load(&plx_cold_notes[fd].word);
+	       (plx_load(&plx_cold_notes[fd].word) || plx_load(&plx_cold) == PLX_COLD_PREPARING);
 }
 
-enum plx_cold_kind { PLX_COLD_NONE, PLX_COLD_EPOLL };
-/* The kernel has made fd, beginning when plx_px_forks was `forks`. */
-void plx_cold_note(int fd, enum plx_cold_kind kind, uint32_t forks);
-/* The kernel has made n of fd, or has not: an epoll of which the note was `word` has both numbers.
- */
-void plx_cold_dup(int fd, int n, uint64_t word);
-/*
- * The number is about to mean nothing, or to be used in a way that ends adoption: what the note
- * was. The table has to be looked at after this.
- */
-uint64_t plx_cold_end(int fd);
-/* All notes end; those of close-on-exec descriptors stay if that is asked for. */
+/* PLX_COLD_BLOCKS beside one of the others: the first use ends the note. */
+enum { PLX_COLD_EPOLL = 1, PLX_COLD_EVENTFD, PLX_COLD_TIMER, PLX_COLD_BLOCKS };
+/* The kernel has made fd, which is returned, beginning when plx_px_forks was `forks`. */
+int plx_cold_made(int fd, uint32_t kind, uint32_t forks);
+/* An epoll gets a second number: fcntl(fd, cmd, from) by real; PLX_PASS if that has to be done
+ * anew. */
+int plx_cold_dup(int fd, int cmd, long from, int (*real)(int, int, long));
+/* The number is about to mean nothing, or something else. The table is to be looked at after it. */
+void plx_cold_closes(int fd);
+/* The same: it is about to be used in a way that ends adoption. */
+void plx_cold_leaves(int fd);
+/* All notes end; but_cloexec: not if all epolls stay here, and what is close-on-exec. */
 void plx_cold_end_all(bool but_cloexec);
-/* epfd is about to watch fd. */
-void plx_cold_add(int epfd, int fd);
+/* The same for epoll_ctl: real, or PLX_PASS. */
+int plx_cold_ctl(int epfd, int op, int fd, struct epoll_event *ev,
+		 int (*real)(int, int, int, struct epoll_event *));
+/* Before a use: whether fd is such a thing, which it is not any more if it blocks. */
+bool plx_cold_uses(int fd, uint32_t kind);
+/* A write, or setting, of fd is over. If it is hot the next wait prepares the process. */
+void plx_cold_used(int fd);
+extern uint32_t plx_cold_wanted;
+/* Whether it is noted, and so may be cached some time. */
+bool plx_cold_serves(int fd);
+/* A call that says whether it blocks has returned r. */
+int plx_cold_blocking(int fd, int r, bool nonblock);
 
 /* --- calls that are under way (cold.c) ----------------------------------------------------- */
 
@@ -77,8 +94,10 @@ enum plx_cold_what {
 	PLX_COLD_POLL,
 	/* Up to n in the sets. */
 	PLX_COLD_SELECT,
-	/* The kernel's action for a signal. */
-	PLX_COLD_ACTION,
+	/* May sleep in whatever there is. */
+	PLX_COLD_SLEEP,
+	/* Does not sleep. */
+	PLX_COLD_CHANGE,
 };
 
 struct plx_cold_call {
@@ -95,10 +114,28 @@ struct plx_cold_call {
 struct plx_cold_call *plx_cold_enter(const struct plx_cold_call *call);
 void plx_cold_leave(struct plx_cold_call *const *call);
 
-#define PLX_COLD_ENTER(...)                                                                        \
+#define PLX_COLD_CALL(...)                                                                         \
 	__attribute__((cleanup(plx_cold_leave), unused)) struct plx_cold_call *const cold_call_ =  \
-		plx_cold_enter(__VA_ARGS__)
-#define PLX_COLD_CALL(...) PLX_COLD_ENTER(&(const struct plx_cold_call){__VA_ARGS__})
+		plx_cold_enter(&(const struct plx_cold_call){__VA_ARGS__})
+
+/* Returns the result of the program's own call, unless the process is prepared. */
+#define PLX_COLD_SLEEPS(call, ...)                                                                 \
+	do {                                                                                       \
+		PLX_COLD_CALL(__VA_ARGS__);                                                        \
+		if (plx_cold_any())                                                                \
+			return (call);                                                             \
+	} while (0)
+#define PLX_COLD_CHANGES(call)                                                                     \
+	while (plx_cold_any()) {                                                                   \
+		{                                                                                  \
+			PLX_COLD_CALL(.what = PLX_COLD_CHANGE);                                    \
+			if (plx_load_acq(&plx_cold) == PLX_COLD_NOTED)                             \
+				return (call);                                                     \
+		}                                                                                  \
+		plx_cold_await();                                                                  \
+	}
+/* Until nobody prepares just now. */
+void plx_cold_await(void);
 
 /* --- preparing ----------------------------------------------------------------------------- */
 
@@ -106,19 +143,13 @@ void plx_cold_leave(struct plx_cold_call *const *call);
 void plx_cold_born(void);
 /* The process, if it is known; it may have been forked past us since. */
 uint32_t plx_cold_process(void);
-/* Whether this is the process that has made the notes. */
-bool plx_cold_own(void);
-/* A barrier in all threads; false if there is none to be had. */
-bool plx_cold_barrier(void);
-/* After such a barrier: waits until no change of a handler is under way; not for ever. */
-bool plx_cold_await_actions(void);
-/* Entries are about to be made: until plx_cold_over all is busy. */
-void plx_cold_begins(void);
+/* By one at a time, without signals. False: nothing can be prepared now. */
+bool plx_cold_begin(void);
 /* note.c: entries for all that is noted. */
 void plx_cold_found(void);
-/* After it is prepared for all to see: who is in the middle of a call now is in one of before. */
+/* After the process is prepared for all to see. */
 void plx_cold_over(void);
-/* Whether a call that began before that concerns the epoll f. */
+/* Whether a call that began before that concerns f. */
 bool plx_cold_busy(struct pollux_file *f);
 
 #endif

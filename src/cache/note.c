@@ -3,122 +3,265 @@
  * Descriptors that are noted while the process is not prepared.
  */
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "base/clock.h"
 #include "base/lock.h"
 #include "base/sys.h"
 #include "cache/cold.h"
 #include "cache/front.h"
 
 PLX_LARGE struct plx_cold_note plx_cold_notes[PLX_COLD_NOTES];
+uint32_t plx_cold_wanted;
 static uint32_t serials;
 
-/* A note: its kind, whether it watches files, a number that duplicates share, and plx_px_forks. */
-#define KIND(word) ((enum plx_cold_kind)((word)&7))
-#define FILES 8u
-#define SERIAL_ONE 16u
+/* A note: its kind, whether it blocks, a number that duplicates share, and plx_px_forks. */
+#define KIND(word) ((word)&3)
+#define SERIAL_ONE 8u
 #define SERIAL(word) ((uint32_t)(word) / SERIAL_ONE)
 #define FORKS(word) ((uint32_t)((word) >> 32))
+_Static_assert((PLX_COLD_BLOCKS & 3) == 0 && PLX_COLD_BLOCKS < SERIAL_ONE, "a bit of its own");
 
-void plx_cold_note(int fd, enum plx_cold_kind kind, uint32_t forks)
+/* So many uses within plx_hot_ns make one hot. */
+#define HOT_USES 64u
+
+static uint64_t word_of(int fd)
+{
+	return (unsigned int)fd < PLX_COLD_NOTES ? plx_load_acq(&plx_cold_notes[fd].word) : 0;
+}
+
+int plx_cold_made(int fd, uint32_t kind, uint32_t forks)
 {
 	uint32_t nothing = PLX_COLD_NOTHING, serial;
 
 	if ((unsigned int)fd >= PLX_COLD_NOTES || plx_fd_of_stream(fd))
-		return;
+		return fd;
 	serial = plx_xadd(&serials, 1) + 1;
 	if (serial > SERIAL(~0u)) {
 		plx_store(&serials, SERIAL(~0u));
-		return;
+		return fd;
 	}
+	plx_cold_notes[fd].heat = plx_cold_notes[fd].added = 0;
 	plx_store_rel(&plx_cold_notes[fd].word, (uint64_t)forks << 32 | serial * SERIAL_ONE | kind);
 	(void)plx_cas(&plx_cold, &nothing, PLX_COLD_NOTED);
+	return fd;
 }
 
-void plx_cold_dup(int fd, int n, uint64_t word)
+static int dup_noted(int fd, int n, uint64_t word)
 {
-	if (KIND(word) != PLX_COLD_EPOLL || n >= PLX_COLD_NOTES)
-		return;
-	/* What has been added meanwhile was not noted. */
-	if (n >= 0)
-		plx_store_rel(&plx_cold_notes[n].word, word | FILES);
-	plx_store_rel(&plx_cold_notes[fd].word, word | FILES);
+	if (n >= 0 && n < PLX_COLD_NOTES)
+		plx_store_rel(&plx_cold_notes[n].word, word);
+	else if (n >= 0)
+		plx_store(&plx_cold_notes[fd].word, 0);
+	return n;
 }
 
-uint64_t plx_cold_end(int fd)
+int plx_cold_dup(int fd, int cmd, long from, int (*real)(int, int, long))
 {
-	/* Partner: plx_cold_found. */
-	return (unsigned int)fd < PLX_COLD_NOTES ? plx_xchg(&plx_cold_notes[fd].word, 0) : 0;
+	uint64_t word = word_of(fd);
+
+	if (KIND(word) == PLX_COLD_EPOLL)
+		PLX_COLD_CHANGES(dup_noted(fd, real(fd, cmd, from), word));
+	plx_cold_leaves(fd);
+	return (int)PLX_PASS;
+}
+
+static int end(int fd)
+{
+	plx_store(&plx_cold_notes[fd].word, 0);
+	return 0;
+}
+
+static int ends(int fd)
+{
+	PLX_COLD_CHANGES(end(fd));
+	return 0;
+}
+
+void plx_cold_closes(int fd)
+{
+	if (plx_cold_noted(fd))
+		ends(fd);
+}
+
+void plx_cold_leaves(int fd)
+{
+	if (KIND(word_of(fd)) == PLX_COLD_EPOLL)
+		plx_cold_end_all(false);
+	else
+		plx_cold_closes(fd);
+}
+
+static bool stays(int fd)
+{
+	return plx_sys2(SYS_fcntl, fd, F_GETFD) & FD_CLOEXEC;
 }
 
 void plx_cold_end_all(bool but_cloexec)
 {
-	for (int fd = 0; fd < PLX_COLD_NOTES; fd++)
-		if (plx_load(&plx_cold_notes[fd].word) &&
-		    !(but_cloexec && plx_sys2(SYS_fcntl, fd, F_GETFD) & FD_CLOEXEC))
-			plx_cold_end(fd);
+	for (int fd = 0; fd < PLX_COLD_NOTES && but_cloexec; fd++)
+		but_cloexec = KIND(word_of(fd)) != PLX_COLD_EPOLL || stays(fd);
+	for (int fd = 0; fd < PLX_COLD_NOTES && plx_cold_any(); fd++)
+		if (word_of(fd) && !(but_cloexec && stays(fd)))
+			ends(fd);
 }
 
-void plx_cold_add(int epfd, int fd)
+static int changed(int r, int op, int fd)
 {
-	uint64_t word;
+	if (r == 0 && op != EPOLL_CTL_MOD && word_of(fd))
+		plx_xadd(&plx_cold_notes[fd].added, op == EPOLL_CTL_ADD ? 1u : -1u);
+	return r;
+}
 
-	/* Nesting. */
-	if (plx_cold_noted(fd))
-		plx_cold_end(fd);
-	if (!plx_cold_noted(epfd))
+int plx_cold_ctl(int epfd, int op, int fd, struct epoll_event *ev,
+		 int (*real)(int, int, int, struct epoll_event *))
+{
+	if (KIND(word_of(epfd)) != PLX_COLD_EPOLL)
+		plx_cold_leaves(fd);
+	(void)plx_cold_uses(fd, PLX_COLD_EVENTFD);
+	PLX_COLD_CHANGES(changed(real(epfd, op, fd, ev), op, fd));
+	return (int)PLX_PASS;
+}
+
+bool plx_cold_uses(int fd, uint32_t kind)
+{
+	uint64_t word = word_of(fd);
+
+	if (KIND(word) != kind)
+		return false;
+	if (word & PLX_COLD_BLOCKS)
+		plx_cold_closes(fd);
+	return !(word & PLX_COLD_BLOCKS);
+}
+
+int plx_cold_blocking(int fd, int r, bool nonblock)
+{
+	uint64_t word = word_of(fd);
+
+	if (r == 0 && KIND(word) == PLX_COLD_EVENTFD)
+		(void)plx_cas(&plx_cold_notes[fd].word, &word,
+			      nonblock ? word & ~(uint64_t)PLX_COLD_BLOCKS : 0);
+	return r;
+}
+
+void plx_cold_used(int fd)
+{
+	struct plx_cold_note *note = &plx_cold_notes[fd];
+	uint32_t n = plx_load(&note->heat) + 1;
+
+	plx_store(&note->heat, n);
+	if (n == 1)
+		plx_store(&note->since, plx_now_ns());
+	if (n < HOT_USES)
 		return;
-	word = plx_load(&plx_cold_notes[epfd].word);
-	while (word && !(word & FILES) && !plx_cas(&plx_cold_notes[epfd].word, &word, word | FILES))
-		;
+	if (plx_now_ns() - plx_load(&note->since) > plx_hot_ns)
+		plx_store(&note->heat, 0);
+	else if (!plx_load(&plx_cold_wanted))
+		plx_store(&plx_cold_wanted, 1);
 }
 
-/* A lower number of the same epoll that has an entry. */
-static struct pollux_file *found_before(int fd, uint64_t word, bool *files)
+bool plx_cold_serves(int fd)
 {
-	struct pollux_file *f = NULL;
+	return plx_cold_any() && KIND(word_of(fd)) && FORKS(word_of(fd)) == plx_load(&plx_px_forks);
+}
 
-	for (int i = 0; i < PLX_COLD_NOTES; i++) {
-		uint64_t other = plx_load(&plx_cold_notes[i].word);
+/* --- preparing ----------------------------------------------------------------------------- */
 
-		if (SERIAL(other) != SERIAL(word))
-			continue;
-		*files |= other & FILES;
-		if (i < fd && !f)
-			f = plx_table_get(i);
+/* The first number of the same epoll that has an entry; else fd. */
+static int first(int fd, uint64_t word)
+{
+	for (int i = 0; i < fd; i++)
+		if (SERIAL(plx_load(&plx_cold_notes[i].word)) == SERIAL(word) && plx_fd_ours(i))
+			return i;
+	return fd;
+}
+
+static struct pollux_file *file_for(int fd, uint64_t word)
+{
+	uint32_t kind = KIND(word), no = plx_px_no_adopt;
+	int flags = (int)plx_sys2(SYS_fcntl, fd, F_GETFL);
+
+	if (kind == PLX_COLD_EPOLL && !(no & PLX_ADOPT_EPOLL) && plx_fd_is(fd, "eventpoll") &&
+	    !plx_number_barred(fd))
+		return first(fd, word) < fd ? plx_table_get(first(fd, word)) : plx_front_file();
+	if (kind == PLX_COLD_EVENTFD && !(no & PLX_ADOPT_EVENTFD) && plx_fd_is_eventfd(fd) &&
+	    (flags & (O_NONBLOCK | O_ASYNC)) == O_NONBLOCK && !(word & PLX_COLD_BLOCKS))
+		return plx_eventfd_file(fd, plx_load(&plx_cold_notes[fd].heat) >= HOT_USES);
+	if (kind == PLX_COLD_TIMER && !(no & (PLX_ADOPT_TIMERFD | PLX_ADOPT_EPOLL)) &&
+	    plx_fd_is(fd, "timerfd"))
+		return plx_timer_file(fd, flags);
+	return NULL;
+}
+
+/* A line of fdinfo. */
+static void found_line(struct plx_front *fr, int epfd, const char *line)
+{
+	struct epoll_event ev;
+	const char *at = strstr(line, "events:"), *data = strstr(line, "data:");
+	int fd;
+
+	if (strncmp(line, "tfd:", 4) || !at || !data)
+		return;
+	fd = (int)strtol(line + 4, NULL, 10);
+	ev.events = (uint32_t)strtoul(at + 7, NULL, 16) & ~(uint32_t)(EPOLLERR | EPOLLHUP);
+	ev.data.u64 = strtoull(data + 5, NULL, 16);
+	/* A file that had the number before, and is open elsewhere. */
+	if (KIND(word_of(fd)) && !plx_cold_notes[fd].added)
+		plx_front_files(fr);
+	else
+		plx_front_watches(fr, epfd, fd, &ev);
+}
+
+/* What an epoll watches; false if the kernel does not say. */
+static bool found_watches(struct plx_front *fr, int epfd)
+{
+	char text[4096], *next;
+	size_t n = 0;
+	long r, fd;
+
+	snprintf(text, sizeof(text), "/proc/self/fdinfo/%d", epfd);
+	fd = plx_sys4(SYS_openat, AT_FDCWD, text, O_RDONLY | O_CLOEXEC, 0);
+	if (fd < 0)
+		return false;
+	while ((r = plx_sys3(SYS_read, fd, text + n, sizeof(text) - 1 - n)) > 0) {
+		char *line = text;
+
+		n += (size_t)r;
+		text[n] = '\0';
+		for (; (next = strchr(line, '\n')); line = next + 1) {
+			*next = '\0';
+			found_line(fr, epfd, line);
+		}
+		n -= (size_t)(line - text);
+		memmove(text, line, n);
 	}
-	return f;
-}
-
-static void found_epoll(int fd, uint64_t word, uint32_t since)
-{
-	bool files = false;
-	struct pollux_file *f = found_before(fd, word, &files), *mine_ = NULL;
-
-	if (!f)
-		f = plx_front_file(files);
-	if (!f)
-		return;
-	mine_ = f;
-	if (plx_number_barred(fd) || !plx_table_made(fd, f, since)) {
-		pollux_file_put(f);
-		return;
-	}
-	/* Partner: plx_cold_end. */
-	plx_mb();
-	if (!plx_load(&plx_cold_notes[fd].word) && plx_cas(plx_table_slot(fd), &mine_, NULL))
-		pollux_file_put(f);
+	plx_sys1(SYS_close, fd);
+	return r == 0;
 }
 
 void plx_cold_found(void)
 {
 	uint32_t since = plx_changes(), forks = plx_load(&plx_px_forks);
+	bool all = true;
 
-	plx_cold_begins();
 	for (int fd = 0; fd < PLX_COLD_NOTES; fd++) {
-		uint64_t word = plx_load_acq(&plx_cold_notes[fd].word);
+		uint64_t word = word_of(fd);
+		struct pollux_file *f = word && FORKS(word) == forks ? file_for(fd, word) : NULL;
 
-		if (KIND(word) == PLX_COLD_EPOLL && FORKS(word) == forks &&
-		    !(plx_px_no_adopt & PLX_ADOPT_EPOLL))
-			found_epoll(fd, word, since);
+		if (f && !plx_table_made(fd, f, since))
+			pollux_file_put(f);
 	}
+	for (int fd = 0; fd < PLX_COLD_NOTES && all; fd++) {
+		struct pollux_file *f =
+			KIND(word_of(fd)) == PLX_COLD_EPOLL ? plx_table_get(fd) : NULL;
+
+		if (f && f->kind == PLX_KIND_EPOLL && first(fd, word_of(fd)) == fd)
+			all = found_watches(plx_file_front(f), fd);
+		if (f)
+			pollux_file_put(f);
+	}
+	if (!all)
+		plx_px_escape_all(PLX_OUT_NUMBER);
 }

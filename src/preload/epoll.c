@@ -19,27 +19,23 @@ static bool serves(void)
 	return plx_load_acq(&plx_active) && !plx_vfork_child();
 }
 
-int plx_epoll_made(int fd, uint32_t forks)
+static int made(int fd, uint32_t forks)
 {
-	if (plx_given(fd) >= 0 && !plx_vfork_child())
-		plx_cold_note(fd, PLX_COLD_EPOLL, forks);
-	return fd;
+	return plx_note_made(plx_given(fd), PLX_COLD_EPOLL, forks);
 }
 
 PLX_EXPORT int epoll_create1(int flags)
 {
 	uint32_t forks = plx_load(&plx_px_forks);
 
-	return serves() ? create(flags) : plx_epoll_made(plx_real.epoll_create1(flags), forks);
+	return serves() ? create(flags) : made(plx_real.epoll_create1(flags), forks);
 }
 
 PLX_EXPORT int epoll_create(int size)
 {
 	uint32_t forks = plx_load(&plx_px_forks);
 
-	if (size > 0 && serves())
-		return create(0);
-	return plx_epoll_made(plx_real.epoll_create(size), forks);
+	return size > 0 && serves() ? create(0) : made(plx_real.epoll_create(size), forks);
 }
 
 static __attribute__((noinline)) int ctl(int epfd, int op, int fd, struct epoll_event *ev)
@@ -54,23 +50,16 @@ static __attribute__((noinline)) int ctl(int epfd, int op, int fd, struct epoll_
 
 PLX_EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 {
-	if (op == EPOLL_CTL_ADD && plx_cold_any())
-		plx_cold_added(epfd, fd);
+	if ((plx_cold_noted(epfd) || plx_cold_noted(fd)) && !plx_vfork_child()) {
+		int r = plx_cold_ctl(epfd, op, fd, ev, plx_real.epoll_ctl);
+
+		if (r != PLX_PASS)
+			return r;
+	}
 	if (plx_fd_ours(epfd) || plx_fd_ours(fd))
 		return ctl(epfd, op, fd, ev);
 	return plx_real.epoll_ctl(epfd, op, fd, ev);
 }
-
-/*
- * The kernel's wait, under way for who prepares. What is written in the table meanwhile is looked
- * at by who calls.
- */
-#define COLD_WAIT(epfd, call)                                                                      \
-	do {                                                                                       \
-		PLX_COLD_CALL(.what = PLX_COLD_WAIT, .fd = (epfd));                                \
-		if (plx_cold_any())                                                                \
-			return (call);                                                             \
-	} while (0)
 
 /* timeout has been copied, mask is the program's. PLX_PASS, or the result with errno set. */
 static inline long wait_copied(int epfd, struct epoll_event *ev, int max,
@@ -121,13 +110,14 @@ static __attribute__((noinline)) int wait_or_pass(int epfd, struct epoll_event *
 static __attribute__((noinline)) int wait_cold(int epfd, struct epoll_event *ev, int max,
 					       int timeout)
 {
-	COLD_WAIT(epfd, plx_real.epoll_wait(epfd, ev, max, timeout));
+	PLX_COLD_SLEEPS(plx_real.epoll_wait(epfd, ev, max, timeout), .what = PLX_COLD_WAIT,
+			.fd = epfd);
 	return epoll_wait(epfd, ev, max, timeout);
 }
 
 PLX_EXPORT int epoll_wait(int epfd, struct epoll_event *ev, int max, int timeout)
 {
-	if (plx_cold_any())
+	if (plx_note_waits())
 		return wait_cold(epfd, ev, max, timeout);
 	return plx_fd_ours(epfd) ? wait_or_pass(epfd, ev, max, timeout)
 				 : plx_real.epoll_wait(epfd, ev, max, timeout);
@@ -138,8 +128,9 @@ PLX_EXPORT int epoll_pwait(int epfd, struct epoll_event *ev, int max, int timeou
 {
 	long r;
 
-	if (plx_cold_any())
-		COLD_WAIT(epfd, plx_real.epoll_pwait(epfd, ev, max, timeout, mask));
+	if (plx_note_waits())
+		PLX_COLD_SLEEPS(plx_real.epoll_pwait(epfd, ev, max, timeout, mask),
+				.what = PLX_COLD_WAIT, .fd = epfd);
 	r = plx_fd_ours(epfd) ? wait_ours_ms(epfd, ev, max, timeout, mask) : PLX_PASS;
 
 	return r == PLX_PASS ? plx_real.epoll_pwait(epfd, ev, max, timeout, mask) : r;
@@ -150,8 +141,9 @@ PLX_EXPORT int epoll_pwait2(int epfd, struct epoll_event *ev, int max,
 {
 	long r;
 
-	if (plx_cold_any())
-		COLD_WAIT(epfd, plx_real.epoll_pwait2(epfd, ev, max, timeout, mask));
+	if (plx_note_waits())
+		PLX_COLD_SLEEPS(plx_real.epoll_pwait2(epfd, ev, max, timeout, mask),
+				.what = PLX_COLD_WAIT, .fd = epfd);
 	r = plx_fd_ours(epfd) ? wait_ours(epfd, ev, max, timeout, mask) : PLX_PASS;
 
 	return r == PLX_PASS ? plx_real.epoll_pwait2(epfd, ev, max, timeout, mask) : r;

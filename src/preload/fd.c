@@ -30,7 +30,7 @@ static __attribute__((noinline)) int close_ours(int fd)
 PLX_EXPORT int close(int fd)
 {
 	plx_aio_forget(fd);
-	plx_cold_leaves(fd);
+	plx_note_closes(fd);
 	return plx_fd_ours(fd) ? close_ours(fd) : plx_real.close(fd);
 }
 PLX_ALIAS(__close, close);
@@ -39,23 +39,23 @@ __attribute__((cold)) void plx_given_slow(int fd)
 {
 	int saved = errno;
 
-	plx_cold_leaves(fd);
+	plx_note_closes(fd);
 	if (plx_fd_ours(fd) && !plx_vfork_child())
 		plx_px_given(fd);
 	errno = saved;
 }
 
-void plx_cold_range(unsigned int first, unsigned int last, unsigned int flags)
+void plx_note_range(unsigned int first, unsigned int last, unsigned int flags)
 {
 	if (plx_unshares(first, last, flags) && !plx_vfork_child())
 		plx_stop_adopting(PLX_OUT_UNSHARE);
 	for (; plx_cold_any() && first <= last && first < PLX_COLD_NOTES; first++)
-		plx_cold_leaves((int)first);
+		plx_note_closes((int)first);
 }
 
 PLX_EXPORT int close_range(unsigned int first, unsigned int last, int flags)
 {
-	plx_cold_range(first, last, flags);
+	plx_note_range(first, last, flags);
 	if (plx_any()) {
 		int saved = errno;
 		long r;
@@ -72,10 +72,34 @@ PLX_EXPORT void closefrom(int low)
 	close_range(low < 0 ? 0 : low, ~0u, 0);
 }
 
+static __attribute__((noinline)) int fcntl_noted(int fd, int cmd, long arg)
+{
+	switch (cmd) {
+	case F_DUPFD:
+	case F_DUPFD_CLOEXEC:
+		return plx_cold_dup(fd, cmd, arg, plx_real.fcntl);
+	case F_GETFL:
+	case F_GETFD:
+	case F_SETFD:
+		break;
+	case F_SETFL:
+		PLX_COLD_CHANGES(plx_cold_blocking(fd, plx_real.fcntl(fd, cmd, arg),
+						   (arg & (O_NONBLOCK | O_ASYNC)) == O_NONBLOCK));
+		break;
+	default:
+		plx_cold_leaves(fd);
+	}
+	return (int)PLX_PASS;
+}
+
 PLX_EXPORT int dup(int fd)
 {
-	uint64_t note = plx_cold_leaves(fd);
+	if (plx_cold_noted(fd) && !plx_vfork_child()) {
+		int n = fcntl_noted(fd, F_DUPFD, 0);
 
+		if (n != PLX_PASS)
+			return n;
+	}
 	if (plx_ours(fd)) {
 		int saved = errno;
 		long r = plx_px_dup(fd);
@@ -83,7 +107,7 @@ PLX_EXPORT int dup(int fd)
 		if (r != PLX_PASS)
 			return plx_result_saved(r, saved);
 	}
-	return plx_cold_duplicate(fd, plx_given(plx_real.dup(fd)), note);
+	return plx_given(plx_real.dup(fd));
 }
 
 PLX_EXPORT int pipe2(int fds[2], int flags)
@@ -107,8 +131,8 @@ PLX_ALIAS(__pipe, pipe);
 PLX_EXPORT int dup2(int fd, int to)
 {
 	plx_aio_forget(to);
-	plx_cold_leaves(fd);
-	plx_cold_leaves(to);
+	plx_note_leaves(fd);
+	plx_note_leaves(to);
 	if (plx_any()) {
 		int saved = errno;
 		long r = plx_px_dup3(fd, to, -1);
@@ -123,8 +147,8 @@ PLX_ALIAS(__dup2, dup2);
 PLX_EXPORT int dup3(int fd, int to, int flags)
 {
 	plx_aio_forget(to);
-	plx_cold_leaves(fd);
-	plx_cold_leaves(to);
+	plx_note_leaves(fd);
+	plx_note_leaves(to);
 	if (plx_any() && flags != -1) {
 		int saved = errno;
 		long r = plx_px_dup3(fd, to, flags);
@@ -150,13 +174,16 @@ static __attribute__((noinline)) int fcntl_ours(int fd, int cmd, long arg)
 PLX_EXPORT int plx_fcntl(int fd, int cmd, long arg) __asm__("fcntl");
 PLX_EXPORT int plx_fcntl(int fd, int cmd, long arg)
 {
-	bool duplicates = cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC;
-	uint64_t note = plx_unlikely(duplicates) ? plx_cold_leaves(fd) : 0;
+	if (plx_cold_noted(fd) && !plx_vfork_child()) {
+		int r = fcntl_noted(fd, cmd, arg);
 
+		if (r != PLX_PASS)
+			return r;
+	}
 	if (plx_fd_ours(fd))
 		return fcntl_ours(fd, cmd, arg);
-	if (plx_unlikely(duplicates))
-		return plx_cold_duplicate(fd, plx_given(plx_real.fcntl(fd, cmd, arg)), note);
+	if (plx_unlikely(cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC))
+		return plx_given(plx_real.fcntl(fd, cmd, arg));
 	return plx_real.fcntl(fd, cmd, arg);
 }
 PLX_EXPORT int plx_fcntl64(int, int, long) __asm__("fcntl64") __attribute__((alias("fcntl")));
@@ -175,11 +202,30 @@ static __attribute__((noinline)) int ioctl_active(int fd, unsigned long req, voi
 	return r == PLX_PASS ? plx_real.ioctl(fd, req, arg) : plx_result(r);
 }
 
+void plx_note_ioctl(int fd, unsigned long req)
+{
+	if (!plx_cold_any() || plx_vfork_child())
+		return;
+	if (plx_px_ioctl_carries_fds(req))
+		plx_cold_end_all(false);
+	else if (req != FIOCLEX && req != FIONCLEX && req != FIONBIO)
+		plx_note_leaves(fd);
+}
+
+/* What the kernel has read can be read. */
+static int nonblock_noted(int fd, const int *on)
+{
+	int r = plx_real.ioctl(fd, FIONBIO, (void *)on);
+
+	return plx_cold_blocking(fd, r, r == 0 && *on);
+}
+
 PLX_EXPORT int plx_ioctl(int fd, unsigned long req, void *arg) __asm__("ioctl");
 PLX_EXPORT int plx_ioctl(int fd, unsigned long req, void *arg)
 {
-	if (plx_cold_any() && plx_px_ioctl_carries_fds(req) && !plx_vfork_child())
-		plx_cold_end_all(false);
+	if (req == FIONBIO && plx_cold_noted(fd))
+		PLX_COLD_CHANGES(nonblock_noted(fd, arg));
+	plx_note_ioctl(fd, req);
 	return plx_load(&plx_active) ? ioctl_active(fd, req, arg) : plx_real.ioctl(fd, req, arg);
 }
 

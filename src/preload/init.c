@@ -31,6 +31,8 @@
 #include "epoll/engine.h"
 #include "cache/quick.h"
 
+#define TRIES 8
+
 PLX_START_PAGE uint32_t plx_active;
 PLX_START_PAGE uint32_t plx_used;
 static PLX_START_PAGE uint32_t started;
@@ -79,12 +81,11 @@ PLX_START_CODE void plx_start(void)
 /* By the only one, whom no handler interrupts. */
 static void prepare(void)
 {
-	if (plx_load(&plx_active) || !plx_cold_own() || !plx_px_begin() || !plx_cold_barrier())
+	if (plx_load(&plx_active) || !plx_px_begin() || !plx_cold_begin())
 		return;
 	plx_real_init();
 	take_libc();
-	if (!plx_guard_install())
-		return;
+	plx_guard_install();
 	plx_cold_found();
 	plx_store_rel(&plx_active, 1);
 	plx_cold_over();
@@ -121,6 +122,17 @@ bool plx_activate(void)
 	if ((plx_px_no_adopt & descriptors) == descriptors)
 		return false;
 	return plx_prepare();
+}
+
+void plx_note_waits_slow(void)
+{
+	static uint32_t tries;
+
+	if (plx_vfork_child())
+		return;
+	/* What does not succeed is not tried for ever. */
+	plx_store(&plx_cold_wanted, plx_xadd(&tries, 1) < TRIES ? 0 : 2);
+	(void)plx_activate();
 }
 
 void plx_stop_adopting_descriptors(enum plx_way_out why)

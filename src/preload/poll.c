@@ -9,20 +9,14 @@
 
 #include "base/inject.h"
 
-/* The kernel's, under way for who prepares. */
+/* The kernel's, while the process is not prepared. */
 #define COLD_POLL(call)                                                                            \
-	do {                                                                                       \
-		PLX_COLD_CALL(.what = PLX_COLD_POLL, .sets = {fds}, .n = n);                       \
-		if (plx_cold_any())                                                                \
-			return (call);                                                             \
-	} while (0)
+	if (plx_note_waits())                                                                      \
+	PLX_COLD_SLEEPS(call, .what = PLX_COLD_POLL, .sets = {fds}, .n = n)
 #define COLD_SELECT(call)                                                                          \
-	do {                                                                                       \
-		PLX_COLD_CALL(.what = PLX_COLD_SELECT, .sets = {r, w, e},                          \
-			      .n = n < 0 ? 0 : (uint64_t)n);                                       \
-		if (plx_cold_any())                                                                \
-			return (call);                                                             \
-	} while (0)
+	if (plx_note_waits())                                                                      \
+	PLX_COLD_SLEEPS(call, .what = PLX_COLD_SELECT, .sets = {r, w, e},                          \
+			.n = n < 0 ? 0 : (uint64_t)n)
 
 static long poll_ms(struct pollfd *fds, nfds_t n, int timeout)
 {
@@ -38,8 +32,7 @@ PLX_EXPORT int poll(struct pollfd *fds, nfds_t n, int timeout)
 		errno = EINVAL;
 		return -1;
 	}
-	if (plx_cold_any())
-		COLD_POLL(plx_real.poll(fds, n, timeout));
+	COLD_POLL(plx_real.poll(fds, n, timeout));
 	if (plx_any_to_poll()) {
 		int saved = errno;
 		long r = poll_ms(fds, n, timeout);
@@ -58,8 +51,7 @@ PLX_EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeou
 	struct timespec ts;
 	sigset_t copy;
 
-	if (plx_cold_any())
-		COLD_POLL(plx_real.ppoll(fds, n, timeout, mask));
+	COLD_POLL(plx_real.ppoll(fds, n, timeout, mask));
 	if (plx_any_to_poll() &&
 	    !(timeout && (plx_copy_in(&ts, timeout, sizeof(ts)) || plx_timespec_bad(&ts))) &&
 	    !(mask && plx_copy_in(&copy, mask, 8))) {
@@ -105,8 +97,7 @@ PLX_EXPORT int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct time
 	struct timespec ts;
 	sigset_t copy;
 
-	if (plx_cold_any())
-		COLD_SELECT(plx_real.pselect(n, r, w, e, timeout, mask));
+	COLD_SELECT(plx_real.pselect(n, r, w, e, timeout, mask));
 	if (names_ours(n, r, w, e) &&
 	    !(timeout && (plx_copy_in(&ts, timeout, sizeof(ts)) || plx_timespec_bad(&ts))) &&
 	    !(mask && plx_copy_in(&copy, mask, 8))) {
@@ -127,8 +118,7 @@ PLX_EXPORT int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *ti
 	struct timespec deadline, ts;
 	struct timeval tv;
 
-	if (plx_cold_any())
-		COLD_SELECT(plx_real.select(n, r, w, e, timeout));
+	COLD_SELECT(plx_real.select(n, r, w, e, timeout));
 	if (names_ours(n, r, w, e) && !(timeout && (plx_copy_in(&tv, timeout, sizeof(tv)) ||
 						    plx_timeval_start(&tv, &ts, &deadline)))) {
 		int saved = errno;

@@ -122,32 +122,47 @@ static inline bool plx_may_adopt(void)
 	return plx_likely(plx_load_acq(&plx_active)) || plx_activate();
 }
 
-/* Before the table is looked at: fd is about to be closed, or to be used in an unusual way. */
-static inline uint64_t plx_cold_leaves(int fd)
+/* Before the table is looked at: fd is about to be closed; to be used in an unusual way. */
+static inline void plx_note_closes(int fd)
 {
-	return plx_cold_noted(fd) && !plx_vfork_child() ? plx_cold_end(fd) : 0;
+	if (plx_cold_noted(fd) && !plx_vfork_child())
+		plx_cold_closes(fd);
 }
 
-/* n has been made of fd, or not. */
-static inline int plx_cold_duplicate(int fd, int n, uint64_t note)
+static inline void plx_note_leaves(int fd)
 {
-	if (plx_unlikely(note))
-		plx_cold_dup(fd, n, note);
-	return n;
+	if (plx_cold_noted(fd) && !plx_vfork_child())
+		plx_cold_leaves(fd);
 }
 
-/* A call that adds: epfd watches what is not noted, or an epoll does. */
-static inline void plx_cold_added(int epfd, int fd)
+/* fd has been made in a process that may not be prepared. */
+static inline int plx_note_made(int fd, uint32_t kind, uint32_t forks)
 {
-	if (!plx_vfork_child())
-		plx_cold_add(epfd, fd);
+	if (fd < 0 || plx_load_acq(&plx_active) || plx_vfork_child())
+		return fd;
+	return plx_cold_made(fd, kind, forks);
 }
 
-/* epoll.c: the kernel has made an epoll, or not, in a process that was not prepared. Its number. */
-int plx_epoll_made(int fd, uint32_t forks);
+/* What is made from now on is cached, and not noted. */
+static inline bool plx_caches(void)
+{
+	return plx_load_acq(&plx_active) || plx_adopts != PLX_ADOPTS_HOT;
+}
 
-/* fd.c: the same for close_range, which may also give the caller a table of its own. */
-void plx_cold_range(unsigned int first, unsigned int last, unsigned int flags);
+/* The program waits: something may be hot. */
+void plx_note_waits_slow(void);
+static inline bool plx_note_waits(void)
+{
+	if (!plx_cold_any())
+		return false;
+	if (plx_unlikely(plx_load(&plx_cold_wanted) == 1))
+		plx_note_waits_slow();
+	return true;
+}
+
+void plx_note_ioctl(int fd, unsigned long req);
+/* fd.c: before close_range, which may also give the caller a table of its own. */
+void plx_note_range(unsigned int first, unsigned int last, unsigned int flags);
 
 /* Adoption ends for good: the descriptor table is about to be split or watched. */
 void plx_stop_adopting(enum plx_way_out why);
@@ -191,7 +206,7 @@ static inline int plx_given(int fd)
 
 static inline void plx_escape_if_ours(int fd, enum plx_way_out why)
 {
-	plx_cold_leaves(fd);
+	plx_note_leaves(fd);
 	if (plx_ours(fd))
 		plx_px_escape(fd, why);
 }
@@ -234,11 +249,8 @@ static inline void plx_path_check(int dir, const char *path)
 		plx_path_check_slow(dir, path);
 }
 
-/*
- * signal.c: puts our handlers in front of the program's behind its back. False if a call that
- * changes one does not come to its end.
- */
-bool plx_guard_install(void);
+/* signal.c: puts our handlers in front of the program's behind its back, once. */
+void plx_guard_install(void);
 /* SIGUSR2 prints statistics, as long as the program leaves it to its default. */
 void plx_guard_statistics(void);
 /* From now on handlers of the program run whatever they interrupt. */

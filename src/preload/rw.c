@@ -51,6 +51,8 @@ OURS ssize_t read_theirs(int fd, void *buf, size_t n)
 
 PLX_EXPORT ssize_t read(int fd, void *buf, size_t n)
 {
+	if (plx_cold_noted(fd) && !plx_vfork_child())
+		(void)plx_cold_uses(fd, PLX_COLD_EVENTFD);
 	return plx_fd_ours(fd) ? read_ours(fd, buf, n) : read_theirs(fd, buf, n);
 }
 PLX_ALIAS(__read, read);
@@ -83,8 +85,24 @@ OURS ssize_t write_ours(int fd, const void *buf, size_t n)
 	return plx_px_write_quick(fd, buf, n, write_frame);
 }
 
+static ssize_t written(ssize_t r, int fd)
+{
+	if (r == sizeof(uint64_t))
+		plx_cold_used(fd);
+	return r;
+}
+
+OURS ssize_t write_cold(int fd, const void *buf, size_t n)
+{
+	if (!plx_vfork_child() && plx_cold_uses(fd, PLX_COLD_EVENTFD))
+		PLX_COLD_CHANGES(written(plx_real.write(fd, buf, n), fd));
+	return plx_fd_ours(fd) ? write_ours(fd, buf, n) : plx_real.write(fd, buf, n);
+}
+
 PLX_EXPORT ssize_t write(int fd, const void *buf, size_t n)
 {
+	if (plx_cold_noted(fd))
+		return write_cold(fd, buf, n);
 	return plx_fd_ours(fd) ? write_ours(fd, buf, n) : plx_real.write(fd, buf, n);
 }
 PLX_ALIAS(__write, write);

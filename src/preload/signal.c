@@ -327,17 +327,11 @@ static void guard_one(int sig)
 	}
 }
 
-bool plx_guard_install(void)
+void plx_guard_install(void)
 {
-	struct held h;
+	struct held h = lock();
 
-	plx_xchg(&guarding, 1);
-	/* Partner: unguarded. */
-	if (!plx_cold_barrier() || !plx_cold_await_actions()) {
-		plx_store(&guarding, 0);
-		return false;
-	}
-	h = lock();
+	plx_store(&guarding, 1);
 	plx_store(&plx_signal_deliver, deliver);
 	for (int sig = 1; sig < SIGNALS; sig++)
 		if (guard_of(sig))
@@ -345,7 +339,6 @@ bool plx_guard_install(void)
 	plx_store(&plx_signals_wait, !keep_none && !TSAN);
 	plx_store(&plx_sleeps_seen, !keep_none && !TSAN && !plx_tsan_here());
 	unlock(h);
-	return true;
 }
 
 void plx_guard_statistics(void)
@@ -412,15 +405,15 @@ bool plx_guard_interrupts(void)
  * The program's own call, while none of its handlers has one of ours before it. Its action is found
  * by who puts them there: that waits for the end of this.
  */
-static bool unguarded(int sig, struct guard *g, const struct sigaction *act, struct sigaction *old,
-		      int *r)
-{
-	PLX_COLD_CALL(.what = PLX_COLD_ACTION);
-	if (plx_load_acq(&guarding) || plx_load(&g->on))
-		return false;
-	*r = plx_real.sigaction(sig, act, old);
-	return true;
-}
+#define UNGUARDED(g, call)                                                                         \
+	while (!plx_load_acq(&guarding) && !plx_load(&(g)->on)) {                                  \
+		{                                                                                  \
+			PLX_COLD_CALL(.what = PLX_COLD_CHANGE);                                    \
+			if (plx_load_acq(&plx_cold) < PLX_COLD_PREPARING)                          \
+				return (call);                                                     \
+		}                                                                                  \
+		plx_cold_await();                                                                  \
+	}
 
 static int guard_action(int sig, struct guard *g, const struct sigaction *act,
 			struct sigaction *old, enum caller by)
@@ -429,8 +422,7 @@ static int guard_action(int sig, struct guard *g, const struct sigaction *act,
 	struct held h;
 	int r = 0;
 
-	if (!plx_load(&guarding) && unguarded(sig, g, act, old, &r))
-		return r;
+	UNGUARDED(g, plx_real.sigaction(sig, act, old));
 	if (act)
 		want = *act;
 	if (plx_vfork_child_only()) {
@@ -976,26 +968,15 @@ PLX_EXPORT int siginterrupt(int sig, int on)
 	return guard_sigaction(sig, g, &act, NULL);
 }
 
-static bool raw_unguarded(int sig, struct guard *g, const void *act, void *old, size_t size,
-			  long *r)
-{
-	PLX_COLD_CALL(.what = PLX_COLD_ACTION);
-	if (plx_load_acq(&guarding) || plx_load(&g->on))
-		return false;
-	*r = plx_sys4(SYS_rt_sigaction, sig, act, old, size);
-	return true;
-}
-
 long plx_guard_raw_sigaction(int sig, const void *user_act, void *user_old, size_t size)
 {
 	struct action in, out;
 	struct sigaction act, old;
 	struct guard *g = guard_of(sig);
 	int saved = errno;
-	long r;
 
-	if (g && !plx_load(&guarding) && raw_unguarded(sig, g, user_act, user_old, size, &r))
-		return r;
+	if (g)
+		UNGUARDED(g, plx_sys4(SYS_rt_sigaction, sig, user_act, user_old, size));
 	if (!g || size != sizeof(in.mask) || plx_vfork_child_only() ||
 	    (user_act && plx_copy_in(&in, user_act, sizeof(in))))
 		return PLX_PASS;

@@ -242,37 +242,22 @@ static long serve_sleeping(const struct raw *s)
 	}
 }
 
-/* The kernel's, under way for who prepares; PLX_PASS: it has been prepared, or there is no need. */
-static long cold_call(const struct raw *s)
+/* The program's own, while the process is not prepared; PLX_PASS: it has been meanwhile. */
+static long cold_sleeping(const struct raw *s)
 {
-	struct plx_cold_call call = {.what = PLX_COLD_WAIT, .fd = (int)s->a};
-
-	switch (s->nr) {
-	case SYS_read:
-	case SYS_write:
-	case SYS_readv:
-	case SYS_writev:
-	case SYS_preadv2:
-	case SYS_pwritev2:
+	if (s->nr == SYS_read && plx_cold_noted((int)s->a)) {
+		(void)plx_cold_uses((int)s->a, PLX_COLD_EVENTFD);
 		return PLX_PASS;
-	case SYS_ppoll:
-#ifdef SYS_poll
-	case SYS_poll:
-#endif
-		call = (struct plx_cold_call){
-			.what = PLX_COLD_POLL, .sets = {(void *)s->a}, .n = (unsigned int)s->b};
-		break;
-	case SYS_pselect6:
-#ifdef SYS_select
-	case SYS_select:
-#endif
-		call = (struct plx_cold_call){.what = PLX_COLD_SELECT,
-					      .sets = {(void *)s->b, (void *)s->c, (void *)s->d},
-					      .n = (int)s->a < 0 ? 0 : (unsigned int)s->a};
-		break;
 	}
-	PLX_COLD_ENTER(&call);
-	return plx_cold_any() ? plx_sys6(s->nr, s->a, s->b, s->c, s->d, s->e, s->f) : PLX_PASS;
+	if (plx_cold_noted((int)s->a) &&
+	    (s->nr == SYS_write || s->nr == SYS_readv || s->nr == SYS_writev ||
+	     s->nr == SYS_preadv2 || s->nr == SYS_pwritev2)) {
+		plx_cold_leaves((int)s->a);
+		return PLX_PASS;
+	}
+	PLX_COLD_SLEEPS(plx_sys6(s->nr, s->a, s->b, s->c, s->d, s->e, s->f),
+			.what = PLX_COLD_SLEEP);
+	return PLX_PASS;
 }
 
 /* Calls that may sleep. */
@@ -281,8 +266,11 @@ static __attribute__((noinline)) long sleeping(const struct raw *s)
 	int state;
 	long r;
 
-	if (plx_cold_any() && (r = cold_call(s)) != PLX_PASS)
-		return r;
+	if (plx_note_waits() && !plx_vfork_child()) {
+		r = cold_sleeping(s);
+		if (r != PLX_PASS)
+			return r;
+	}
 	if (!plx_load(&plx_active))
 		return PLX_PASS;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
@@ -293,7 +281,7 @@ static __attribute__((noinline)) long sleeping(const struct raw *s)
 
 static long do_close_range(const struct raw *s)
 {
-	plx_cold_range(s->a, s->b, s->c);
+	plx_note_range(s->a, s->b, s->c);
 	if (!plx_any())
 		return PLX_PASS;
 	return plx_px_close_range(s->a, s->b, s->c);
@@ -301,8 +289,7 @@ static long do_close_range(const struct raw *s)
 
 static long do_ioctl(const struct raw *s)
 {
-	if (plx_cold_any() && plx_px_ioctl_carries_fds((unsigned int)s->b) && !plx_vfork_child())
-		plx_cold_end_all(false);
+	plx_note_ioctl((int)s->a, (unsigned int)s->b);
 	if (plx_ours(s->a))
 		return plx_px_ioctl(s->a, (unsigned int)s->b, (void *)s->c);
 	if (plx_any() && plx_px_ioctl_carries_fds((unsigned int)s->b))
@@ -326,19 +313,6 @@ static long do_send(const struct raw *s)
 	return PLX_PASS;
 }
 
-static long make_epoll(const struct raw *s, int flags)
-{
-	uint32_t forks = plx_load(&plx_px_forks);
-	long fd;
-
-	if (plx_vfork_child())
-		return PLX_PASS;
-	if (plx_load_acq(&plx_active))
-		return plx_px_epoll_create1(flags);
-	fd = plx_sys1(s->nr, s->a);
-	return fd < 0 ? fd : plx_epoll_made((int)fd, forks);
-}
-
 /* Calls that do not return twice. */
 static long serve(const struct raw *s)
 {
@@ -360,9 +334,10 @@ static long serve(const struct raw *s)
 #endif
 		return sleeping(s);
 	case SYS_epoll_create1:
-		return make_epoll(s, s->a);
+		return plx_caches() && plx_may_adopt() ? plx_px_epoll_create1(s->a) : PLX_PASS;
 	case SYS_timerfd_create:
-		return plx_may_adopt() ? plx_px_timerfd_create(s->a, s->b) : PLX_PASS;
+		return plx_caches() && plx_may_adopt() ? plx_px_timerfd_create(s->a, s->b)
+						       : PLX_PASS;
 	case SYS_timerfd_settime:
 		return plx_ours(s->a)
 			       ? plx_px_timerfd_settime(s->a, s->b, (const struct itimerspec *)s->c,
@@ -372,41 +347,40 @@ static long serve(const struct raw *s)
 		return plx_ours(s->a) ? plx_px_timerfd_gettime(s->a, (struct itimerspec *)s->b)
 				      : PLX_PASS;
 	case SYS_eventfd2:
-		return plx_may_adopt() ? plx_px_eventfd(s->a, s->b) : PLX_PASS;
+		return plx_caches() && plx_may_adopt() ? plx_px_eventfd(s->a, s->b) : PLX_PASS;
 #ifdef SYS_epoll_create
 	case SYS_epoll_create:
-		return (int)s->a > 0 ? make_epoll(s, 0) : PLX_PASS;
+		return (int)s->a > 0 && plx_caches() && plx_may_adopt() ? plx_px_epoll_create1(0)
+									: PLX_PASS;
 	case SYS_eventfd:
-		return plx_may_adopt() ? plx_px_eventfd(s->a, 0) : PLX_PASS;
+		return plx_caches() && plx_may_adopt() ? plx_px_eventfd(s->a, 0) : PLX_PASS;
 	case SYS_dup2:
-		plx_cold_leaves((int)s->a);
-		plx_cold_leaves((int)s->b);
+		plx_note_leaves((int)s->a);
+		plx_note_leaves((int)s->b);
 		return plx_any() ? plx_px_dup3(s->a, s->b, -1) : PLX_PASS;
 	case SYS_open:
 		plx_path_check(AT_FDCWD, (const char *)s->a);
 		return PLX_PASS;
 #endif
 	case SYS_dup3:
-		plx_cold_leaves((int)s->a);
-		plx_cold_leaves((int)s->b);
+		plx_note_leaves((int)s->a);
+		plx_note_leaves((int)s->b);
 		return plx_any() && s->c != -1 ? plx_px_dup3(s->a, s->b, s->c) : PLX_PASS;
 	case SYS_epoll_ctl:
-		if (s->b == EPOLL_CTL_ADD && plx_cold_any())
-			plx_cold_added((int)s->a, (int)s->c);
+		plx_note_leaves((int)s->c);
 		if ((plx_fd_ours(s->a) || plx_fd_ours(s->c)) && !plx_vfork_child())
 			return plx_px_epoll_ctl(s->a, s->b, s->c, (struct epoll_event *)s->d);
 		return PLX_PASS;
 	case SYS_close:
-		plx_cold_leaves((int)s->a);
+		plx_note_closes((int)s->a);
 		return plx_ours(s->a) ? plx_px_close(s->a) : PLX_PASS;
 	case SYS_close_range:
 		return do_close_range(s);
 	case SYS_dup:
-		plx_cold_leaves((int)s->a);
+		plx_note_leaves((int)s->a);
 		return plx_ours(s->a) ? plx_px_dup(s->a) : PLX_PASS;
 	case SYS_fcntl:
-		if (s->b == F_DUPFD || s->b == F_DUPFD_CLOEXEC)
-			plx_cold_leaves((int)s->a);
+		plx_note_leaves((int)s->a);
 		return plx_ours(s->a) ? plx_px_fcntl(s->a, s->b, s->c) : PLX_PASS;
 	case SYS_ioctl:
 		return do_ioctl(s);

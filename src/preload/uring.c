@@ -165,10 +165,16 @@ static bool replace(char *user, const struct io_uring_sqe *was, struct io_uring_
 	return plx_copy_out(user, &by, sizeof(by)) == 0;
 }
 
+static int kernel_ctl(int epfd, int op, int fd, struct epoll_event *ev)
+{
+	return (int)plx_sys4(SYS_epoll_ctl, epfd, op, fd, ev);
+}
+
 /* False: not to be followed. held: a request of ours that fails has been left to the kernel. */
 static bool serve(char *user, bool *held)
 {
 	struct io_uring_sqe s;
+	bool noted;
 	long r;
 
 	if (plx_copy_in(&s, user, sizeof(s)) || (s.flags & ~IOSQE_CQE_SKIP_SUCCESS) ||
@@ -181,15 +187,20 @@ static bool serve(char *user, bool *held)
 	/* The kernel refuses it. */
 	if (s.buf_index || s.splice_fd_in)
 		return true;
-	if ((int)s.len == EPOLL_CTL_ADD)
-		plx_cold_add(s.fd, (int)s.off);
-	if (!plx_fd_ours(s.fd) && !plx_fd_ours((int)s.off))
+	noted = plx_cold_noted(s.fd) || plx_cold_noted((int)s.off);
+	if (!noted && !plx_fd_ours(s.fd) && !plx_fd_ours((int)s.off))
 		return true;
 	if (*held) {
+		plx_note_leaves(s.fd);
+		plx_note_leaves((int)s.off);
 		plx_px_escape_pair(s.fd, (int)s.off, PLX_OUT_IO_URING);
 		return true;
 	}
-	r = plx_px_epoll_ctl(s.fd, (int)s.len, (int)s.off, (void *)(uintptr_t)s.addr);
+	if (noted)
+		r = plx_cold_ctl(s.fd, (int)s.len, (int)s.off, (void *)(uintptr_t)s.addr,
+				 kernel_ctl);
+	else
+		r = plx_px_epoll_ctl(s.fd, (int)s.len, (int)s.off, (void *)(uintptr_t)s.addr);
 	switch (r) {
 	case PLX_PASS:
 		return true;
@@ -206,6 +217,7 @@ static bool serve(char *user, bool *held)
 		return true;
 	}
 	/* Should the kernel do it after all, it is not noted here. */
+	plx_note_leaves((int)s.off);
 	plx_px_escape((int)s.off, PLX_OUT_IO_URING);
 	*held = true;
 	return true;
