@@ -12,14 +12,14 @@
 #include "base/sys.h"
 #include "cache/uaccess.h"
 
-uint32_t plx_cold;
+PLX_FORK_PAGE uint32_t plx_cold;
 
 /* The process, as known since it began. */
 static PLX_FORK_PAGE uint32_t process;
 
 #define THREADS 256
 /* How often the end of a call that does not sleep is looked for: a handler may be in it. */
-#define AWAITED 200
+#define AWAITED 1000
 /* The call of a thread, or of one that has had the same memory. */
 static PLX_LARGE struct cold_thread {
 	const void *owner;
@@ -86,6 +86,9 @@ static struct plx_cold_call *next_call(int *i)
 
 PLX_CHILD_CODE void plx_cold_born(void)
 {
+	/* By a thread that is not here; what it has prepared is the kernel's. */
+	if (plx_load(&plx_cold) == PLX_COLD_PREPARING)
+		plx_store(&plx_cold, PLX_COLD_NOTED);
 	plx_store(&process, (uint32_t)plx_sys0(SYS_getpid));
 }
 

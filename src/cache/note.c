@@ -15,7 +15,7 @@
 
 PLX_LARGE struct plx_cold_note plx_cold_notes[PLX_COLD_NOTES];
 uint32_t plx_cold_wanted;
-static uint32_t serials;
+static PLX_FORK_PAGE uint32_t serials;
 
 /* A note: its kind, whether it blocks, a number that duplicates share, and plx_px_forks. */
 #define KIND(word) ((word)&3)

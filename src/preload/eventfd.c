@@ -32,7 +32,7 @@ static int whole(long r)
 PLX_EXPORT int eventfd_read(int fd, eventfd_t *value)
 {
 	if (plx_cold_noted(fd))
-		return whole(read(fd, value, sizeof(*value)));
+		return read(fd, value, sizeof(*value)) == sizeof(*value) ? 0 : -1;
 	if (plx_ours(fd)) {
 		long r;
 
@@ -47,7 +47,7 @@ PLX_EXPORT int eventfd_read(int fd, eventfd_t *value)
 PLX_EXPORT int eventfd_write(int fd, eventfd_t value)
 {
 	if (plx_cold_noted(fd))
-		return whole(write(fd, &value, sizeof(value)));
+		return write(fd, &value, sizeof(value)) == sizeof(value) ? 0 : -1;
 	if (plx_ours(fd)) {
 		long r;
 

@@ -72,12 +72,19 @@ PLX_EXPORT void closefrom(int low)
 	close_range(low < 0 ? 0 : low, ~0u, 0);
 }
 
+static int dup_by(int fd, int cmd, long arg)
+{
+	return cmd < 0 ? plx_real.dup(fd) : plx_real.fcntl(fd, cmd, arg);
+}
+
+/* cmd -1: dup. PLX_PASS: it is noted no more, or never was. */
 static __attribute__((noinline)) int fcntl_noted(int fd, int cmd, long arg)
 {
 	switch (cmd) {
+	case -1:
 	case F_DUPFD:
 	case F_DUPFD_CLOEXEC:
-		return plx_cold_dup(fd, cmd, arg, plx_real.fcntl);
+		return plx_cold_dup(fd, cmd, arg, dup_by);
 	case F_GETFL:
 	case F_GETFD:
 	case F_SETFD:
@@ -95,7 +102,7 @@ static __attribute__((noinline)) int fcntl_noted(int fd, int cmd, long arg)
 PLX_EXPORT int dup(int fd)
 {
 	if (plx_cold_noted(fd) && !plx_vfork_child()) {
-		int n = fcntl_noted(fd, F_DUPFD, 0);
+		int n = fcntl_noted(fd, -1, 0);
 
 		if (n != PLX_PASS)
 			return n;

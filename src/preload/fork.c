@@ -292,6 +292,9 @@ enum plx_clone_kind plx_clone_prepare(unsigned long flags)
 		return PLX_CLONE_PASS;
 	if ((flags & (CLONE_VM | CLONE_FILES)) == (CLONE_VM | CLONE_FILES)) {
 		plx_store(&plx_px_raw_threads, 1);
+		/* Two threads would have our variables of one. */
+		if (!(flags & CLONE_SETTLS))
+			plx_stop_adopting(PLX_OUT_CLONE);
 		return PLX_CLONE_PASS;
 	}
 	if (flags & CLONE_NEWPID)

@@ -72,6 +72,7 @@ PLX_START_CODE void plx_start(void)
 	if (plx_likely(plx_load_acq(&started)))
 		return;
 	take_libc();
+	plx_cold_born();
 	plx_px_init();
 	plx_aio_limit = aio_limit();
 	choose_aio();
@@ -81,6 +82,8 @@ PLX_START_CODE void plx_start(void)
 /* By the only one, whom no handler interrupts. */
 static void prepare(void)
 {
+	PLX_INSIDE();
+
 	if (plx_load(&plx_active) || !plx_px_begin() || !plx_cold_begin())
 		return;
 	plx_real_init();
@@ -91,9 +94,21 @@ static void prepare(void)
 	plx_cold_over();
 }
 
+/* The number of the process that prepares itself, of which this may be a child. */
+static uint32_t preparing;
+
+static void preparing_lock(void)
+{
+	uint32_t by = 0;
+
+	for (int tries = 0; !plx_cas(&preparing, &by, plx_cold_process()); tries++) {
+		if (by == plx_cold_process())
+			plx_await_step(tries), by = 0;
+	}
+}
+
 bool plx_prepare(void)
 {
-	static uint32_t preparing;
 	int saved = errno;
 	struct plx_masked m;
 
@@ -102,8 +117,7 @@ bool plx_prepare(void)
 	plx_start();
 	plx_inline_look();
 	plx_signals_block(&m);
-	for (int tries = 0; plx_xchg(&preparing, 1); tries++)
-		plx_await_step(tries);
+	preparing_lock();
 	prepare();
 	plx_store_rel(&preparing, 0);
 	plx_signals_unblock(&m);
@@ -187,7 +201,6 @@ __attribute__((constructor(101))) static PLX_START_CODE void preload_start(void)
 	if (stats && strcmp(stats, "1") == 0)
 		plx_stats_wanted = 1;
 	plx_needless_begin(plx_real_learn());
-	plx_cold_born();
 	plx_fork_register();
 	plx_start();
 	if (plx_stats_wanted) {
