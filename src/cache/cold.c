@@ -43,7 +43,7 @@ static __attribute__((noinline)) struct cold_thread *thread_begin(void)
 	return NULL;
 }
 
-struct plx_cold_call *plx_cold_enter(const struct plx_cold_call *call)
+PLX_CHILD_CODE struct plx_cold_call *plx_cold_enter(const struct plx_cold_call *call)
 {
 	struct cold_thread *t = plx_likely(mine != NULL) ? mine : thread_begin();
 
@@ -64,7 +64,7 @@ struct plx_cold_call *plx_cold_enter(const struct plx_cold_call *call)
 	return &t->call;
 }
 
-void plx_cold_leave(struct plx_cold_call *const *call)
+PLX_CHILD_CODE void plx_cold_leave(struct plx_cold_call *const *call)
 {
 	if (plx_unlikely(*call == &others))
 		plx_xadd(&others.what, (uint32_t)-1);

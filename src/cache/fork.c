@@ -20,7 +20,7 @@
  */
 #define EMPTY_FORK 4u
 #define COUNTER_SHIFT 32
-PLX_START_PAGE uint64_t plx_px_begun;
+PLX_FORK_PAGE uint64_t plx_px_begun;
 
 /*
  * Prepare has taken the locks, and holds them. (A child in which somebody has begun before its

@@ -27,12 +27,17 @@ _Static_assert((PLX_COLD_BLOCKS & 3) == 0 && PLX_COLD_BLOCKS < SERIAL_ONE, "a bi
 /* So many uses within plx_hot_ns make one hot. */
 #define HOT_USES 64u
 
+/* The note of fd, if there has been no fork since. */
 static uint64_t word_of(int fd)
 {
-	return (unsigned int)fd < PLX_COLD_NOTES ? plx_load_acq(&plx_cold_notes[fd].word) : 0;
+	uint64_t word = 0;
+
+	if ((unsigned int)fd < PLX_COLD_NOTES)
+		word = plx_load_acq(&plx_cold_notes[fd].word);
+	return FORKS(word) == plx_load(&plx_px_forks) ? word : 0;
 }
 
-int plx_cold_made(int fd, uint32_t kind, uint32_t forks)
+PLX_CHILD_CODE int plx_cold_made(int fd, uint32_t kind, uint32_t forks)
 {
 	uint32_t nothing = PLX_COLD_NOTHING, serial;
 
@@ -49,12 +54,19 @@ int plx_cold_made(int fd, uint32_t kind, uint32_t forks)
 	return fd;
 }
 
-static int dup_noted(int fd, int n, uint64_t word)
+static int end(int fd)
 {
+	plx_store(&plx_cold_notes[fd].word, 0);
+	return 0;
+}
+
+static int dup_noted(int n, uint64_t word)
+{
+	/* With a number that is not noted waits would not be seen. */
+	for (int fd = 0; n >= PLX_COLD_NOTES && fd < PLX_COLD_NOTES; fd++)
+		end(fd);
 	if (n >= 0 && n < PLX_COLD_NOTES)
 		plx_store_rel(&plx_cold_notes[n].word, word);
-	else if (n >= 0)
-		plx_store(&plx_cold_notes[fd].word, 0);
 	return n;
 }
 
@@ -63,15 +75,9 @@ int plx_cold_dup(int fd, int cmd, long from, int (*real)(int, int, long))
 	uint64_t word = word_of(fd);
 
 	if (KIND(word) == PLX_COLD_EPOLL)
-		PLX_COLD_CHANGES(dup_noted(fd, real(fd, cmd, from), word));
+		PLX_COLD_CHANGES(dup_noted(real(fd, cmd, from), word));
 	plx_cold_leaves(fd);
 	return (int)PLX_PASS;
-}
-
-static int end(int fd)
-{
-	plx_store(&plx_cold_notes[fd].word, 0);
-	return 0;
 }
 
 static int ends(int fd)
@@ -115,8 +121,8 @@ static int changed(int r, int op, int fd)
 	return r;
 }
 
-int plx_cold_ctl(int epfd, int op, int fd, struct epoll_event *ev,
-		 int (*real)(int, int, int, struct epoll_event *))
+PLX_CHILD_CODE int plx_cold_ctl(int epfd, int op, int fd, struct epoll_event *ev,
+				int (*real)(int, int, int, struct epoll_event *))
 {
 	if (KIND(word_of(epfd)) != PLX_COLD_EPOLL)
 		plx_cold_leaves(fd);
@@ -164,7 +170,7 @@ void plx_cold_used(int fd)
 
 bool plx_cold_serves(int fd)
 {
-	return plx_cold_any() && KIND(word_of(fd)) && FORKS(word_of(fd)) == plx_load(&plx_px_forks);
+	return plx_cold_any() && word_of(fd);
 }
 
 /* --- preparing ----------------------------------------------------------------------------- */
@@ -173,7 +179,7 @@ bool plx_cold_serves(int fd)
 static int first(int fd, uint64_t word)
 {
 	for (int i = 0; i < fd; i++)
-		if (SERIAL(plx_load(&plx_cold_notes[i].word)) == SERIAL(word) && plx_fd_ours(i))
+		if (SERIAL(word_of(i)) == SERIAL(word) && plx_fd_ours(i))
 			return i;
 	return fd;
 }
@@ -183,8 +189,7 @@ static struct pollux_file *file_for(int fd, uint64_t word)
 	uint32_t kind = KIND(word), no = plx_px_no_adopt;
 	int flags = (int)plx_sys2(SYS_fcntl, fd, F_GETFL);
 
-	if (kind == PLX_COLD_EPOLL && !(no & PLX_ADOPT_EPOLL) && plx_fd_is(fd, "eventpoll") &&
-	    !plx_number_barred(fd))
+	if (kind == PLX_COLD_EPOLL && !(no & PLX_ADOPT_EPOLL) && plx_fd_is(fd, "eventpoll"))
 		return first(fd, word) < fd ? plx_table_get(first(fd, word)) : plx_front_file();
 	if (kind == PLX_COLD_EVENTFD && !(no & PLX_ADOPT_EVENTFD) && plx_fd_is_eventfd(fd) &&
 	    (flags & (O_NONBLOCK | O_ASYNC)) == O_NONBLOCK && !(word & PLX_COLD_BLOCKS))
@@ -243,15 +248,17 @@ static bool found_watches(struct plx_front *fr, int epfd)
 
 void plx_cold_found(void)
 {
-	uint32_t since = plx_changes(), forks = plx_load(&plx_px_forks);
+	uint32_t since = plx_changes();
 	bool all = true;
 
 	for (int fd = 0; fd < PLX_COLD_NOTES; fd++) {
 		uint64_t word = word_of(fd);
-		struct pollux_file *f = word && FORKS(word) == forks ? file_for(fd, word) : NULL;
+		struct pollux_file *f = word ? file_for(fd, word) : NULL;
 
-		if (f && !plx_table_made(fd, f, since))
+		if (f && !plx_table_made(fd, f, since)) {
+			all = false;
 			pollux_file_put(f);
+		}
 	}
 	for (int fd = 0; fd < PLX_COLD_NOTES && all; fd++) {
 		struct pollux_file *f =

@@ -11,7 +11,7 @@ PLX_EXPORT int eventfd(unsigned int init, int flags)
 	uint32_t kind = PLX_COLD_EVENTFD | (flags & EFD_NONBLOCK ? 0 : PLX_COLD_BLOCKS);
 	int fd;
 
-	if (plx_caches() && plx_may_adopt()) {
+	if (plx_may_adopt()) {
 		int saved = errno;
 		long r = plx_px_eventfd(init, flags);
 

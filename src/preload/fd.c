@@ -139,7 +139,7 @@ PLX_EXPORT int dup2(int fd, int to)
 {
 	plx_aio_forget(to);
 	plx_note_leaves(fd);
-	plx_note_leaves(to);
+	plx_note_closes(to);
 	if (plx_any()) {
 		int saved = errno;
 		long r = plx_px_dup3(fd, to, -1);
@@ -155,7 +155,7 @@ PLX_EXPORT int dup3(int fd, int to, int flags)
 {
 	plx_aio_forget(to);
 	plx_note_leaves(fd);
-	plx_note_leaves(to);
+	plx_note_closes(to);
 	if (plx_any() && flags != -1) {
 		int saved = errno;
 		long r = plx_px_dup3(fd, to, flags);

@@ -119,7 +119,9 @@ static inline bool plx_may_adopt(void)
 {
 	if (plx_vfork_child())
 		return false;
-	return plx_likely(plx_load_acq(&plx_active)) || plx_activate();
+	/* What may become hot is noted. */
+	return plx_likely(plx_load_acq(&plx_active)) ||
+	       (plx_adopts != PLX_ADOPTS_HOT && plx_activate());
 }
 
 /* Before the table is looked at: fd is about to be closed; to be used in an unusual way. */
@@ -143,12 +145,6 @@ static inline int plx_note_made(int fd, uint32_t kind, uint32_t forks)
 	return plx_cold_made(fd, kind, forks);
 }
 
-/* What is made from now on is cached, and not noted. */
-static inline bool plx_caches(void)
-{
-	return plx_load_acq(&plx_active) || plx_adopts != PLX_ADOPTS_HOT;
-}
-
 /* The program waits: something may be hot. */
 void plx_note_waits_slow(void);
 static inline bool plx_note_waits(void)
@@ -158,6 +154,12 @@ static inline bool plx_note_waits(void)
 	if (plx_unlikely(plx_load(&plx_cold_wanted) == 1))
 		plx_note_waits_slow();
 	return true;
+}
+
+/* epoll_ctl for plx_cold_ctl, with its error as its result. */
+static inline int plx_kernel_ctl(int epfd, int op, int fd, struct epoll_event *ev)
+{
+	return (int)plx_sys4(SYS_epoll_ctl, epfd, op, fd, ev);
 }
 
 void plx_note_ioctl(int fd, unsigned long req);

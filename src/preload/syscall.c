@@ -316,6 +316,8 @@ static long do_send(const struct raw *s)
 /* Calls that do not return twice. */
 static long serve(const struct raw *s)
 {
+	long r = PLX_PASS;
+
 	switch (s->nr) {
 	case SYS_read:
 	case SYS_write:
@@ -334,10 +336,9 @@ static long serve(const struct raw *s)
 #endif
 		return sleeping(s);
 	case SYS_epoll_create1:
-		return plx_caches() && plx_may_adopt() ? plx_px_epoll_create1(s->a) : PLX_PASS;
+		return plx_may_adopt() ? plx_px_epoll_create1(s->a) : PLX_PASS;
 	case SYS_timerfd_create:
-		return plx_caches() && plx_may_adopt() ? plx_px_timerfd_create(s->a, s->b)
-						       : PLX_PASS;
+		return plx_may_adopt() ? plx_px_timerfd_create(s->a, s->b) : PLX_PASS;
 	case SYS_timerfd_settime:
 		return plx_ours(s->a)
 			       ? plx_px_timerfd_settime(s->a, s->b, (const struct itimerspec *)s->c,
@@ -347,16 +348,15 @@ static long serve(const struct raw *s)
 		return plx_ours(s->a) ? plx_px_timerfd_gettime(s->a, (struct itimerspec *)s->b)
 				      : PLX_PASS;
 	case SYS_eventfd2:
-		return plx_caches() && plx_may_adopt() ? plx_px_eventfd(s->a, s->b) : PLX_PASS;
+		return plx_may_adopt() ? plx_px_eventfd(s->a, s->b) : PLX_PASS;
 #ifdef SYS_epoll_create
 	case SYS_epoll_create:
-		return (int)s->a > 0 && plx_caches() && plx_may_adopt() ? plx_px_epoll_create1(0)
-									: PLX_PASS;
+		return (int)s->a > 0 && plx_may_adopt() ? plx_px_epoll_create1(0) : PLX_PASS;
 	case SYS_eventfd:
-		return plx_caches() && plx_may_adopt() ? plx_px_eventfd(s->a, 0) : PLX_PASS;
+		return plx_may_adopt() ? plx_px_eventfd(s->a, 0) : PLX_PASS;
 	case SYS_dup2:
 		plx_note_leaves((int)s->a);
-		plx_note_leaves((int)s->b);
+		plx_note_closes((int)s->b);
 		return plx_any() ? plx_px_dup3(s->a, s->b, -1) : PLX_PASS;
 	case SYS_open:
 		plx_path_check(AT_FDCWD, (const char *)s->a);
@@ -364,10 +364,14 @@ static long serve(const struct raw *s)
 #endif
 	case SYS_dup3:
 		plx_note_leaves((int)s->a);
-		plx_note_leaves((int)s->b);
+		plx_note_closes((int)s->b);
 		return plx_any() && s->c != -1 ? plx_px_dup3(s->a, s->b, s->c) : PLX_PASS;
 	case SYS_epoll_ctl:
-		plx_note_leaves((int)s->c);
+		if ((plx_cold_noted((int)s->a) || plx_cold_noted((int)s->c)) && !plx_vfork_child())
+			r = plx_cold_ctl((int)s->a, (int)s->b, (int)s->c,
+					 (struct epoll_event *)s->d, plx_kernel_ctl);
+		if (r != PLX_PASS)
+			return r;
 		if ((plx_fd_ours(s->a) || plx_fd_ours(s->c)) && !plx_vfork_child())
 			return plx_px_epoll_ctl(s->a, s->b, s->c, (struct epoll_event *)s->d);
 		return PLX_PASS;

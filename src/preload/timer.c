@@ -12,7 +12,7 @@ PLX_EXPORT int timerfd_create(int clock, int flags)
 	uint32_t forks = plx_load(&plx_px_forks);
 	int fd;
 
-	if (plx_caches() && plx_may_adopt()) {
+	if (plx_may_adopt()) {
 		int saved = errno;
 		long r = plx_px_timerfd_create(clock, flags);
 

@@ -165,11 +165,6 @@ static bool replace(char *user, const struct io_uring_sqe *was, struct io_uring_
 	return plx_copy_out(user, &by, sizeof(by)) == 0;
 }
 
-static int kernel_ctl(int epfd, int op, int fd, struct epoll_event *ev)
-{
-	return (int)plx_sys4(SYS_epoll_ctl, epfd, op, fd, ev);
-}
-
 /* False: not to be followed. held: a request of ours that fails has been left to the kernel. */
 static bool serve(char *user, bool *held)
 {
@@ -198,7 +193,7 @@ static bool serve(char *user, bool *held)
 	}
 	if (noted)
 		r = plx_cold_ctl(s.fd, (int)s.len, (int)s.off, (void *)(uintptr_t)s.addr,
-				 kernel_ctl);
+				 plx_kernel_ctl);
 	else
 		r = plx_px_epoll_ctl(s.fd, (int)s.len, (int)s.off, (void *)(uintptr_t)s.addr);
 	switch (r) {
