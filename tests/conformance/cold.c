@@ -327,12 +327,67 @@ static void COLD_prepared_beside_calls(void **state)
 	assert_true(prepared || !under_pollux());
 }
 
+static void *answers_for_a_while(void *arg)
+{
+	const struct racer *r = arg;
+	struct epoll_event ev;
+	uint64_t v;
+
+	for (int i = 0; i < TURNS;) {
+		if (epoll_wait(r->ep, &ev, 1, -1) != 1)
+			return arg;
+		/* Both may have been woken. */
+		if (read(r->fd, &v, sizeof(v)) != sizeof(v))
+			continue;
+		i++;
+		if (eventfd_write(r->answer, 1))
+			return arg;
+	}
+	return NULL;
+}
+
+/*
+ * Of two threads in one epoll the last to sleep is the first to be woken, so one of them sleeps all
+ * the time. When the other is gone it is woken.
+ */
+static int sleeps_meanwhile(void *arg)
+{
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
+	int ep = epoll_create1(0), answer = eventfd(0, EFD_NONBLOCK);
+	struct racer r = {.fd = eventfd(0, EFD_NONBLOCK), .ep = epoll_create1(0), .answer = answer};
+	pthread_t t[2];
+	uint64_t v;
+
+	(void)arg;
+	if (epoll_ctl(ep, EPOLL_CTL_ADD, answer, &ev) || epoll_ctl(r.ep, EPOLL_CTL_ADD, r.fd, &ev))
+		return 1;
+	for (int i = 0; i < 2; i++)
+		if (pthread_create(&t[i], NULL, answers_for_a_while, &r))
+			return 2;
+	sleep_ms(20);
+	for (int turn = 0; turn < 2 * TURNS; turn++)
+		if (eventfd_write(r.fd, 1) || epoll_wait(ep, &ev, 1, SOON_MS) != 1 ||
+		    read(answer, &v, sizeof(v)) != sizeof(v) || v != 1)
+			return 3;
+	for (int i = 0; i < 2; i++)
+		if (pthread_join(t[i], NULL))
+			return 4;
+	return 0;
+}
+
+static void COLD_woken_who_has_slept_since_before(void **state)
+{
+	(void)state;
+	assert_int_equal(run_child(sleeps_meanwhile, NULL), 0);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(COLD_no_other_call),
 		cmocka_unit_test(COLD_no_handler_and_no_descriptor),
 		cmocka_unit_test(COLD_prepared_beside_calls),
+		cmocka_unit_test(COLD_woken_who_has_slept_since_before),
 	};
 
 	return run_group(tests);
