@@ -110,7 +110,11 @@ void plx_eventfd_adopt(struct plx_eventfd *e)
 {
 	uint64_t w;
 
-	if (plx_cold_busy(&e->file) || !waits_see(e))
+	if (plx_unlikely(plx_cold_busy(&e->file))) {
+		plx_store(&e->heat, 0);
+		return;
+	}
+	if (!waits_see(e))
 		return;
 	/* What it has from writers past us by now nobody has counted. */
 	plx_store(&e->asked, 0);

@@ -17,9 +17,11 @@ PLX_FORK_PAGE uint32_t plx_cold;
 /* The process, as known since it began. */
 static PLX_FORK_PAGE uint32_t process;
 
-#define THREADS 256
+#define THREADS 1024
 /* How often the end of a call that does not sleep is looked for: a handler may be in it. */
 #define AWAITED 1000
+/* How often that is done in vain: one that was left by a jump never comes. */
+#define REFUSED 4
 /* The call of a thread, or of one that has had the same memory. */
 static PLX_LARGE struct cold_thread {
 	const void *owner;
@@ -55,7 +57,6 @@ PLX_CHILD_CODE struct plx_cold_call *plx_cold_enter(const struct plx_cold_call *
 	plx_store(&t->call.what, call->what);
 	/* A handler that comes now does not take it. */
 	plx_compiler_barrier();
-	plx_store(&t->call.fd, call->fd);
 	plx_store(&t->call.n, call->n);
 	for (int i = 0; i < 3; i++)
 		plx_store(&t->call.sets[i], call->sets[i]);
@@ -72,8 +73,7 @@ PLX_CHILD_CODE void plx_cold_leave(struct plx_cold_call *const *call)
 		plx_store_rel(&(*call)->what, 0);
 }
 
-/* The next call that is under way in this process. */
-static struct plx_cold_call *next_call(int *i)
+struct plx_cold_call *plx_cold_next(int *i)
 {
 	for (; *i < THREADS && plx_load_acq(&threads[*i].owner); ++*i) {
 		struct cold_thread *t = &threads[*i];
@@ -114,7 +114,7 @@ static bool changes(void)
 {
 	struct plx_cold_call *c;
 
-	for (int i = 0; (c = next_call(&i));)
+	for (int i = 0; (c = plx_cold_next(&i));)
 		if (plx_load(&c->what) == PLX_COLD_CHANGE)
 			return true;
 	return plx_load(&others.what);
@@ -122,30 +122,32 @@ static bool changes(void)
 
 bool plx_cold_begin(void)
 {
+	static uint32_t refused;
 	int tries = 0;
 	bool can;
 
 	plx_xchg(&plx_cold, PLX_COLD_PREPARING);
 	can = process == (uint32_t)plx_sys0(SYS_getpid) && barrier();
-
-	for (; can && changes() && tries < AWAITED; tries++)
-		plx_await_step(tries);
-	if (can && tries < AWAITED)
+	while (can && changes()) {
+		can = tries < AWAITED && refused < REFUSED;
+		refused += !can;
+		plx_await_step(tries++);
+	}
+	if (can)
 		return true;
 	plx_store_rel(&plx_cold, PLX_COLD_NOTED);
 	return false;
 }
 
-void plx_cold_over(void)
+bool plx_cold_ends(void)
 {
-	struct plx_cold_call *c;
-
 	plx_store(&left, NOT_SEEN);
 	plx_xchg(&plx_cold, PLX_COLD_OVER);
-	if (!barrier())
-		return;
-	for (int i = 0; (c = next_call(&i));)
-		plx_store(&c->file, plx_table_peek(c->fd));
+	return barrier();
+}
+
+void plx_cold_seen(void)
+{
 	plx_store_rel(&left, SEEN);
 }
 
@@ -174,7 +176,7 @@ static bool concerns(const struct plx_cold_call *c, const struct pollux_file *f)
 
 	switch (plx_load(&c->what)) {
 	case PLX_COLD_WAIT:
-		return plx_load(&c->file) == f || !plx_load(&c->file);
+		return plx_load(&c->file) == f;
 	case PLX_COLD_POLL:
 		for (uint64_t i = 0; i < c->n; i++) {
 			if (plx_copy_in(&p, (const struct pollfd *)c->sets[0] + i, sizeof(p)))
@@ -201,7 +203,7 @@ bool plx_cold_busy(struct pollux_file *f)
 		return plx_unlikely(plx_load(&plx_cold) == PLX_COLD_PREPARING);
 	if (what == NOT_SEEN || plx_load(&others.what))
 		return true;
-	for (int i = 0; (c = next_call(&i));) {
+	for (int i = 0; (c = plx_cold_next(&i));) {
 		any = true;
 		if (concerns(c, f))
 			return true;

@@ -59,6 +59,11 @@ static inline bool plx_cold_noted(int fd)
 	       (plx_load(&plx_cold_notes[fd].word) || plx_load(&plx_cold) == PLX_COLD_PREPARING);
 }
 
+static inline uint64_t plx_cold_word(int fd)
+{
+	return (unsigned int)fd < PLX_COLD_NOTES ? plx_load_acq(&plx_cold_notes[fd].word) : 0;
+}
+
 /* PLX_COLD_BLOCKS beside one of the others: the first use ends the note. */
 enum { PLX_COLD_EPOLL = 1, PLX_COLD_EVENTFD, PLX_COLD_TIMER, PLX_COLD_BLOCKS };
 /* The kernel has made fd, which is returned, beginning when plx_px_forks was `forks`. */
@@ -88,7 +93,7 @@ int plx_cold_blocking(int fd, int r, bool nonblock);
 /* --- calls that are under way (cold.c) ----------------------------------------------------- */
 
 enum plx_cold_what {
-	/* fd is an epoll. */
+	/* n is what was noted of the epoll. */
 	PLX_COLD_WAIT = 1,
 	/* sets[0] has n of them. */
 	PLX_COLD_POLL,
@@ -102,10 +107,9 @@ enum plx_cold_what {
 
 struct plx_cold_call {
 	uint32_t what;
-	int fd;
 	uint64_t n;
 	const void *sets[3];
-	/* What the number meant when the process was prepared. */
+	/* What became of the epoll when the process was prepared. */
 	struct pollux_file *file;
 };
 
@@ -147,7 +151,12 @@ uint32_t plx_cold_process(void);
 bool plx_cold_begin(void);
 /* note.c: entries for all that is noted. */
 void plx_cold_found(void);
-/* After the process is prepared for all to see. */
+/* The next call that is under way in this process, from the i-th on. */
+struct plx_cold_call *plx_cold_next(int *i);
+/* After the process is prepared: it is, for all to see; then its calls are known. False: never. */
+bool plx_cold_ends(void);
+void plx_cold_seen(void);
+/* note.c: both. */
 void plx_cold_over(void);
 /* Whether a call that began before that concerns f. */
 bool plx_cold_busy(struct pollux_file *f);

@@ -30,10 +30,8 @@ _Static_assert((PLX_COLD_BLOCKS & 3) == 0 && PLX_COLD_BLOCKS < SERIAL_ONE, "a bi
 /* The note of fd, if there has been no fork since. */
 static uint64_t word_of(int fd)
 {
-	uint64_t word = 0;
+	uint64_t word = plx_cold_word(fd);
 
-	if ((unsigned int)fd < PLX_COLD_NOTES)
-		word = plx_load_acq(&plx_cold_notes[fd].word);
 	return FORKS(word) == plx_load(&plx_px_forks) ? word : 0;
 }
 
@@ -271,4 +269,25 @@ void plx_cold_found(void)
 	}
 	if (!all)
 		plx_px_escape_all(PLX_OUT_NUMBER);
+}
+
+/* By any of its numbers. */
+static struct pollux_file *file_of(uint64_t word)
+{
+	for (int fd = 0; SERIAL(word) && fd < PLX_COLD_NOTES; fd++)
+		if (SERIAL(word_of(fd)) == SERIAL(word) && plx_fd_ours(fd))
+			return plx_table_peek(fd);
+	return NULL;
+}
+
+void plx_cold_over(void)
+{
+	struct plx_cold_call *c;
+
+	if (!plx_cold_ends())
+		return;
+	for (int i = 0; (c = plx_cold_next(&i));)
+		if (plx_load(&c->what) == PLX_COLD_WAIT)
+			plx_store(&c->file, file_of(plx_load(&c->n)));
+	plx_cold_seen();
 }

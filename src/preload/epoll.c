@@ -111,7 +111,7 @@ static __attribute__((noinline)) int wait_cold(int epfd, struct epoll_event *ev,
 					       int timeout)
 {
 	PLX_COLD_SLEEPS(plx_real.epoll_wait(epfd, ev, max, timeout), .what = PLX_COLD_WAIT,
-			.fd = epfd);
+			.n = plx_cold_word(epfd));
 	return epoll_wait(epfd, ev, max, timeout);
 }
 
@@ -130,7 +130,7 @@ PLX_EXPORT int epoll_pwait(int epfd, struct epoll_event *ev, int max, int timeou
 
 	if (plx_note_waits())
 		PLX_COLD_SLEEPS(plx_real.epoll_pwait(epfd, ev, max, timeout, mask),
-				.what = PLX_COLD_WAIT, .fd = epfd);
+				.what = PLX_COLD_WAIT, .n = plx_cold_word(epfd));
 	r = plx_fd_ours(epfd) ? wait_ours_ms(epfd, ev, max, timeout, mask) : PLX_PASS;
 
 	return r == PLX_PASS ? plx_real.epoll_pwait(epfd, ev, max, timeout, mask) : r;
@@ -143,7 +143,7 @@ PLX_EXPORT int epoll_pwait2(int epfd, struct epoll_event *ev, int max,
 
 	if (plx_note_waits())
 		PLX_COLD_SLEEPS(plx_real.epoll_pwait2(epfd, ev, max, timeout, mask),
-				.what = PLX_COLD_WAIT, .fd = epfd);
+				.what = PLX_COLD_WAIT, .n = plx_cold_word(epfd));
 	r = plx_fd_ours(epfd) ? wait_ours(epfd, ev, max, timeout, mask) : PLX_PASS;
 
 	return r == PLX_PASS ? plx_real.epoll_pwait2(epfd, ev, max, timeout, mask) : r;
