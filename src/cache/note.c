@@ -46,7 +46,8 @@ PLX_CHILD_CODE int plx_cold_made(int fd, uint32_t kind, uint32_t forks)
 		plx_store(&serials, SERIAL(~0u));
 		return fd;
 	}
-	plx_cold_notes[fd].heat = plx_cold_notes[fd].added = 0;
+	plx_store(&plx_cold_notes[fd].heat, 0);
+	plx_store(&plx_cold_notes[fd].added, 0);
 	plx_store_rel(&plx_cold_notes[fd].word, (uint64_t)forks << 32 | serial * SERIAL_ONE | kind);
 	(void)plx_cas(&plx_cold, &nothing, PLX_COLD_NOTED);
 	return fd;
@@ -211,7 +212,7 @@ static void found_line(struct plx_front *fr, int epfd, const char *line)
 	ev.events = (uint32_t)strtoul(at + 7, NULL, 16) & ~(uint32_t)(EPOLLERR | EPOLLHUP);
 	ev.data.u64 = strtoull(data + 5, NULL, 16);
 	/* A file that had the number before, and is open elsewhere. */
-	if (KIND(word_of(fd)) && !plx_cold_notes[fd].added)
+	if (KIND(word_of(fd)) && !plx_load(&plx_cold_notes[fd].added))
 		plx_front_files(fr);
 	else
 		plx_front_watches(fr, epfd, fd, &ev);
