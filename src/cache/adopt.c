@@ -2,19 +2,22 @@
 /*
  * When an eventfd is cached, and when not any more. The protocol is told in eventfd.h.
  *
- * An object is hot when it is written to often. It is adopted at the end of a write that finds it
- * so: one compare-and-swap, without a lock or a system call. If the epoll that watches it is not
- * ready for items, the write only says in the epoll that it is wanted (plx_front_ready): a
- * handler's write may have come upon a thread with locks. The next wait makes the epoll ready, and
- * a later write adopts.
+ * An object is hot when it is written to often. The write that finds it so adopts it: instead of
+ * the kernel's write it makes the kernel's read, and adds what that has found to its own value. If
+ * the epoll that watches it is not ready for items, the write only says in the epoll that it is
+ * wanted (plx_front_ready): a handler's write may have come upon a thread with locks. The next wait
+ * makes the epoll ready, and a later write adopts.
  */
 #include "cache/eventfd.h"
 
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/inside.h"
+#include "base/sys.h"
 #include "cache/cold.h"
 #include "cache/front.h"
+#include "cache/uaccess.h"
 
 PLX_START_PAGE enum plx_adopts plx_adopts;
 /* PLX_ADOPTS_RANDOM. */
@@ -106,30 +109,95 @@ static bool waits_see(struct plx_eventfd *e)
 	return see;
 }
 
-void plx_eventfd_adopt(struct plx_eventfd *e)
+uint32_t plx_adoptions_begun, plx_adoptions_over;
+
+/* COLD, and nobody sleeps in a poll of it: BUSY, by this call. */
+static bool adoption_begins(struct plx_eventfd *e)
 {
-	uint64_t w;
+	uint64_t w = plx_load_acq(&e->file.word);
+
+	do {
+		if (!plx_eventfd_cold_word(w) || (w & PLX_EVENTFD_POLLS) || plx_load(&e->blocks))
+			return false;
+	} while (!plx_eventfd_busy_begin(e, &w));
+	return true;
+}
+
+/*
+ * Whether K has room for one more. If not, the kernel's object would have to be given back what has
+ * been read, which makes an edge.
+ */
+static bool has_room(int fd)
+{
+	const struct timespec now = {0};
+	struct pollfd p = {.fd = fd, .events = POLLOUT};
+
+	return plx_sys6(SYS_ppoll, (long)&p, 1, (long)&now, 0, 0, 0) == 1 && p.revents == POLLOUT;
+}
+
+/* The kernel gets what has been read from it, and the write, and the object is COLD again. */
+static long adoption_fails(struct plx_eventfd *e, int fd, uint64_t k, uint64_t value)
+{
+	bool fits = value <= PLX_EVENTFD_MAX - k;
+	uint64_t sum = fits ? k + value : k;
+
+	/* Not again. */
+	plx_store(&e->returns, RETURNS_MAX);
+	plx_sys3(SYS_write, fd, &sum, sizeof(sum));
+	plx_eventfd_busy_end(e, PLX_EVENTFD_U, 0);
+	return fits ? (long)sizeof(value) : -EAGAIN;
+}
+
+/*
+ * The object is BUSY. The value is in U before K is empty, so a look finds the object ready all the
+ * time.
+ */
+static long adopt(struct plx_eventfd *e, int fd, uint64_t value)
+{
+	uint64_t k = 0;
+
+	/* waits_see is a partner of ctl_both, and of front_leaves in spill.c. */
+	if (!plx_eventfd_drained(e) || !waits_see(e) ||
+	    (plx_load(&e->edge) && (value != 1 || !has_room(fd)))) {
+		plx_store(&e->returns, plx_load(&e->returns) + 1);
+		plx_eventfd_busy_end(e, 0, 0);
+		return PLX_SLEEP_ANEW;
+	}
+	plx_eventfd_show(e, value);
+	PLX_DELAY(adopted_shown);
+	if (plx_eventfd_empty(e, fd, &k) < 0) {
+		plx_eventfd_busy_end(e, PLX_EVENTFD_U, 0);
+		return PLX_SLEEP_ANEW;
+	}
+	PLX_DELAY(adopted_empty);
+	if (k > PLX_EVENTFD_U - value)
+		return adoption_fails(e, fd, k, value);
+	plx_eventfd_busy_end(e, PLX_SLOW | PLX_EVENTFD_MARK, k);
+	plx_px_count(PLX_COUNT_CACHED);
+	return sizeof(value);
+}
+
+long plx_eventfd_adopt(struct plx_eventfd *e, int fd, const void *buf)
+{
+	struct plx_masked masked;
+	long r = PLX_SLEEP_ANEW;
+	uint64_t value;
 
 	if (plx_unlikely(plx_cold_busy(&e->file))) {
 		plx_store(&e->heat, 0);
-		return;
+		return r;
 	}
-	if (!waits_see(e))
-		return;
-	/* What it has from writers past us by now nobody has counted. */
-	plx_store(&e->asked, 0);
-	w = plx_load_acq(&e->file.word);
-	do {
-		if (!plx_eventfd_cold_word(w) || plx_load(&e->blocks))
-			return;
-	} while (!plx_cas(&e->file.word, &w, (w & ~PLX_SLOW) + PLX_EPOCH_ONE));
-	PLX_DELAY(adopted);
-	/* Partner: ctl_both, and front_leaves in spill.c. */
-	plx_mb_after_rmw();
-	if (plx_likely(waits_see(e)))
-		plx_px_count(PLX_COUNT_CACHED);
-	else
-		plx_eventfd_return(e);
+	if (!waits_see(e) || plx_load_user64(&value, buf) || !value || value > PLX_EVENTFD_U)
+		return r;
+	plx_signals_block(&masked);
+	if (adoption_begins(e)) {
+		plx_xadd(&plx_adoptions_begun, 1);
+		PLX_DELAY(adopted);
+		r = adopt(e, fd, value);
+		plx_xadd(&plx_adoptions_over, 1);
+	}
+	plx_signals_unblock(&masked);
+	return r;
 }
 
 void plx_eventfd_return(struct plx_eventfd *e)
@@ -149,8 +217,6 @@ void plx_eventfd_unblocked(struct plx_eventfd *e)
 		return;
 	plx_store_rel(&e->blocks, 0);
 	plx_px_count(PLX_COUNT_EVENTFDS);
-	if (plx_adopts == PLX_ADOPTS_ALWAYS)
-		plx_eventfd_adopt(e);
 }
 
 void plx_eventfd_random_slow(int fd)
@@ -159,11 +225,7 @@ void plx_eventfd_random_slow(int fd)
 
 	if (!f)
 		return;
-	if (f->kind == PLX_KIND_EVENTFD && by_chance()) {
-		if (plx_eventfd_in(f))
-			plx_eventfd_return(plx_file_eventfd(f));
-		else
-			plx_eventfd_adopt(plx_file_eventfd(f));
-	}
+	if (f->kind == PLX_KIND_EVENTFD && plx_eventfd_in(f) && by_chance())
+		plx_eventfd_return(plx_file_eventfd(f));
 	pollux_file_put(f);
 }

@@ -28,10 +28,10 @@
  * doorbell before the kernel's epoll has heard of it: then that refuses it, and there is none. The
  * model is tests/model/numbers.pml.
  *
- * The number is higher than those of small programs, and lower than 64 if there is one: each process
- * has room for so many. A higher one makes the kernel's table of descriptors longer. In a process of
- * several threads that takes a grace period of the kernel's, of 10 ms or more; fork copies the
- * table, and select looks at numbers that it has no room for otherwise.
+ * The number is higher than those of small programs, and lower than 64 if there is one: each
+ * process has room for so many. A higher one makes the kernel's table of descriptors longer. In a
+ * process of several threads that takes a grace period of the kernel's, of 10 ms or more; fork
+ * copies the table, and select looks at numbers that it has no room for otherwise.
  */
 #include <fcntl.h>
 #include <sys/eventfd.h>

@@ -22,8 +22,6 @@
 #include "cache/quick.h"
 #include "cache/uaccess.h"
 
-#define EFD_MAX (UINT64_MAX - 1)
-
 /* Whether this is built with ThreadSanitizer. */
 #ifdef PLX_TSAN
 #define TSAN 1
@@ -128,7 +126,7 @@ static long write_through(struct plx_eventfd *e, int fd, uint64_t value)
 	PLX_DELAY(through_counted);
 	r = plx_sys3(SYS_write, fd, &value, sizeof(value));
 	PLX_DELAY(through_written);
-	plx_xadd(&e->file.word, PLX_EPOCH_ONE - PLX_EVENTFD_WRITE);
+	plx_xadd(&e->file.word, -PLX_EVENTFD_WRITE);
 	plx_xadd(&plx_moves_over, 1);
 	return r;
 }
@@ -142,7 +140,7 @@ static long write_cold(struct plx_eventfd *e, int fd, const void *buf, size_t n)
 	long r = PLX_SLEEP_ANEW;
 
 	plx_xadd(&e->begun, 1);
-	/* Partner: take_both, which finds CACHED before it looks at begun. */
+	/* Partner: plx_eventfd_drained. */
 	plx_mb_after_rmw();
 	PLX_DELAY(cold_counted);
 	if (plx_likely(plx_eventfd_cold(&e->file))) {
@@ -150,8 +148,6 @@ static long write_cold(struct plx_eventfd *e, int fd, const void *buf, size_t n)
 		PLX_DELAY(cold_written);
 	}
 	plx_xadd(&e->over, 1);
-	if (r == sizeof(uint64_t) && plx_unlikely(plx_eventfd_hot(e)))
-		plx_eventfd_adopt(e);
 	return r;
 }
 
@@ -180,11 +176,11 @@ static long put(struct plx_eventfd *e, int fd, uint64_t value)
 			w = plx_load_acq(&e->file.word);
 			continue;
 		}
-		if (!(w & PLX_SLOW) && value > EFD_MAX - (w & PLX_EVENTFD_U))
+		if (!(w & PLX_SLOW) && value > PLX_EVENTFD_MAX - (w & PLX_EVENTFD_U))
 			return -EAGAIN;
 		if (!(w & PLX_SLOW))
 			plx_eventfd_flush(e, PLX_EVENTFD_MARKED);
-		else if (w & PLX_EVENTFD_FLUSH)
+		else if (w & PLX_EVENTFD_BUSY)
 			plx_await_step(tries++);
 		else if (!plx_eventfd_cold(&e->file))
 			return PLX_PASS;
@@ -239,51 +235,85 @@ static bool edges_are_ours(struct plx_eventfd *e)
 
 #define EPOCH_OF(w) ((w) / PLX_EPOCH_ONE)
 
+long plx_eventfd_empty(struct plx_eventfd *e, int fd, uint64_t *k)
+{
+	uint64_t seen;
+	long r;
+
+	plx_rcu_read_lock();
+	seen = heard(e);
+	plx_rcu_read_unlock();
+	plx_stat(PLX_STAT_MADE);
+	r = plx_sys3(SYS_read, fd, k, sizeof(*k));
+	if (r != sizeof(*k) && r != -EAGAIN)
+		return r < 0 ? r : PLX_PASS;
+	plx_store(&e->asked, seen);
+	return 0;
+}
+
+/*
+ * CACHED, and K may hold something: this read takes it, while writers wait, and the mark goes. A
+ * writer that does not come back keeps it; then the object is COLD. As take_both, or
+ * PLX_SLEEP_ANEW.
+ */
+static long take_marked(struct plx_eventfd *e, int fd, uint64_t w, uint64_t *value)
+{
+	struct plx_masked masked;
+	uint64_t k = 0;
+	bool drained;
+	long r = PLX_SLEEP_ANEW;
+
+	plx_signals_block(&masked);
+	if (plx_eventfd_busy_begin(e, &w)) {
+		PLX_DELAY(marked_busy);
+		drained = plx_eventfd_drained(e);
+		if (drained)
+			r = plx_eventfd_empty(e, fd, &k);
+		PLX_DELAY(marked_read);
+		if (!drained)
+			plx_store(&e->returns, plx_load(&e->returns) + 1);
+		plx_eventfd_busy_end(e, !drained ? 0 : PLX_SLOW | (r ? 0 : PLX_EVENTFD_MARK), 0);
+		*value = k;
+		if (!r && !k)
+			r = -EAGAIN;
+	}
+	plx_signals_unblock(&masked);
+	return r;
+}
+
 /*
  * K and U, with a reference; 0 or a negative errno. The reads of two threads may share what the
  * kernel would give to one. Nothing that was there before is missed: where EPOCH has not moved, no
- * flush has ended since `was`, and no write through the kernel. Where `begun` is what `over` was
- * before, all who have found the object COLD before it was found CACHED here had written before.
+ * flush has ended since `was`, and no write through the kernel.
  */
 static long take_both(struct plx_eventfd *e, int fd, uint64_t *value)
 {
 	for (int tries = 0;;) {
-		uint64_t was = plx_load_acq(&e->file.word), w, to, k = 0, seen;
-		uint32_t over = plx_load_acq(&e->over);
-		bool same, stranger, marked, none;
+		uint64_t was = plx_load_acq(&e->file.word), w, to, k = 0;
+		bool same;
 		long r;
 
-		if ((was & (PLX_SLOW | PLX_EVENTFD_FLUSH)) == PLX_SLOW)
+		if ((was & (PLX_SLOW | PLX_EVENTFD_BUSY)) == PLX_SLOW)
 			return PLX_PASS;
 		if (was & PLX_SLOW) {
 			plx_await_step(tries++);
 			continue;
 		}
-		plx_rcu_read_lock();
-		seen = heard(e);
-		plx_rcu_read_unlock();
-		plx_stat(PLX_STAT_MADE);
-		r = plx_sys3(SYS_read, fd, &k, sizeof(k));
-		if (r != sizeof(k) && r != -EAGAIN)
-			return r < 0 ? r : PLX_PASS;
-		plx_store(&e->asked, seen);
+		if (was & PLX_EVENTFD_MARK) {
+			r = take_marked(e, fd, was, value);
+			if (r != PLX_SLEEP_ANEW)
+				return r;
+			continue;
+		}
+		r = plx_eventfd_empty(e, fd, &k);
+		if (r)
+			return r;
 		PLX_DELAY(read_between);
 		w = plx_load_acq(&e->file.word);
-		marked = w & PLX_EVENTFD_MARK;
-		if (marked)
-			plx_xadd(&plx_moves_begun, 1);
-		/* Partner: write_cold. */
-		plx_mb();
-		none = plx_load_acq(&e->begun) == over;
 		do {
-			same = EPOCH_OF(w) == EPOCH_OF(was) && !(w & PLX_EVENTFD_WRITES) && none;
 			/* Too much for one read: the kernel would have refused the last write. */
-			to = k > EFD_MAX - (w & PLX_EVENTFD_U) ? w : w & ~PLX_EVENTFD_U;
-			if (same && marked)
-				to &= ~PLX_EVENTFD_MARK;
+			to = k > PLX_EVENTFD_MAX - (w & PLX_EVENTFD_U) ? w : w & ~PLX_EVENTFD_U;
 		} while (!(w & PLX_SLOW) && !plx_cas(&e->file.word, &w, to));
-		if (marked)
-			plx_xadd(&plx_moves_over, 1);
 		if (w & PLX_SLOW) {
 			/* U stands, and may be in k. */
 			if (!k)
@@ -291,11 +321,11 @@ static long take_both(struct plx_eventfd *e, int fd, uint64_t *value)
 			*value = k;
 			return 0;
 		}
+		same = EPOCH_OF(w) == EPOCH_OF(was);
 		*value = k + (w & ~to & PLX_EVENTFD_U);
-		stranger = k && same && !((w | was) & PLX_EVENTFD_MARK);
-		if (plx_unlikely(stranger))
+		if (plx_unlikely(k && same && !(w & PLX_EVENTFD_MARK)))
 			plx_px_spilled(PLX_OUT_STRANGER, plx_eventfd_flush(e, PLX_EVENTFD_LEAVES));
-		if (*value || EPOCH_OF(w) == EPOCH_OF(was))
+		if (*value || same)
 			return *value ? 0 : -EAGAIN;
 	}
 }
@@ -319,20 +349,46 @@ static long take(struct plx_eventfd *e, int fd, uint64_t *value)
 		return no_eventfd(&e->file);
 	plx_rcu_read_unlock();
 	r = take_both(e, fd, value);
+	if (r == PLX_PASS && plx_eventfd_cold(&e->file))
+		r = PLX_SLEEP_ANEW;
 	pollux_file_put(&e->file);
 	return r;
 }
 
-/* For ThreadSanitizer, a read of a COLD object that it is to see together with the writes. */
-static long read_shown(struct plx_eventfd *e, int fd, void *buf, size_t n)
+/*
+ * The program's own call on a COLD object. Where that finds nothing the object may have been
+ * adopted before it, with all that there was, and may be COLD again: PLX_SLEEP_ANEW. RCU section
+ * open, which this leaves.
+ */
+static long read_cold(struct plx_eventfd *e, int fd, void *buf, size_t n)
 {
+	uint64_t was = plx_load_acq(&e->file.word);
+	struct plx_eventfd *shown = NULL;
+	bool same;
 	long r;
 
+	if (!plx_eventfd_cold_word(was)) {
+		plx_rcu_read_unlock();
+		return PLX_SLEEP_ANEW;
+	}
+
+	/* It is to see this together with the writes. */
+	if ((TSAN || plx_unlikely(plx_tsan_here())) && pollux_file_tryget(&e->file))
+		shown = e;
 	plx_rcu_read_unlock();
+	PLX_DELAY(cold_read);
 	r = plx_sys3(SYS_read, fd, buf, n);
-	plx_tsan_after(e);
-	pollux_file_put(&e->file);
-	return r;
+	if (shown) {
+		plx_tsan_after(shown);
+		pollux_file_put(&shown->file);
+	}
+	if (plx_likely(r != -EAGAIN))
+		return r;
+	plx_rcu_read_lock();
+	same = plx_table_peek(fd) == &e->file &&
+	       EPOCH_OF(plx_load_acq(&e->file.word)) == EPOCH_OF(was) && !plx_eventfd_in(&e->file);
+	plx_rcu_read_unlock();
+	return same ? r : PLX_SLEEP_ANEW;
 }
 
 static long read_served(int fd, void *buf, size_t n)
@@ -346,16 +402,18 @@ static long read_served(int fd, void *buf, size_t n)
 	f = plx_table_peek(fd);
 	if (plx_unlikely(!f || f->kind != PLX_KIND_EVENTFD)) {
 		if (f && f->kind == PLX_KIND_TIMER)
-			return plx_timer_read(f, fd, buf, n);
+			return counted(PLX_STAT_READS, plx_timer_read(f, fd, buf, n));
 		return no_eventfd(f);
 	}
-	if ((TSAN || plx_unlikely(plx_tsan_here())) && plx_eventfd_cold(f) && pollux_file_tryget(f))
-		return read_shown(plx_file_eventfd(f), fd, buf, n);
+	e = plx_file_eventfd(f);
+	if (plx_eventfd_cold(f))
+		return read_cold(e, fd, buf, n);
 	/* The kernel refuses such a buffer before it takes anything. */
 	if (plx_unlikely(n < sizeof(value) || !plx_user_range(buf, n)))
 		return no_eventfd(f);
-	e = plx_file_eventfd(f);
 	r = take(e, fd, &value);
+	if (r != PLX_PASS && r != PLX_SLEEP_ANEW)
+		plx_stat(PLX_STAT_READS);
 	if (plx_unlikely(r))
 		return r;
 	plx_tsan_after(e);
@@ -369,9 +427,13 @@ static long read_served(int fd, void *buf, size_t n)
 long plx_px_read(int fd, void *buf, size_t n)
 {
 	PLX_INSIDE();
+	long r;
 
 	plx_eventfd_random(fd);
-	return counted(PLX_STAT_READS, read_served(fd, buf, n));
+	do
+		r = read_served(fd, buf, n);
+	while (plx_unlikely(r == PLX_SLEEP_ANEW));
+	return r;
 }
 
 /* RCU section open, which this leaves. */
@@ -421,8 +483,15 @@ long plx_px_write(int fd, const void *buf, size_t n)
 	cold = cold_at(fd);
 	if (cold) {
 		plx_tsan_before(cold);
-		r = write_cold(cold, fd, buf, n);
-		plx_stat(PLX_STAT_COLD);
+		r = PLX_SLEEP_ANEW;
+		if (plx_unlikely(plx_eventfd_hot(cold)) && n == sizeof(value))
+			r = plx_eventfd_adopt(cold, fd, buf);
+		if (r == PLX_SLEEP_ANEW) {
+			r = write_cold(cold, fd, buf, n);
+			plx_stat(PLX_STAT_COLD);
+		} else {
+			plx_stat(PLX_STAT_WRITES);
+		}
 		pollux_file_put(&cold->file);
 		if (r != PLX_SLEEP_ANEW)
 			return r;

@@ -8,21 +8,20 @@
  *
  * States:
  *
- *   COLD      U is 0: calls are the kernel's, and writes are counted
- *   CACHED    this protocol
- *   FLUSHING  U is written to K; then CACHED, COLD or KERNEL
- *   KERNEL    for good
+ *   COLD    U is 0: calls are the kernel's, and writes are counted
+ *   CACHED  this protocol
+ *   BUSY    one thread moves the count; then CACHED, COLD or KERNEL
+ *   KERNEL  for good
  *
- * Every object begins CACHED, or with --adopt=hot COLD. One that is written to often becomes
- * CACHED: it is adopted (plx_eventfd_adopt). Only an object with O_NONBLOCK and without
- * EFD_SEMAPHORE, with one number and at most one registration, is. One that is made to block is
- * COLD, too, but the first call that uses it makes it KERNEL; without such a call it may still be
- * made not to block.
+ * An object begins COLD, or with --adopt=always CACHED. The write that finds it hot adopts it
+ * (plx_eventfd_adopt). Only an object with O_NONBLOCK and without EFD_SEMAPHORE, with one number
+ * and at most one registration, is CACHED. One that is made to block is COLD, too, but the first
+ * call that uses it makes it KERNEL; without such a call it may still be made not to block.
  *
  * One word, that of the file, is changed by compare-and-swap alone. Its upper half is the engine's.
  *
  *   SLOW    not CACHED
- *   FLUSH   with SLOW: FLUSHING
+ *   BUSY    with SLOW
  *   MARK    CACHED: K may hold something; with SLOW alone: COLD
  *   WRITES  writes that go to the kernel while it is CACHED, and are not over
  *   POLLS   sleepers in poll and select, counted where U was 0, COLD or CACHED
@@ -33,26 +32,30 @@
  * Invariants, of writes that come through us: (1) CACHED and K > 0: MARK is set. (2) CACHED and
  * MARK: U is 0. So while CACHED a count is on one side only, and a read of U alone misses nothing.
  *
- * Adoption. COLD without SLOW is CACHED with MARK: one step, whatever K holds, whoever writes, and
- * whoever sleeps. A writer to a COLD object counts himself in begun, a full barrier, and looks at
- * the word again before he writes to the kernel. So MARK, which stands for what he writes, does not
- * go before he is in over: who takes it away has found the object CACHED, and then begun equal to
- * what over was before he asked the kernel. Who comes to begin later finds the object CACHED. A
- * read needs no count: while MARK stands all there is is in K.
+ * BUSY. Everybody waits for the end, which is a system call or two away that do not block; but not
+ * looks at U, which stands until K has it. A thread that is about to empty K waits a while until
+ * nobody is counted in WRITES, nor in begun and not in over. A writer to a COLD object counts
+ * himself in begun, a full barrier, and looks at the word again before he writes to the kernel; so
+ * each that may still write is counted. If the wait is in vain the object is COLD.
+ *
+ * Adoption. Nobody is counted in POLLS. BUSY; the value of the write becomes U, and the item is
+ * queued; K is read, and added to U; CACHED. So the object is ready all the time, on one side or on
+ * both, and the kernel's edges of before are dropped by the kernel itself.
+ *
+ * A read of a COLD object that has found nothing looks at the word again: if EPOCH has moved, all
+ * may have been in U meanwhile, and it begins anew.
  *
  * A registration is known to the engine from the beginning, but waits look at it only when its
  * epoll is ready for items (epoll.c). Who adopts looks whether it is, before and after; who
  * registers a CACHED object does so after. If it is not, the object is flushed, and COLD again.
  *
  * Write. CACHED with neither POLLS nor MARK: U grows, and the item is queued. With one of them U is
- * 0: MARK is set and WRITES counts him, he writes to the kernel, and is uncounted. FLUSHING: he
- * waits. A sum that is too large for U is flushed before, and one that is too large for an eventfd
- * is refused.
+ * 0: MARK is set and WRITES counts him, he writes to the kernel, and is uncounted. A sum that is
+ * too large for U is flushed before, and one that is too large for an eventfd is refused.
  *
- * Read. U, if there is something. Otherwise the kernel's read first, and U is added to it. MARK
- * goes with that if EPOCH has not moved since before the kernel's read, and nobody is counted in
- * WRITES, or in begun and not in over: then K is 0. The end of a write through the kernel moves
- * EPOCH, and that of a flush does.
+ * Read. U, if there is something. With MARK: BUSY, K is read, and MARK goes. Otherwise the kernel's
+ * read first, and U is added to it; if there is nothing and EPOCH has moved, once more. The end of
+ * BUSY moves EPOCH.
  *
  * Edge-triggered, a writer past us may have had his edge, and nobody would tell of K again. But the
  * edge was an event of the kernel's that a wait has taken. Waits count these before they give them
@@ -62,16 +65,14 @@
  * Poll. Where U is 0 a sleeper is counted in the same step, and writers go to the kernel until he
  * is uncounted. Nothing has to be looked at after the kernel's poll.
  *
- * Flush. U stands until the kernel has it, so a look finds it on one side, or on both. Readers and
- * writers wait for the end, which is one system call away that does not block. It needs neither
- * memory nor a descriptor.
+ * Flush. BUSY, and U is written to K. It needs neither memory nor a descriptor.
  *
  * A write past us is seen by reads, by polls, by waits that sleep, and where the kernel is asked in
  * any case. Of the waits that do not sleep, in an epoll with nothing but cached eventfds, one in 64
  * asks it.
  *
- * A count that the kernel has and that nobody of this process has written (MARK and WRITES were
- * clear) comes from a writer past us. The object is the kernel's from then on.
+ * A count that the kernel has and that nobody of this process has written (MARK was clear) comes
+ * from a writer past us. The object is the kernel's from then on.
  *
  * Nothing is held over a system call but the count in WRITES, and a reference. One who never comes
  * back, by a jump out of a handler, makes writes go to the kernel for good.
@@ -84,15 +85,18 @@
 #include "epoll/engine.h"
 #include "cache/posix.h"
 
+/* The largest count. */
+#define PLX_EVENTFD_MAX (UINT64_MAX - 1)
+
 #define PLX_EVENTFD_U 0x1fffffull
 #define PLX_EVENTFD_POLL (1ull << 21)
 #define PLX_EVENTFD_POLLS (7 * PLX_EVENTFD_POLL)
 #define PLX_EVENTFD_WRITE (1ull << 24)
 #define PLX_EVENTFD_WRITES (7 * PLX_EVENTFD_WRITE)
 #define PLX_EVENTFD_MARK (1ull << 27)
-#define PLX_EVENTFD_FLUSH (1ull << 28)
+#define PLX_EVENTFD_BUSY (1ull << 28)
 _Static_assert((PLX_EVENTFD_U | PLX_EVENTFD_POLLS | PLX_EVENTFD_WRITES | PLX_EVENTFD_MARK |
-		PLX_EVENTFD_FLUSH) == PLX_PAYLOAD,
+		PLX_EVENTFD_BUSY) == PLX_PAYLOAD,
 	       "they fill the payload");
 
 struct plx_eventfd {
@@ -129,16 +133,16 @@ static inline struct plx_eventfd *plx_file_eventfd(struct pollux_file *f)
 	return plx_container_of(f, struct plx_eventfd, file);
 }
 
-/* CACHED or FLUSHING: not the kernel's alone. */
+/* CACHED or BUSY: not the kernel's alone. */
 static inline bool plx_eventfd_in(const struct pollux_file *f)
 {
-	return (plx_load_acq(&f->word) & (PLX_SLOW | PLX_EVENTFD_FLUSH)) != PLX_SLOW;
+	return (plx_load_acq(&f->word) & (PLX_SLOW | PLX_EVENTFD_BUSY)) != PLX_SLOW;
 }
 
 /* COLD, or made to block and not touched: not the kernel's for good. */
 static inline bool plx_eventfd_cold_word(uint64_t w)
 {
-	return (w & (PLX_SLOW | PLX_EVENTFD_FLUSH | PLX_EVENTFD_MARK)) ==
+	return (w & (PLX_SLOW | PLX_EVENTFD_BUSY | PLX_EVENTFD_MARK)) ==
 	       (PLX_SLOW | PLX_EVENTFD_MARK);
 }
 
@@ -166,13 +170,16 @@ extern int64_t plx_hot_ns;
 bool plx_eventfd_hot(struct plx_eventfd *e);
 /* It is as if it had been written to just so often. */
 void plx_eventfd_heat(struct plx_eventfd *e);
-/* COLD becomes CACHED, if it may. With a reference, not within an RCU section. */
-void plx_eventfd_adopt(struct plx_eventfd *e);
+/*
+ * A write of eight bytes to COLD, which becomes CACHED by it: the result, or PLX_SLEEP_ANEW,
+ * undone, if it may not. With a reference, not within an RCU section.
+ */
+long plx_eventfd_adopt(struct plx_eventfd *e, int fd, const void *buf);
 
 /* CACHED becomes COLD: for who finds that it may not be cached, or that it does not pay. */
 void plx_eventfd_return(struct plx_eventfd *e);
 
-/* --adopt=random: an eventfd at fd, which a call is about to use, may become COLD or CACHED. */
+/* --adopt=random: an eventfd at fd, which a call is about to use, may become COLD. */
 void plx_eventfd_random_slow(int fd);
 static inline void plx_eventfd_random(int fd)
 {
@@ -182,6 +189,20 @@ static inline void plx_eventfd_random(int fd)
 
 /* The kernel has been told that it does not block. */
 void plx_eventfd_unblocked(struct plx_eventfd *e);
+
+/*
+ * BUSY is the calling thread's, and of a move that begins. It has blocked the signals, or they
+ * wait: no handler may close the number under its own thread, or wait for this. *w is the word,
+ * which is not the kernel's for good. If that has changed, false, and it is in *w.
+ */
+bool plx_eventfd_busy_begin(struct plx_eventfd *e, uint64_t *w);
+void plx_eventfd_busy_end(struct plx_eventfd *e, uint64_t clear, uint64_t add);
+/* BUSY: U, which is 0, becomes count, and its item is queued. */
+void plx_eventfd_show(struct plx_eventfd *e, uint64_t count);
+/* BUSY: whether nobody is in a write to K any more. It is waited for, but not for long. */
+bool plx_eventfd_drained(struct plx_eventfd *e);
+/* Reads K, so that *k is what was there: 0 or a negative errno. */
+long plx_eventfd_empty(struct plx_eventfd *e, int fd, uint64_t *k);
 
 /* What a flush leads to. */
 enum plx_eventfd_end {
@@ -204,6 +225,8 @@ bool plx_eventfd_flush(struct plx_eventfd *e, enum plx_eventfd_end end);
  * `begun` equal to it afterwards has looked beside none.
  */
 extern uint32_t plx_moves_begun, plx_moves_over;
+/* The same of adoptions, which are moves, and the only ones from K to U. */
+extern uint32_t plx_adoptions_begun, plx_adoptions_over;
 
 /* Its word says KERNEL: the epolls that watch it ask the kernel for good. */
 void plx_eventfd_for_good(struct plx_eventfd *e);

@@ -42,32 +42,68 @@ void plx_eventfd_for_good(struct plx_eventfd *e)
 	plx_rcu_read_unlock();
 }
 
+bool plx_eventfd_busy_begin(struct plx_eventfd *e, uint64_t *w)
+{
+	if (!plx_cas(&e->file.word, w, *w | PLX_SLOW | PLX_EVENTFD_BUSY))
+		return false;
+	plx_xadd(&plx_moves_begun, 1);
+	return true;
+}
+
+void plx_eventfd_busy_end(struct plx_eventfd *e, uint64_t clear, uint64_t add)
+{
+	uint64_t w = plx_load(&e->file.word), to;
+
+	do
+		to = (w & ~(PLX_EVENTFD_BUSY | clear)) + add + PLX_EPOCH_ONE;
+	while (!plx_cas(&e->file.word, &w, to));
+	PLX_DELAY(busy_over);
+	plx_xadd(&plx_moves_over, 1);
+}
+
+void plx_eventfd_show(struct plx_eventfd *e, uint64_t count)
+{
+	uint64_t w = plx_load_acq(&e->file.word);
+
+	plx_rcu_read_lock();
+	while (!plx_file_change(&e->file, &w, w + count))
+		;
+	plx_rcu_read_unlock();
+}
+
+/* A writer that has been preempted gets the CPU meanwhile; one that is stopped does not. */
+#define DRAIN_STEPS 80
+
+bool plx_eventfd_drained(struct plx_eventfd *e)
+{
+	/* Partner: write_cold, which counts itself in begun and then looks whether it is COLD. */
+	plx_mb();
+	for (int tries = 0; tries < DRAIN_STEPS; tries++) {
+		uint32_t over = plx_load_acq(&e->over);
+
+		if (plx_load_acq(&e->begun) == over &&
+		    !(plx_load_acq(&e->file.word) & PLX_EVENTFD_WRITES))
+			return true;
+		plx_await_step(tries);
+	}
+	return false;
+}
+
 /*
- * The object is FLUSHING, by this call, and U is count. The kernel takes it, unless somebody past
+ * The object is BUSY, by this call, and U is count. The kernel takes it, unless somebody past
  * us has filled K, which is all that it can say then; or the number was closed past us, and there
  * is nobody to tell.
  */
 static void flush_run(struct plx_eventfd *e, uint64_t count, enum plx_eventfd_end end)
 {
-	uint64_t w, to;
-
-	plx_xadd(&plx_moves_begun, 1);
 	plx_eventfd_ask(e);
 	plx_stat(PLX_STAT_FLUSHED);
 	PLX_DELAY(flush_begun);
 	if (!PLX_INJECTED(forgotten_count))
 		plx_sys3(SYS_write, e->number, &count, sizeof(count));
 	PLX_DELAY(flush_written);
-	w = plx_load(&e->file.word);
-	do {
-		to = (w & ~(PLX_EVENTFD_FLUSH | PLX_EVENTFD_U)) + PLX_EPOCH_ONE;
-		if (end != PLX_EVENTFD_LEAVES)
-			to |= PLX_EVENTFD_MARK;
-		if (end == PLX_EVENTFD_MARKED)
-			to &= ~PLX_SLOW;
-	} while (!plx_cas(&e->file.word, &w, to));
-	PLX_DELAY(flush_cleared);
-	plx_xadd(&plx_moves_over, 1);
+	plx_eventfd_busy_end(e, PLX_EVENTFD_U | (end == PLX_EVENTFD_MARKED ? PLX_SLOW : 0),
+			     end != PLX_EVENTFD_LEAVES ? PLX_EVENTFD_MARK : 0);
 }
 
 bool plx_eventfd_to_kernel(struct plx_eventfd *e, uint64_t *w, uint64_t to)
@@ -92,7 +128,7 @@ static int flush_try(struct plx_eventfd *e, enum plx_eventfd_end end)
 	uint64_t w = plx_load_acq(&e->file.word), to;
 
 	for (;;) {
-		if (w & PLX_EVENTFD_FLUSH)
+		if (w & PLX_EVENTFD_BUSY)
 			return FLUSH_WAITS;
 		if (plx_eventfd_cold_word(w) && end == PLX_EVENTFD_LEAVES) {
 			if (plx_cas(&e->file.word, &w, w & ~PLX_EVENTFD_MARK))
@@ -102,7 +138,7 @@ static int flush_try(struct plx_eventfd *e, enum plx_eventfd_end end)
 		if (w & PLX_SLOW)
 			return FLUSH_NOTHING;
 		if (w & PLX_EVENTFD_U) {
-			if (!plx_cas(&e->file.word, &w, w | PLX_SLOW | PLX_EVENTFD_FLUSH))
+			if (!plx_eventfd_busy_begin(e, &w))
 				continue;
 			flush_run(e, w & PLX_EVENTFD_U, end);
 			return FLUSH_DONE;
@@ -138,7 +174,7 @@ bool plx_eventfd_leave(struct pollux_file *f)
 	uint64_t w = plx_load_acq(&f->word), to;
 
 	do {
-		if (w & (PLX_EVENTFD_U | PLX_EVENTFD_FLUSH))
+		if (w & (PLX_EVENTFD_U | PLX_EVENTFD_BUSY))
 			return false;
 		to = (w & ~PLX_EVENTFD_MARK) | PLX_SLOW;
 	} while (w != to && !plx_cas(&f->word, &w, to));
@@ -163,9 +199,14 @@ bool plx_eventfd_poll_begin(struct plx_eventfd *e, bool *counted)
 	uint64_t w = plx_load_acq(&e->file.word);
 
 	*counted = false;
-	for (;;) {
+	for (int tries = 0;;) {
 		if (w & PLX_EVENTFD_U)
 			return false;
+		if (w & PLX_EVENTFD_BUSY) {
+			plx_await_step(tries++);
+			w = plx_load_acq(&e->file.word);
+			continue;
+		}
 		if ((w & PLX_SLOW) && !plx_eventfd_cold_word(w))
 			return true;
 		if ((w & PLX_EVENTFD_POLLS) == PLX_EVENTFD_POLLS) {

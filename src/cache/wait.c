@@ -100,8 +100,8 @@ struct waiter {
 	bool counted;
 	/* An event of a lazy timer has been taken out. */
 	bool swallowed;
-	/* plx_moves_over, and front.ctls_over, before this looked at either side. */
-	uint32_t moves, ctls;
+	/* plx_moves_over and the like, and front.ctls_over, before this looked at either side. */
+	uint32_t moves, adoptions, ctls;
 	/* Events of the kernel's that were there before those of ours; where the next one goes. */
 	int theirs;
 	struct epoll_event *at;
@@ -312,9 +312,19 @@ static bool beside_move(const struct waiter *w)
 	return plx_unlikely(plx_load_acq(&plx_moves_begun) != w->moves);
 }
 
+/*
+ * Whether a count may have come from the kernel's side to ours since then: it may have been here
+ * while this looked there, and there again while this looked here.
+ */
+static bool beside_adoption(const struct waiter *w)
+{
+	return plx_unlikely(plx_load_acq(&plx_adoptions_begun) != w->adoptions);
+}
+
 static void look_begins(struct waiter *w)
 {
 	w->moves = plx_load_acq(&plx_moves_over);
+	w->adoptions = plx_load_acq(&plx_adoptions_over);
 	w->ctls = plx_load_acq(&w->fr->ctls_over);
 }
 
@@ -917,6 +927,7 @@ static __attribute__((noinline)) long wait_ring(struct waiter *w)
 static long wait_mixed(struct waiter *w, bool poll_only)
 {
 	bool over = poll_only, slept = false, hit = false;
+	int tries = 0;
 
 	if (!poll_only)
 		plx_flood_wait();
@@ -945,6 +956,10 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 		if (over) {
 			if (plx_load(&w->fr->nkernel) && plx_unlikely(may_have_missed(w)))
 				continue;
+			if (beside_adoption(w)) {
+				plx_await_step(tries++);
+				continue;
+			}
 			if (beside_move(w)) {
 				n = collect_kernel(w, 0, false);
 				if (n)
@@ -1150,6 +1165,8 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 	}
 	if (!plx_load_acq(&w->fr->inproc))
 		return n;
+	if (!n)
+		return wait_mixed(w, true);
 	more = collect_inproc(w, n);
 	return more > 0 ? n + more : n;
 }
@@ -1194,7 +1211,7 @@ static long look_beside(struct waiter *w)
 		return PLX_SLEEP_ANEW;
 	kept = take_events(w, buf, n);
 	PLX_DELAY(wait_in_hand);
-	if (!kept && (n || may_have_missed(w) || number_lost(w)))
+	if (!kept && (n || may_have_missed(w) || beside_adoption(w) || number_lost(w)))
 		return PLX_SLEEP_ANEW;
 	plx_stat(PLX_STAT_MADE);
 	n = store_events(w->ev, buf, kept);

@@ -73,6 +73,8 @@ PLX_START_CODE void plx_start(void)
 		return;
 	take_libc();
 	plx_cold_born();
+	/* What --adopt= says comes after this. */
+	plx_adopts = PLX_ADOPTS_HOT;
 	plx_px_init();
 	plx_aio_limit = aio_limit();
 	choose_aio();

@@ -245,12 +245,8 @@ static long serve_sleeping(const struct raw *s)
 /* The program's own, while the process is not prepared; PLX_PASS: it has been meanwhile. */
 static long cold_sleeping(const struct raw *s)
 {
-	if (s->nr == SYS_read && plx_cold_noted((int)s->a)) {
-		(void)plx_cold_uses((int)s->a, PLX_COLD_EVENTFD);
-		return PLX_PASS;
-	}
 	if (plx_cold_noted((int)s->a) &&
-	    (s->nr == SYS_write || s->nr == SYS_readv || s->nr == SYS_writev ||
+	    (s->nr == SYS_read || s->nr == SYS_write || s->nr == SYS_readv || s->nr == SYS_writev ||
 	     s->nr == SYS_preadv2 || s->nr == SYS_pwritev2)) {
 		plx_cold_leaves((int)s->a);
 		return PLX_PASS;

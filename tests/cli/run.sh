@@ -110,10 +110,10 @@ export POLLUX_NO_ADOPT
 served "--no-adopt adds to the environment" "0 0" --no-adopt=eventfd
 unset POLLUX_NO_ADOPT
 
-call "$pollux" run --stats --adopt=hot -- python3 "$scratch/served.py"
+call "$pollux" run --stats -- python3 "$scratch/served.py"
 says "$err" "pollux: eventfds: 0 times cached, 0 times not any more; writes: 1 while not cached, 0 through the kernel; 0 counts flushed"
 report $? "--stats tells what was cached"
-call "$pollux" run --stats -- python3 "$scratch/served.py"
+call "$pollux" run --stats --adopt=always -- python3 "$scratch/served.py"
 [ "$status" -eq 0 ] && says "$err" "pollux: adopted: 1 epolls, 1 eventfds" &&
 	[ "$(cat "$out")" = "1 1" ]
 report $? "--stats prints to standard error"
@@ -160,7 +160,7 @@ if os.fork() == 0:
 os.wait()
 assert p.poll(20) == [(e, select.EPOLLIN)]
 END
-call "$pollux" run --stats -- python3 "$scratch/traffic.py"
+call "$pollux" run --stats --adopt=always -- python3 "$scratch/traffic.py"
 [ "$status" -eq 0 ] && says "$err" "10 reads, 10 writes, 1 ctl" && says "$err" "1 polls; left to the kernel: 1 ctl, 1 waits" &&
 	grep -Eq '^pollux: ready lists: 10 queued, 0 queued already, 10 given out in 10 turns' "$err" &&
 	grep -Eq '^pollux: wakes: 10 rings' "$err" && grep -Eq '; sleeps 1[0-9]; spilled 1' "$err" &&
@@ -196,7 +196,7 @@ send(signal.SIG_IGN)
 signal.signal(signal.SIGUSR2, signal.SIG_DFL)
 print(heard)
 END
-call "$pollux" run --stats -- python3 "$scratch/usr2.py"
+call "$pollux" run --stats --adopt=always -- python3 "$scratch/usr2.py"
 [ "$status" -eq 0 ] && [ "$(cat "$out")" = "[1]" ] && [ "$(grep -c '^pollux: adopted: 1 ' "$err")" -eq 3 ] &&
 	[ "$(grep -c '^pollux: in process: 0 reads, 0 writes, 1 ctl' "$err")" -eq 1 ]
 report $? "SIGUSR2 prints statistics as long as the program leaves it alone"

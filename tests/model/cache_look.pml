@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One eventfd, cached from its creation, in one epoll: what is given is reported, and once, while it is
+ * One eventfd, cached from its creation or, with ADOPT, by a write, in one epoll: what is given is reported, and once, while it is
  * flushed beside waits that sleep and looks that do not, in either order of the two sides.
  *
  * Mirrors: src/cache/eventfd.c; beside_move, beside_ctl and merge_events in src/cache/wait.c. The word as in cache_through.pml,
@@ -12,8 +12,9 @@
  * finds it out flushes. EDGES: the registration is edge-triggered, and a read asks K if a wait has
  * taken an event of the kernel's since K was asked last.
  *
- * A move is a flush, a step to the kernel without U, a write that goes through, and a read that clears
- * the mark; it is counted when it begins and when it is over. A look asks our list, then the kernel; or
+ * A move is a flush, a step to the kernel without U, a write that goes through, a read that takes
+ * the mark away, and an adoption; it is counted when it begins and when it is over. Beside an adoption a
+ * look that has found nothing begins anew. A look asks our list, then the kernel; or
  * the kernel, then our list, and if both had nothing beside a move, the kernel once more. Beside a move
  * what both report becomes one event. BACK: an edge of ours is put back on the list instead. CTLS: the
  * object is modified so often, with new data, in the kernel and then here; with DEL it is taken out
@@ -32,8 +33,8 @@
  * before), CTL_BEGUN_LATE (counted after the kernel has been called), CTL_OVER_EARLY (before the engine
  * has), KERNEL_FIRST (a look that asked the kernel first does not ask it again), IN_HAND (a
  * flush takes U before K has it), BEGUN_LATE (a flush is counted after it has written), OVER_EARLY (it
- * is over before U is 0), LEAVE_UNCOUNTED, THROUGH_UNCOUNTED, READ_UNCOUNTED (such moves are not
- * counted), NO_RECHECK (a wait does not look at the list after it has announced itself), NO_SECOND (nor
+ * is over before U is 0), LEAVE_UNCOUNTED, THROUGH_UNCOUNTED, READ_UNCOUNTED, ADOPT_UNCOUNTED (such moves are not
+ * counted, or not as adoptions), NO_RECHECK (a wait does not look at the list after it has announced itself), NO_SECOND (nor
  * at U after an item was taken off), NO_PUSH (EDGES: an addition to a U above 0 does not push),
  * TAKEN_LATE (EDGES: the item is taken off the list after U has been looked at), and with EDGES and
  * STRANGER: READ_U (a read takes U alone), HEARD_LATE (a wait counts the kernel's event when it has
@@ -70,11 +71,20 @@
 
 #define KERNEL 0
 #define CACHED 1
-#define FLUSHING 2
+#define BUSY 2
+#define COLD 3
 
 /* The word. */
-byte st = CACHED, epoch, through, u;
+byte epoch, through, u;
+#ifdef ADOPT
+byte st = COLD;
+bit mark = 1;
+#else
+byte st = CACHED;
 bit mark;
+#endif
+/* Beside it: writes to a COLD object. */
+byte begun, over;
 /* The kernel's: the count; the object and the doorbell on its list; who sleeps. */
 byte k;
 bit ready, door;
@@ -102,6 +112,9 @@ bit fresh, owed;
  * counts of moves begun and over tell. */
 byte moves;
 bit looking, moved;
+/* The same of adoptions. */
+byte adopting;
+bit adopted;
 
 #ifdef EDGES
 #define is_edge true
@@ -168,9 +181,20 @@ inline flush(f)
 {
 	do
 	:: st == KERNEL -> break
-	:: st == FLUSHING -> (st != FLUSHING)
-	:: atomic { f && st == CACHED && !u -> mark = 1 };
+	:: st == BUSY -> (st != BUSY)
+	:: f && st == COLD -> break
+	:: atomic { !f && st == COLD -> st = KERNEL; mark = 0 };
 		break
+	:: atomic { f == 1 && st == CACHED && !u -> mark = 1 };
+		break
+	:: f == 2 && st == CACHED && !u ->
+		COUNT_LEAVE(BEGIN);
+		if
+		:: atomic { st == CACHED && !u -> mark = 1; st = COLD };
+			COUNT_LEAVE(moves--);
+			break
+		:: st != CACHED || u -> COUNT_LEAVE(moves--)
+		fi
 	:: !f && st == CACHED && !u ->
 		COUNT_LEAVE(BEGIN);
 		if
@@ -179,7 +203,7 @@ inline flush(f)
 			break
 		:: st != CACHED || u -> COUNT_LEAVE(moves--)
 		fi
-	:: atomic { st == CACHED && u -> st = FLUSHING;
+	:: atomic { st == CACHED && u -> st = BUSY;
 #ifdef BROKEN_IN_HAND
 		h = u;
 		u = 0
@@ -202,7 +226,8 @@ inline flush(f)
 			u = 0;
 			epoch++;
 			if
-			:: f -> st = CACHED; mark = 1
+			:: f == 1 -> st = CACHED; mark = 1
+			:: f == 2 -> st = COLD; mark = 1
 			:: else -> st = KERNEL
 			fi
 		}
@@ -210,14 +235,56 @@ inline flush(f)
 		moves--;
 #endif
 		break
-	od
+	od;
+	skip
+}
+
+/* BUSY: whether nobody is in a write to K. Who looks later has waited. */
+inline drain(is)
+{
+	o = over;
+	atomic { is = (begun == o && !through); o = 0 }
+}
+
+#ifdef BROKEN_ADOPT_UNCOUNTED
+#define ADOPTING skip
+#define HAS_ADOPTED skip
+#else
+#define ADOPTING d_step { adopting++; adopted = looking }
+#define HAS_ADOPTED adopting--
+#endif
+inline adopt()
+{
+	BEGIN;
+	ADOPTING;
+	drain(was);
+	if
+	:: !was -> d_step { st = COLD; epoch++ }
+	:: was ->
+		d_step { u = 1; WRITTEN(1); queued = (ureg > 0) };
+		ring();
+#ifdef EDGES
+		h = heard;
+#endif
+		d_step { g = k; k = 0 };
+#ifdef EDGES
+		d_step { asked = h; h = 0 };
+#endif
+		d_step { u = u + g; g = 0; epoch++; mark = 0; st = CACHED }
+	fi;
+	HAS_ADOPTED;
+	moves--
 }
 
 proctype writer(bit stranger)
 {
 	byte n = (stranger -> FIRST : WRITES), at;
-#ifdef BROKEN_IN_HAND
+#if defined(BROKEN_IN_HAND) || defined(ADOPT)
 	byte h;
+#endif
+#ifdef ADOPT
+	byte o, g;
+	bit tried;
 #endif
 	bit was;
 
@@ -226,8 +293,24 @@ again:
 #ifdef STRANGER
 	:: atomic { stranger -> KERNEL_WRITE(1); WRITTEN(1) }
 #endif
+	:: st == COLD ->
+		begun++;
+		if
+		:: st != COLD -> over++; goto again
+		:: st == COLD
+		fi;
+		d_step { KERNEL_WRITE(1); WRITTEN(1) };
+		over++
+#ifdef ADOPT
+	:: atomic { st == COLD && !tried -> st = BUSY; tried = 1 };
+		adopt();
+		if
+		:: was -> was = 0
+		:: else -> goto again
+		fi
+#endif
 	:: st == KERNEL -> d_step { KERNEL_WRITE(1); WRITTEN(1) }
-	:: st == FLUSHING -> (st != FLUSHING); goto again
+	:: st == BUSY -> (st != BUSY); goto again
 	:: atomic { st == CACHED && !mark -> was = (u > 0); u++; WRITTEN(1) };
 #ifdef BROKEN_NO_PUSH
 		queued = queued || !was;
@@ -239,7 +322,7 @@ again:
 	:: atomic { st == CACHED && !u -> mark = 1; through++ };
 		COUNT_THROUGH(BEGIN);
 		d_step { KERNEL_WRITE(1); WRITTEN(1) };
-		d_step { through--; epoch++ };
+		through--;
 		COUNT_THROUGH(moves--)
 	fi;
 	d_step {
@@ -250,6 +333,9 @@ again:
 		fi;
 		at = 0;
 		was = 0;
+#ifdef ADOPT
+		tried = 0;
+#endif
 		n--
 	}
 	if
@@ -359,7 +445,9 @@ inline hand_on()
 /* Both sides, without a sleep; c: something was reported. */
 inline whole_look()
 {
-	d_step { looking = 1; moved = (moves > 0); changed = (ctls > 0) };
+	do
+	:: true ->
+	d_step { looking = 1; moved = (moves > 0); adopted = (adopting > 0); changed = (ctls > 0) };
 	if
 	:: e = 0;
 		collect();
@@ -384,15 +472,23 @@ inline whole_look()
 #endif
 	fi;
 	HEARD;
-	/* Both have it: they are compared beside a move only. */
+	/* Both have it: they are compared beside a move only. Beside an adoption nothing is looked for anew. */
 	d_step {
 		assert(!c || !e || (moved && kdata == udata));
+		o = (!c && !e && adopted);
 		looking = 0;
 		moved = 0;
+		adopted = 0;
 		changed = 0;
 		kdata = 0;
 		udata = 0
 	};
+	if
+	:: o -> o = 0
+	:: !o -> break
+	fi
+	od;
+	skip;
 #ifdef BACK
 	d_step {
 		if
@@ -408,22 +504,40 @@ inline whole_look()
 inline read_it()
 {
 	g = 0;
-	goto again_read;
-more_read:
-	if
-	:: counted -> COUNT_READ(moves--); counted = 0
-	:: else
-	fi;
 again_read:
 	if
 	:: st == KERNEL -> atomic { WAS_READ(k); k = 0 }
-	:: st == FLUSHING -> (st != FLUSHING); goto again_read
+	:: atomic { st == COLD -> g = epoch };
+		atomic { r = k > 0; WAS_READ(k); k = 0 };
+		if
+		:: atomic { r || (epoch == g && st != BUSY) -> r = 0; g = 0 }
+		:: atomic { !r && !(epoch == g && st != BUSY) -> g = 0 }; goto again_read
+		fi
+	:: st == BUSY -> (st != BUSY); goto again_read
+	:: atomic { st == CACHED && mark -> st = BUSY };
+		COUNT_READ(BEGIN);
+		drain(m);
+		if
+		:: !m -> d_step { st = COLD; epoch++ };
+			COUNT_READ(moves--);
+			goto again_read
+		:: m ->
+#ifdef EDGES
+			h = heard;
+#endif
+			atomic { WAS_READ(k); k = 0 };
+#ifdef EDGES
+			d_step { asked = h; h = 0 };
+#endif
+			d_step { m = 0; st = CACHED; mark = 0; epoch++ };
+			COUNT_READ(moves--)
+		fi
 #if !defined(EDGES) || defined(BROKEN_READ_U)
 	:: atomic { st == CACHED && u -> WAS_READ(u); u = 0 }
-	:: atomic { st == CACHED && !u -> g = epoch; m = mark || through };
+	:: atomic { st == CACHED && !u && !mark -> g = epoch };
 #else
 	:: atomic { st == CACHED && u && asked == heard -> WAS_READ(u); u = 0 }
-	:: atomic { st == CACHED && !(u && asked == heard) -> g = epoch; m = mark || through };
+	:: atomic { st == CACHED && !mark && !(u && asked == heard) -> g = epoch };
 #ifndef BROKEN_ASKED_LATE
 		h = heard;
 #endif
@@ -435,25 +549,16 @@ again_read:
 #endif
 		d_step { asked = h; h = 0 };
 #endif
-		counted = mark;
 		if
-		:: counted -> COUNT_READ(BEGIN)
-		:: else
-		fi;
-		if
-		:: atomic { st == KERNEL && r -> g = 0; m = 0 }
-		:: atomic { st == KERNEL && !r -> g = 0; m = 0 }; goto more_read
-		:: atomic { st == FLUSHING && r -> g = 0; m = 0 }
-		:: atomic { st == FLUSHING && !r -> g = 0; m = 0 }; goto more_read
-		:: atomic { st == CACHED && !r && !u && epoch != g -> g = 0; m = 0 }; goto more_read
+		:: atomic { (st == KERNEL || st == COLD) && r -> g = 0 }
+		:: atomic { (st == KERNEL || st == COLD) && !r -> g = 0 }; goto again_read
+		:: atomic { st == BUSY && r -> g = 0 }
+		:: atomic { st == BUSY && !r -> g = 0 }; goto again_read
+		:: atomic { st == CACHED && !r && !u && epoch != g -> g = 0 }; goto again_read
 		:: atomic { st == CACHED && (r || u || epoch == g) ->
 #ifdef STRANGER
-			m = (r && !m && !mark && epoch == g);
+			m = (r && !mark && epoch == g);
 #endif
-			if
-			:: epoch == g && !through && counted -> mark = 0
-			:: else
-			fi;
 			if
 			:: u -> WAS_READ(u); u = 0
 			:: else
@@ -471,17 +576,13 @@ again_read:
 #endif
 		fi
 	fi;
-	if
-	:: counted -> COUNT_READ(moves--); counted = 0
-	:: else
-	fi;
 	d_step { g = 0; r = 0; m = 0 }
 }
 
 proctype reader()
 {
-	byte n = READS, g, h;
-	bit r, m, counted;
+	byte n = READS, g, h, o;
+	bit r, m;
 
 	do
 	:: n == 0 -> break
@@ -492,8 +593,8 @@ proctype reader()
 
 proctype waiter(bit me)
 {
-	byte n = WAITS, g, h;
-	bit c, e, b, r, m, counted;
+	byte n = WAITS, g, h, o;
+	bit c, e, b, r, m;
 
 again:
 	sleepers++;
@@ -554,7 +655,7 @@ got:	skip;
 proctype looker()
 {
 	byte n = LOOKS, before;
-	bit c, e, b, still;
+	bit c, e, b, o, still;
 
 	do
 	:: n == 0 -> break
@@ -590,6 +691,9 @@ proctype flusher()
 		:: true
 		:: flush(0)
 		:: flush(1)
+#ifdef ADOPT
+		:: flush(2)
+#endif
 		fi
 	od;
 	ended++
@@ -640,7 +744,7 @@ proctype ctl()
 
 init {
 	byte i;
-	bit c, e, b;
+	bit c, e, b, o;
 
 	atomic {
 		do

@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The count of an eventfd that is cached, U in user space and K in the kernel: a mark says that K may
- * hold something, and then nothing is added to U. With ADOPT it begins COLD, and becomes CACHED, at
- * the end of any write.
+ * hold something, and then nothing is added to U. A read takes it away again. With ADOPT it begins COLD,
+ * and any write may make it CACHED, and add what K held to U.
  *
  * Mirrors: src/cache/eventfd.c, flush.c and adopt.c. One eventfd; a thread that writes WRITES times,
- * 1, 2 ..., a second writer of 4, READERS that read READS times each, SLEEPERS in poll, of whom each may
+ * 1, 2 ..., a second writer of 4, with THIRD a third one of 8, READERS that read READS times each, SLEEPERS in poll, of whom each may
  * be one whose time ends, FLUSHES flushes, each with the mark, for good or, with ADOPT, back to COLD. Any
  * write may be too much for U: it flushes with the mark if U > 0, and goes through to K. EDGES: the
  * registration is edge-triggered, and a read asks K each time. FULL: K holds up to 4, U up to 2.
  *
  * The word {state, mark, through, polls, EPOCH, U} changes in single steps, as by compare-and-swap; one
- * that fails begins again. A system call is one step. A read that asks K compares what the word had
- * before, by mark, through and EPOCH alone.
+ * that fails begins again. A system call is one step. A read of an object without the mark that asks K
+ * compares what the word had before, by EPOCH alone.
  *
- * COLD is a state with the mark. Its writers are counted in begun and over, each in a step of its own.
+ * BUSY is of one thread, which moves the count; others wait for it. An adoption and a read that finds the
+ * mark wait, as long as they like, for writes to K to be over. COLD has the mark. Its writers are counted
+ * in begun and over, each in a step of its own. A read of a COLD object that has found nothing looks at
+ * the word again.
  *
  * Checked:
  *  - in every state: what K holds is marked, and what is marked holds no U; nor does an
- *    object with a poll or a write that goes through, or one that is the kernel's; FLUSHING has U alone;
+ *    object with a poll or a write that goes through, or one that is the kernel's;
  *  - at the end, what has been read, U and K make what has been written; everybody has ended but who
  *    sleeps beside a count of 0;
  *  - nobody reads 2 without 1, which was written before it by the same thread, unless a read that is
@@ -29,20 +32,21 @@
  *
  * Memory: one word and system calls, as in cache_count.pml.
  *
- * Broken variants: NO_THROUGH (who goes through is not counted), NO_EPOCH (the end of a write that goes
- * through does not move EPOCH), NO_FLUSH_EPOCH (nor does a flush), CLEAR_FIRST (a read clears the mark
- * before it asks K), CLEAR_BESIDE (it clears it beside a write that goes through), MARK_LATE (a
- * write that goes through marks at its end), ADD_MARKED (a mark does not keep a write from U), IN_HAND (a flush takes U before K has it), FLUSH_CLEAR (a flush
- * with the mark forgets it), TAKE_FLUSHING (a read takes U from FLUSHING), WRITE_FLUSHING (a write goes
+ * Broken variants: NO_THROUGH (who goes through is not counted), NO_FLUSH_EPOCH (the end of a flush
+ * does not move EPOCH), CLEAR_FIRST (a read clears the mark before it asks K), CLEAR_BESIDE (it clears it
+ * beside a write that goes through), MARK_SHARED (it is not BUSY meanwhile), MARK_LATE (a
+ * write that goes through marks at its end), ADD_MARKED (a mark does not keep a write from U), FLUSH_CLEAR (a flush
+ * with the mark forgets it), TAKE_BUSY (a read takes U from BUSY), WRITE_BUSY (a write goes
  * through to K beside a flush), ADD_APART (the state is looked at in a step before the addition),
  * POLL_ANY (a poll is counted with U > 0), POLL_APART (it looks at U in a step before), POLL_UNSEEN (a
  * write does not look at polls), KERNEL_EMPTY (a read that found nothing does not ask K again where
  * the object has become the kernel's), NO_AGAIN (EDGES: nor where EPOCH has moved), K_ALONE (EDGES: a
  * read that found nothing in K does not take U), SUM (FULL: a read adds up more than one object may hold).
  * With ADOPT: NO_COUNT (writers to a COLD object are not counted), COUNT_LATE (they look whether it is
- * COLD in a step before, and not again), UNMARKED (adoption leaves the mark off), NO_ADOPT_EPOCH (it
- * does not move EPOCH), OVER_LATE (a read loads over after it has asked K), COLD_POLL (a sleeper is not
- * counted at a COLD object).
+ * COLD in a step before, and not again), NO_DRAIN (an adoption does not wait for them), OVER_LATE (it
+ * loads over after begun), COLD_POLL (a sleeper is not counted at a COLD object), ADOPT_POLLS (nor looked
+ * for by an adoption), POLL_BUSY (a sleeper does not wait for BUSY), COLD_ONCE (a read of a COLD object
+ * does not look at the word again), COLD_STATE (it looks whether it is COLD, not at EPOCH).
  */
 #ifndef WRITES
 #define WRITES 2
@@ -62,7 +66,7 @@
 
 #define KERNEL 0
 #define CACHED 1
-#define FLUSHING 2
+#define BUSY 2
 #define COLD 3
 
 /* The word. */
@@ -91,16 +95,15 @@ byte given, returned, taken, sum;
 byte asleep, ended;
 
 #define PREFIX(x) (!((x) & 2) || ((x) & 1))
-#define ALL_TAKEN (!(before & (7 - taken)))
+#define ALL_TAKEN (!(before & (15 - taken)))
 
 #define RIGHT ( \
 	(st != CACHED || !k || mark) && \
-	(!mark || !u || st == KERNEL) && \
-	(!polls || !u || st == KERNEL) && \
-	(!through || mark || st == KERNEL) && \
+	(!mark || !u || st == KERNEL || st == BUSY) && \
+	(!polls || !u || st == KERNEL || st == BUSY) && \
+	(!through || mark || st == KERNEL || st == BUSY) && \
 	(st != KERNEL || !u) && \
-	(st != COLD || (!u && mark)) && \
-	(st != FLUSHING || (!mark && !through && !polls)))
+	(st != COLD || (!u && mark)))
 
 /* Can take a step in a state that is wrong only. */
 proctype invariants()
@@ -125,7 +128,7 @@ inline flush(f)
 		fi
 	   }
 		break
-	:: st == FLUSHING -> (st != FLUSHING)
+	:: st == BUSY -> (st != BUSY)
 	:: atomic { st == CACHED && !u ->
 		if
 		:: f == LEAVES -> st = KERNEL
@@ -134,13 +137,8 @@ inline flush(f)
 		fi
 	   }
 		break
-#ifdef BROKEN_IN_HAND
-	:: atomic { st == CACHED && u -> st = FLUSHING; h = u; u = 0 };
-		atomic { k = k + h; h = 0 };
-#else
-	:: atomic { st == CACHED && u -> st = FLUSHING };
+	:: atomic { st == CACHED && u -> st = BUSY };
 		atomic { assert(k + u <= LIMIT); k = k + u };
-#endif
 		atomic {
 			u = 0;
 #ifndef BROKEN_NO_FLUSH_EPOCH
@@ -169,11 +167,57 @@ inline kernel_write()
 	}
 }
 
+/* BUSY: whether nobody is in a write to K. Who looks later has waited. */
+inline drain(is)
+{
+#ifdef BROKEN_OVER_LATE
+	o = begun;
+	atomic { is = (over == o && !through); o = 0 }
+#else
+	o = over;
+	atomic { is = (begun == o && !through); o = 0 }
+#endif
+}
+
+inline adopt()
+{
+#ifdef BROKEN_NO_DRAIN
+	done = 1;
+#else
+	drain(done);
+#endif
+	if
+	:: atomic { !done -> st = COLD; epoch++ }
+	:: done ->
+		atomic { u = v; given = given + v };
+		atomic { h = k; k = 0 };
+		if
+		:: atomic { h + v <= MAX ->
+			u = h + v;
+			h = 0;
+			epoch++;
+			mark = 0;
+			st = CACHED
+		   }
+		:: atomic { h + v > MAX ->
+			if
+			:: k + h + v <= LIMIT -> k = k + h + v
+			:: else -> k = k + h; given = given - v; done = 0
+			fi;
+			h = 0
+		   };
+			atomic { u = 0; epoch++; st = COLD };
+			goto written
+		fi
+	fi
+}
+
 proctype writer(byte v; byte n)
 {
 	bit done;
-#ifdef BROKEN_IN_HAND
-	byte h;
+#ifdef ADOPT
+	byte h, o;
+	bit tried;
 #endif
 
 again:
@@ -195,26 +239,26 @@ again:
 #endif
 		kernel_write();
 #ifndef BROKEN_NO_COUNT
-		over++;
+		over++
 #endif
-		/* It is hot, or not. */
-		if
-		:: true
-		:: atomic { st == COLD -> st = CACHED;
-#ifndef BROKEN_NO_ADOPT_EPOCH
-			epoch++;
-#endif
-#ifdef BROKEN_UNMARKED
-			mark = 0
-#endif
-		   }
-		fi
-#ifdef BROKEN_WRITE_FLUSHING
-	:: atomic { st == FLUSHING -> through++ };
-		kernel_write();
-		atomic { through--; epoch++ }
+#ifdef ADOPT
+#ifdef BROKEN_ADOPT_POLLS
+	:: atomic { st == COLD && !tried -> st = BUSY; tried = 1 };
 #else
-	:: st == FLUSHING -> (st != FLUSHING); goto again
+	:: atomic { st == COLD && !polls && !tried -> st = BUSY; tried = 1 };
+#endif
+		adopt();
+		if
+		:: done -> goto written
+		:: else -> goto again
+		fi
+#endif
+#ifdef BROKEN_WRITE_BUSY
+	:: atomic { st == BUSY -> through++ };
+		kernel_write();
+		through--
+#else
+	:: st == BUSY -> (st != BUSY); goto again
 #endif
 #if defined(BROKEN_ADD_APART)
 	:: st == CACHED && !polls && !mark -> atomic { u = u + v; given = given + v; done = 1 }
@@ -248,17 +292,19 @@ again:
 #ifdef BROKEN_MARK_LATE
 			mark = 1;
 #endif
-#ifndef BROKEN_NO_EPOCH
-			epoch++
-#endif
+			skip
 		}
 	fi;
+written:
 	atomic {
 		if
 		:: done -> returned = returned + v
 		:: else
 		fi;
 		done = 0;
+#ifdef ADOPT
+		tried = 0;
+#endif
 		v = 2 * v;
 		n--
 	}
@@ -290,58 +336,81 @@ again:
 proctype reader()
 {
 	byte n = READS, r, before, e, o;
-	bit none;
+	bit drained;
 
 next:
 	before = returned;
 again:
 	if
-	:: st == KERNEL || st == COLD -> READ_K; atomic { HEARD }
-#ifdef BROKEN_TAKE_FLUSHING
-	:: atomic { st == FLUSHING -> r = r + u; taken = taken + u; u = 0; HEARD }
+	:: st == KERNEL -> READ_K; atomic { HEARD }
+	:: atomic { st == COLD -> e = epoch };
+		READ_K;
+		if
+		:: atomic { r -> HEARD; e = 0 }
+#if defined(BROKEN_COLD_ONCE)
+		:: atomic { !r -> HEARD; e = 0 }
+#elif defined(BROKEN_COLD_STATE)
+		:: atomic { !r && (st == COLD || st == KERNEL) -> HEARD; e = 0 }
+		:: atomic { !r && st != COLD && st != KERNEL -> e = 0 }; goto again
 #else
-	:: st == FLUSHING -> (st != FLUSHING); goto again
+		:: atomic { !r && !MOVED && st != BUSY -> HEARD; e = 0 }
+		:: atomic { !r && (MOVED || st == BUSY) -> e = 0 }; goto again
+#endif
+		fi
+#ifdef BROKEN_TAKE_BUSY
+	:: atomic { st == BUSY && u -> r = r + u; taken = taken + u; u = 0; HEARD }
+#endif
+	:: st == BUSY -> (st != BUSY); goto again
+#ifdef BROKEN_MARK_SHARED
+	:: atomic { st == CACHED && mark -> e = epoch };
+		READ_K;
+		atomic {
+			if
+			:: st == CACHED && epoch == e && !through -> mark = 0
+			:: else
+			fi;
+			e = 0;
+			HEARD
+		}
+#else
+	:: atomic { st == CACHED && mark -> st = BUSY };
+#ifdef BROKEN_CLEAR_BESIDE
+		drained = 1;
+#else
+		drain(drained);
+#endif
+		if
+		:: !drained -> atomic { st = COLD; epoch++ }; goto again
+		:: drained ->
+			drained = 0;
+#ifdef BROKEN_CLEAR_FIRST
+			atomic { st = CACHED; mark = 0; epoch++ };
+			READ_K;
+			atomic { HEARD }
+#else
+			READ_K;
+			atomic { st = CACHED; mark = 0; epoch++; HEARD }
+#endif
+		fi
 #endif
 #ifndef EDGES
 	:: atomic { st == CACHED && u -> r = u; taken = taken + u; u = 0; HEARD }
-	:: atomic { st == CACHED && !u ->
+	:: atomic { st == CACHED && !u && !mark -> e = epoch };
 #else
-	:: atomic { st == CACHED ->
+	:: atomic { st == CACHED && !mark -> e = epoch };
 #endif
-#ifdef BROKEN_CLEAR_FIRST
-		mark = (mark && through);
-#endif
-		e = epoch
-	   };
-#ifdef BROKEN_OVER_LATE
 		READ_K;
-		o = over;
-#else
-		o = over;
-		READ_K;
-#endif
-		none = (begun == o);
 		if
 #ifdef BROKEN_KERNEL_EMPTY
 		:: atomic { st == KERNEL || st == COLD -> HEARD }
 #else
 		:: atomic { (st == KERNEL || st == COLD) && r -> HEARD }
-		:: atomic { (st == KERNEL || st == COLD) && !r -> e = 0; o = 0; none = 0 }; goto again
+		:: atomic { (st == KERNEL || st == COLD) && !r -> e = 0 }; goto again
 #endif
-		:: atomic { st == FLUSHING && r -> HEARD }
-		:: atomic { st == FLUSHING && !r -> e = 0; o = 0; none = 0 }; goto again
-		:: atomic { st == CACHED && !r && !u && MOVED -> e = 0; o = 0; none = 0 }; goto again
+		:: atomic { st == BUSY && r -> HEARD }
+		:: atomic { st == BUSY && !r -> e = 0 }; goto again
+		:: atomic { st == CACHED && !r && !u && MOVED -> e = 0 }; goto again
 		:: atomic { st == CACHED && (r || u || !MOVED) ->
-			if
-#if defined(BROKEN_CLEAR_FIRST)
-			:: false
-#elif defined(BROKEN_CLEAR_BESIDE)
-			:: epoch == e -> mark = 0
-#else
-			:: epoch == e && !through && none -> mark = 0
-#endif
-			:: else
-			fi;
 			if
 #ifdef BROKEN_K_ALONE
 			:: false
@@ -362,8 +431,6 @@ again:
 #endif
 		r = 0;
 		e = 0;
-		o = 0;
-		none = 0;
 		before = 0;
 		n--
 	}
@@ -392,16 +459,21 @@ proctype sleeper()
 	atomic { polls++; counted = 1 };
 #else
 	if
+#ifdef BROKEN_POLL_BUSY
+#define COUNTS (st != KERNEL)
+#else
+#define COUNTS (st == CACHED || st == COLD)
+#endif
 #ifndef BROKEN_POLL_ANY
 	:: u -> goto timed_out
 #ifdef BROKEN_COLD_POLL
-	:: atomic { st != KERNEL && st != COLD && !u -> polls++; counted = 1 }
+	:: atomic { COUNTS && st != COLD && !u -> polls++; counted = 1 }
 	:: st == COLD
 #else
-	:: atomic { st != KERNEL && !u -> polls++; counted = 1 }
+	:: atomic { COUNTS && !u -> polls++; counted = 1 }
 #endif
 #else
-	:: atomic { st != KERNEL -> polls++; counted = 1 }
+	:: atomic { COUNTS -> polls++; counted = 1 }
 #endif
 	:: st == KERNEL
 	fi;
@@ -423,9 +495,6 @@ timed_out:
 proctype flusher()
 {
 	byte n = FLUSHES;
-#ifdef BROKEN_IN_HAND
-	byte h;
-#endif
 
 	do
 	:: n == 0 -> break
@@ -450,6 +519,9 @@ init {
 		run invariants();
 		run writer(1, WRITES);
 		run writer(4, 1);
+#ifdef THIRD
+		run writer(8, 1);
+#endif
 		do
 		:: i < READERS -> run reader(); i++
 		:: else -> break
@@ -464,6 +536,9 @@ init {
 	}
 	/* True when nobody else can take a step. */
 	timeout ->
+	#ifdef THIRD
+	ended--;
+#endif
 	assert(ended + asleep == 3 + READERS + SLEEPERS);
 	assert(sum == taken && sum + u + k == given);
 	assert(!asleep || u + k == 0);

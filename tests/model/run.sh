@@ -397,35 +397,42 @@ asks_ask_first broken asks -DREGISTERED -DBROKEN_ASK_FIRST
 cache_through_edges ok cache_through -DEDGES
 cache_through_polls ok cache_through -DSLEEPERS=1 -DWRITES=1
 cache_through_full ok cache_through -DFULL -DREADERS=2 -DWRITES=1 -DFLUSHES=0
-cache_through_adopt ok cache_through -DADOPT
+cache_through_adopt ok cache_through -DADOPT -DFLUSHES=0
+cache_through_adopt_flush ok cache_through -DADOPT -DWRITES=1
+cache_through_adopt_all long cache_through -DADOPT
 cache_through_adopt_edges ok cache_through -DADOPT -DEDGES -DWRITES=1
-cache_through_adopt_polls ok cache_through -DADOPT -DSLEEPERS=1 -DWRITES=1
+cache_through_adopt_polls ok cache_through -DADOPT -DSLEEPERS=1 -DWRITES=1 -DFLUSHES=0
+cache_through_adopt_third long cache_through -DADOPT -DTHIRD -DWRITES=1 -DFLUSHES=0
+cache_through_adopt_polls_all long cache_through -DADOPT -DSLEEPERS=1 -DWRITES=1
+cache_through_adopt_full ok cache_through -DADOPT -DFULL -DWRITES=1
 cache_through_adopt_readers long cache_through -DADOPT -DREADERS=2 -DWRITES=1
 cache_through_adopt_reads long cache_through -DADOPT -DREADS=2 -DFLUSHES=2
 cache_through_readers long cache_through -DREADERS=2 -DWRITES=1
 cache_through_readers_edges long cache_through -DEDGES -DREADERS=2 -DWRITES=1
 cache_through_all long cache_through -DSLEEPERS=1
 cache_through_no_through broken cache_through -DBROKEN_NO_THROUGH
-cache_through_no_epoch broken cache_through -DBROKEN_NO_EPOCH
-cache_through_no_flush_epoch broken cache_through -DREADERS=2 -DWRITES=1 -DBROKEN_NO_FLUSH_EPOCH
+cache_through_no_flush_epoch broken cache_through -DEDGES -DBROKEN_NO_FLUSH_EPOCH
 cache_through_clear_first broken cache_through -DBROKEN_CLEAR_FIRST
 cache_through_clear_beside broken cache_through -DBROKEN_CLEAR_BESIDE
+cache_through_mark_shared broken cache_through -DREADERS=2 -DWRITES=1 -DBROKEN_MARK_SHARED
 cache_through_mark_late broken cache_through -DBROKEN_MARK_LATE
 cache_through_add_marked broken cache_through -DBROKEN_ADD_MARKED
-cache_through_in_hand broken cache_through -DSLEEPERS=1 -DWRITES=1 -DBROKEN_IN_HAND
 cache_through_flush_clear broken cache_through -DBROKEN_FLUSH_CLEAR
-cache_through_take_flushing broken cache_through -DBROKEN_TAKE_FLUSHING
-cache_through_write_flushing broken cache_through -DBROKEN_WRITE_FLUSHING
+cache_through_take_busy broken cache_through -DBROKEN_TAKE_BUSY
+cache_through_write_busy broken cache_through -DBROKEN_WRITE_BUSY
 cache_through_add_apart broken cache_through -DBROKEN_ADD_APART
 cache_through_poll_any broken cache_through -DSLEEPERS=1 -DWRITES=1 -DBROKEN_POLL_ANY
 cache_through_poll_apart broken cache_through -DSLEEPERS=1 -DWRITES=1 -DBROKEN_POLL_APART
 cache_through_poll_unseen broken cache_through -DSLEEPERS=1 -DWRITES=1 -DBROKEN_POLL_UNSEEN
 cache_through_no_count broken cache_through -DADOPT -DBROKEN_NO_COUNT
 cache_through_count_late broken cache_through -DADOPT -DBROKEN_COUNT_LATE
-cache_through_unmarked broken cache_through -DADOPT -DBROKEN_UNMARKED
-cache_through_no_adopt_epoch broken cache_through -DADOPT -DBROKEN_NO_ADOPT_EPOCH
-cache_through_over_late broken cache_through -DADOPT -DBROKEN_OVER_LATE
+cache_through_no_drain broken cache_through -DADOPT -DBROKEN_NO_DRAIN
+cache_through_over_late broken cache_through -DADOPT -DTHIRD -DWRITES=1 -DFLUSHES=0 -DBROKEN_OVER_LATE
 cache_through_cold_poll broken cache_through -DADOPT -DSLEEPERS=1 -DWRITES=1 -DBROKEN_COLD_POLL
+cache_through_adopt_polls_unseen broken cache_through -DADOPT -DSLEEPERS=1 -DWRITES=1 -DBROKEN_ADOPT_POLLS
+cache_through_poll_busy broken cache_through -DADOPT -DSLEEPERS=1 -DWRITES=1 -DBROKEN_POLL_BUSY
+cache_through_cold_once broken cache_through -DADOPT -DBROKEN_COLD_ONCE
+cache_through_cold_state broken cache_through -DADOPT -DBROKEN_COLD_STATE
 cache_through_kernel_empty broken cache_through -DEDGES -DBROKEN_KERNEL_EMPTY
 cache_through_no_again broken cache_through -DEDGES -DBROKEN_NO_AGAIN
 cache_through_k_alone broken cache_through -DEDGES -DBROKEN_K_ALONE
@@ -444,6 +451,13 @@ cache_look_sleep_edges ok cache_look -DEDGES -DLOOKS=0 -DFLUSHES=0
 cache_look_stranger ok cache_look -DEDGES -DSTRANGER -DMUST_READ -DLOOKS=0 -DFLUSHES=0 -DWRITERS=1 -DFIRST=2 -DWAITS=2
 cache_look_asked ok cache_look -DEDGES -DSTRANGER -DMUST_READ -DLOOKS=0 -DFLUSHES=0 -DWRITERS=1 -DFIRST=3 -DWAITS=3
 cache_look_asked_read long cache_look -DEDGES -DSTRANGER -DMUST_READ -DLOOKS=0 -DREADS=1 -DFLUSHES=0 -DWRITERS=1 -DFIRST=2 -DWAITS=2
+cache_look_adopt ok cache_look -DADOPT -DWAITERS=0 -DWRITERS=1 -DFIRST=2
+cache_look_adopt_edges ok cache_look -DADOPT -DEDGES -DWAITERS=0 -DWRITERS=1 -DFIRST=2
+cache_look_adopt_read ok cache_look -DADOPT -DWAITERS=0 -DREADS=1 -DWRITERS=1 -DFIRST=2 -DFLUSHES=0
+cache_look_adopt_sleep ok cache_look -DADOPT -DLOOKS=0 -DWRITERS=1 -DFIRST=2
+cache_look_adopt_sleep_edges ok cache_look -DADOPT -DEDGES -DLOOKS=0 -DWRITERS=1 -DFIRST=2
+cache_look_adopt_read_edges long cache_look -DADOPT -DEDGES -DWAITERS=0 -DREADS=1 -DWRITERS=1 -DFIRST=2 -DFLUSHES=0
+cache_look_adopt_writers long cache_look -DADOPT -DWAITERS=0
 cache_look_flush_read long cache_look -DWAITERS=0 -DREADS=1 -DWRITERS=1 -DFIRST=2
 cache_look_flush_read_edges long cache_look -DEDGES -DWAITERS=0 -DREADS=1 -DWRITERS=1 -DFIRST=2
 cache_look_ours_taken broken cache_look -DWAITERS=0 -DWRITERS=1 -DCTLS=1 -DBROKEN_OURS_TAKEN
@@ -459,6 +473,7 @@ cache_look_over_early broken cache_look -DWAITERS=0 -DBROKEN_OVER_EARLY
 cache_look_leave_uncounted broken cache_look -DWAITERS=0 -DREADS=1 -DWRITERS=1 -DFIRST=2 -DBROKEN_LEAVE_UNCOUNTED
 cache_look_through_uncounted broken cache_look -DWAITERS=0 -DREADS=1 -DWRITERS=1 -DFIRST=2 -DBROKEN_THROUGH_UNCOUNTED
 cache_look_read_uncounted broken cache_look -DWAITERS=0 -DREADS=1 -DWRITERS=1 -DFIRST=2 -DBROKEN_READ_UNCOUNTED
+cache_look_adopt_uncounted broken cache_look -DADOPT -DWAITERS=0 -DWRITERS=1 -DFIRST=2 -DBROKEN_ADOPT_UNCOUNTED
 cache_look_no_recheck broken cache_look -DLOOKS=0 -DFLUSHES=0 -DBROKEN_NO_RECHECK
 cache_look_no_second broken cache_look -DLOOKS=0 -DFLUSHES=0 -DWAITS=2 -DBROKEN_NO_SECOND
 cache_look_no_push broken cache_look -DEDGES -DWAITERS=0 -DBROKEN_NO_PUSH

@@ -126,7 +126,7 @@ struct steps {
 
 static struct steps steps_now(void)
 {
-	return (struct steps){points_passed("flush_cleared"), points_passed("through_written"),
+	return (struct steps){points_passed("flush_written"), points_passed("through_written"),
 			      points_passed("read_between"), points_passed("adopted")};
 }
 

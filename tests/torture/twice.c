@@ -217,7 +217,7 @@ static void looks(struct thread *t)
 static void looks_beside_spills(void **state)
 {
 	struct race r = {.m.n = 2};
-	unsigned long rounds = 0, flushed = points_passed("flush_cleared");
+	unsigned long rounds = 0, flushed = points_passed("flush_written");
 	int64_t start = now_ns();
 	struct thread t;
 
@@ -236,7 +236,7 @@ static void looks_beside_spills(void **state)
 		world_end(&r.w);
 	}
 	torture_end(&t, 1);
-	flushed = points_passed("flush_cleared") - flushed;
+	flushed = points_passed("flush_written") - flushed;
 	print_message("%lu rounds, %lu waits, %lu flushes\n", rounds, r.waits, flushed);
 	assert_true(flushed >= rounds);
 }
