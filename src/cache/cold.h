@@ -14,16 +14,16 @@
  * Argument. (1) Before it is prepared a handler of the program may run at any instruction here, and
  * leave by a jump: there is no lock, and each step stands for itself. What a jump leaves is a call
  * that seems to go on: while it does, the process is not prepared, or what it names not cached. (2)
- * A call that changes what has to be known (an epoll_ctl, a write, the end of a note) says so, and
- * looks whether somebody prepares; who prepares says so, makes a barrier in all threads, and looks
- * for such calls. One of the two sees the other. So there is no change while entries are made for
- * what is noted; who comes in between waits, and finds an entry. (3) A call that may sleep says so,
- * and looks whether the process is prepared; who has prepared it says so, makes a barrier, and
- * looks at the calls. One that has been seen may sleep in an epoll without being announced, or in a
- * poll without being counted. Nothing that it concerns is cached before it is over (plx_cold_busy).
- * (4) A fork ends all notes, since it shares what they mean. One past us is found when the process
- * prepares: it is not the one that has made them. (5) What may be used by somebody whom we do not
- * see ends its note; if that is an epoll, all notes, as it may watch any of them.
+ * A call that changes what has to be known (an epoll_ctl, a read or write, the end of a note) says
+ * so, and looks whether somebody prepares; who prepares says so, makes a barrier in all threads,
+ * and looks for such calls. One of the two sees the other. So there is no change while entries are
+ * made for what is noted; who comes in between waits, and finds an entry. (3) A call that may sleep
+ * says so, and looks whether the process is prepared; who has prepared it says so, makes a barrier,
+ * and looks at the calls. One that has been seen may sleep in an epoll without being announced, or
+ * in a poll without being counted. Nothing that it concerns is cached before it is over
+ * (plx_cold_busy). (4) A fork ends all notes, since it shares what they mean. One past us is found
+ * when the process prepares: it is not the one that has made them. (5) What may be used by somebody
+ * whom we do not see ends its note; if that is an epoll, all notes, as it may watch any of them.
  */
 #ifndef PLX_CACHE_COLD_H
 #define PLX_CACHE_COLD_H
