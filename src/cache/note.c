@@ -37,9 +37,15 @@ static uint64_t word_of(int fd)
 
 PLX_CHILD_CODE int plx_cold_made(int fd, uint32_t kind, uint32_t forks)
 {
+	static const PLX_CHILD_CONST uint32_t adopts[] = {
+		[PLX_COLD_EPOLL] = PLX_ADOPT_EPOLL,
+		[PLX_COLD_EVENTFD] = PLX_ADOPT_EVENTFD,
+		[PLX_COLD_TIMER] = PLX_ADOPT_TIMERFD,
+	};
 	uint32_t nothing = PLX_COLD_NOTHING, serial;
 
-	if ((unsigned int)fd >= PLX_COLD_NOTES || plx_fd_of_stream(fd))
+	if ((plx_px_no_adopt & adopts[KIND(kind)]) || (unsigned int)fd >= PLX_COLD_NOTES ||
+	    plx_fd_of_stream(fd))
 		return fd;
 	serial = plx_xadd(&serials, 1) + 1;
 	if (serial > SERIAL(~0u)) {

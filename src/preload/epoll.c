@@ -16,7 +16,7 @@ static int create(int flags)
 
 static bool serves(void)
 {
-	return plx_load_acq(&plx_active) && !plx_vfork_child();
+	return plx_load_acq(&plx_active) ? !plx_vfork_child() : plx_stats_wanted && plx_may_adopt();
 }
 
 static int made(int fd, uint32_t forks)

@@ -227,12 +227,19 @@ static int nonblock_noted(int fd, const int *on)
 	return plx_cold_blocking(fd, r, r == 0 && *on);
 }
 
-PLX_EXPORT int plx_ioctl(int fd, unsigned long req, void *arg) __asm__("ioctl");
-PLX_EXPORT int plx_ioctl(int fd, unsigned long req, void *arg)
+static __attribute__((noinline)) int ioctl_cold(int fd, unsigned long req, void *arg)
 {
 	if (req == FIONBIO && plx_cold_noted(fd))
 		PLX_COLD_CHANGES(nonblock_noted(fd, arg));
 	plx_note_ioctl(fd, req);
+	return plx_load(&plx_active) ? ioctl_active(fd, req, arg) : plx_real.ioctl(fd, req, arg);
+}
+
+PLX_EXPORT int plx_ioctl(int fd, unsigned long req, void *arg) __asm__("ioctl");
+PLX_EXPORT int plx_ioctl(int fd, unsigned long req, void *arg)
+{
+	if (plx_cold_any())
+		return ioctl_cold(fd, req, arg);
 	return plx_load(&plx_active) ? ioctl_active(fd, req, arg) : plx_real.ioctl(fd, req, arg);
 }
 

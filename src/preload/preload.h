@@ -119,9 +119,9 @@ static inline bool plx_may_adopt(void)
 {
 	if (plx_vfork_child())
 		return false;
-	/* What may become hot is noted. */
+	/* What may become hot is noted. But statistics tell of all objects. */
 	return plx_likely(plx_load_acq(&plx_active)) ||
-	       (plx_adopts != PLX_ADOPTS_HOT && plx_activate());
+	       ((plx_adopts != PLX_ADOPTS_HOT || plx_stats_wanted) && plx_activate());
 }
 
 /* Before the table is looked at: fd is about to be closed; to be used in an unusual way. */
