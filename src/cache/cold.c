@@ -14,71 +14,52 @@
 
 PLX_FORK_PAGE uint32_t plx_cold;
 
-/* The process, as known since it began. */
-static PLX_FORK_PAGE uint32_t process;
+PLX_FORK_PAGE uint32_t plx_cold_process;
 
 #define THREADS 1024
 /* How often the end of a call that does not sleep is looked for: a handler may be in it. */
 #define AWAITED 1000
 /* How often that is done in vain: one that was left by a jump never comes. */
 #define REFUSED 4
-/* The call of a thread, or of one that has had the same memory. */
-static PLX_LARGE struct cold_thread {
-	const void *owner;
-	uint32_t process;
-	struct plx_cold_call call;
-} threads[THREADS] __attribute__((aligned(64)));
-static __thread struct cold_thread *mine;
+static PLX_LARGE struct plx_cold_thread threads[THREADS] __attribute__((aligned(64)));
+__thread struct plx_cold_thread *plx_cold_mine;
 /* what: calls of others, and of handlers that have interrupted one. */
-static struct plx_cold_call others;
+struct plx_cold_call plx_cold_others;
 /* Calls that began before the process was prepared: whether any are left. */
 static enum { NONE_LEFT, NOT_SEEN, SEEN } left;
 
-static __attribute__((noinline)) struct cold_thread *thread_begin(void)
+static struct plx_cold_thread *thread_begin(void)
 {
 	for (int i = 0; i < THREADS; i++) {
-		const void *owner = plx_load(&threads[i].owner);
+		const void *me = &plx_cold_mine, *owner = plx_load(&threads[i].owner);
 
-		if (owner == &mine || (!owner && plx_cas(&threads[i].owner, &owner, &mine)))
-			return mine = &threads[i];
+		if (owner == me || (!owner && plx_cas(&threads[i].owner, &owner, me)))
+			return plx_cold_mine = &threads[i];
 	}
 	return NULL;
 }
 
-PLX_CHILD_CODE struct plx_cold_call *plx_cold_enter(const struct plx_cold_call *call)
+struct plx_cold_call *plx_cold_enter_slow(const struct plx_cold_call *call)
 {
-	struct cold_thread *t = plx_likely(mine != NULL) ? mine : thread_begin();
+	struct plx_cold_thread *t = plx_cold_mine ? plx_cold_mine : thread_begin();
 
-	if (plx_unlikely(!t || plx_load(&t->call.what))) {
-		plx_xadd(&others.what, 1);
-		return &others;
-	}
-	plx_store(&t->process, process);
-	plx_store(&t->call.what, call->what);
-	/* A handler that comes now does not take it. */
-	plx_compiler_barrier();
-	plx_store(&t->call.n, call->n);
-	for (int i = 0; i < 3; i++)
-		plx_store(&t->call.sets[i], call->sets[i]);
-	/* Partner: barrier. */
-	plx_compiler_barrier();
-	return &t->call;
+	if (t && !plx_load(&t->call.what))
+		return plx_cold_say(t, call);
+	plx_xadd(&plx_cold_others.what, 1);
+	return &plx_cold_others;
 }
 
-PLX_CHILD_CODE void plx_cold_leave(struct plx_cold_call *const *call)
+void plx_cold_leave_slow(void)
 {
-	if (plx_unlikely(*call == &others))
-		plx_xadd(&others.what, (uint32_t)-1);
-	else
-		plx_store_rel(&(*call)->what, 0);
+	plx_xadd(&plx_cold_others.what, (uint32_t)-1);
 }
 
 struct plx_cold_call *plx_cold_next(int *i)
 {
 	for (; *i < THREADS && plx_load_acq(&threads[*i].owner); ++*i) {
-		struct cold_thread *t = &threads[*i];
+		struct plx_cold_thread *t = &threads[*i];
 
-		if (plx_load_acq(&t->call.what) && plx_load(&t->process) == process)
+		if (plx_load_acq(&t->call.what) && plx_load(&t->process) == plx_cold_process)
 			return &threads[(*i)++].call;
 	}
 	return NULL;
@@ -89,12 +70,7 @@ PLX_CHILD_CODE void plx_cold_born(void)
 	/* By a thread that is not here; what it has prepared is the kernel's. */
 	if (plx_load(&plx_cold) == PLX_COLD_PREPARING)
 		plx_store(&plx_cold, PLX_COLD_NOTED);
-	plx_store(&process, (uint32_t)plx_sys0(SYS_getpid));
-}
-
-uint32_t plx_cold_process(void)
-{
-	return plx_load(&process);
+	plx_store(&plx_cold_process, (uint32_t)plx_sys0(SYS_getpid));
 }
 
 /* In all threads; false if there is none to be had. */
@@ -117,7 +93,7 @@ static bool changes(void)
 	for (int i = 0; (c = plx_cold_next(&i));)
 		if (plx_load(&c->what) == PLX_COLD_CHANGE)
 			return true;
-	return plx_load(&others.what);
+	return plx_load(&plx_cold_others.what);
 }
 
 bool plx_cold_begin(void)
@@ -127,7 +103,7 @@ bool plx_cold_begin(void)
 	bool can;
 
 	plx_xchg(&plx_cold, PLX_COLD_PREPARING);
-	can = process == (uint32_t)plx_sys0(SYS_getpid) && barrier();
+	can = plx_cold_process == (uint32_t)plx_sys0(SYS_getpid) && barrier();
 	while (can && changes()) {
 		can = tries < AWAITED && refused < REFUSED;
 		refused += !can;
@@ -201,7 +177,7 @@ bool plx_cold_busy(struct pollux_file *f)
 
 	if (plx_likely(what == NONE_LEFT))
 		return plx_unlikely(plx_load(&plx_cold) == PLX_COLD_PREPARING);
-	if (what == NOT_SEEN || plx_load(&others.what))
+	if (what == NOT_SEEN || plx_load(&plx_cold_others.what))
 		return true;
 	for (int i = 0; (c = plx_cold_next(&i));) {
 		any = true;

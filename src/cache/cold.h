@@ -28,6 +28,7 @@
 #ifndef PLX_CACHE_COLD_H
 #define PLX_CACHE_COLD_H
 
+#include "base/inside.h"
 #include "cache/posix.h"
 
 /* Whether anything has been noted; whether entries are made just now, or have been. */
@@ -113,10 +114,53 @@ struct plx_cold_call {
 	struct pollux_file *file;
 };
 
+/* Of a thread, or of those that have had the same memory, one after the other. */
+struct plx_cold_thread {
+	const void *owner;
+	uint32_t process;
+	struct plx_cold_call call;
+};
+extern __thread struct plx_cold_thread *plx_cold_mine;
+/* The process, if it is known; it may have been forked past us since. */
+extern uint32_t plx_cold_process;
+/* Where there is no place for it. */
+struct plx_cold_call *plx_cold_enter_slow(const struct plx_cold_call *call);
+void plx_cold_leave_slow(void);
+extern struct plx_cold_call plx_cold_others;
+
+static inline struct plx_cold_call *plx_cold_say(struct plx_cold_thread *t,
+						 const struct plx_cold_call *call)
+{
+	plx_store(&t->process, plx_cold_process);
+	plx_store(&t->call.what, call->what);
+	/* A handler that comes now does not take it. */
+	plx_compiler_barrier();
+	plx_store(&t->call.n, call->n);
+	for (int i = 0; i < 3 && (call->what == PLX_COLD_POLL || call->what == PLX_COLD_SELECT);
+	     i++)
+		plx_store(&t->call.sets[i], call->sets[i]);
+	/* Partner: barrier in cold.c. */
+	plx_compiler_barrier();
+	return &t->call;
+}
+
 /* From here to plx_cold_leave a call is under way, which the caller describes in what `call` has.
  */
-struct plx_cold_call *plx_cold_enter(const struct plx_cold_call *call);
-void plx_cold_leave(struct plx_cold_call *const *call);
+static inline struct plx_cold_call *plx_cold_enter(const struct plx_cold_call *call)
+{
+	struct plx_cold_thread *t = plx_cold_mine;
+
+	return plx_likely(t && !plx_load(&t->call.what)) ? plx_cold_say(t, call)
+							 : plx_cold_enter_slow(call);
+}
+
+static inline void plx_cold_leave(struct plx_cold_call *const *call)
+{
+	if (plx_unlikely(*call == &plx_cold_others))
+		plx_cold_leave_slow();
+	else
+		plx_store_rel(&(*call)->what, 0);
+}
 
 #define PLX_COLD_CALL(...)                                                                         \
 	__attribute__((cleanup(plx_cold_leave), unused)) struct plx_cold_call *const cold_call_ =  \
@@ -145,8 +189,6 @@ void plx_cold_await(void);
 
 /* In the constructor, and in the child of a fork that we have seen. */
 void plx_cold_born(void);
-/* The process, if it is known; it may have been forked past us since. */
-uint32_t plx_cold_process(void);
 /* By one at a time, without signals. False: nothing can be prepared now. */
 bool plx_cold_begin(void);
 /* note.c: entries for all that is noted. */

@@ -30,7 +30,7 @@ static PLX_FORK_PAGE bool fork_full;
 
 static uint64_t counter(void)
 {
-	uint32_t known = plx_cold_process();
+	uint32_t known = plx_load(&plx_cold_process);
 
 	return (uint64_t)(known ? known : (uint32_t)plx_sys0(SYS_getpid)) << COUNTER_SHIFT;
 }

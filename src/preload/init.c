@@ -103,8 +103,8 @@ static void preparing_lock(void)
 {
 	uint32_t by = 0;
 
-	for (int tries = 0; !plx_cas(&preparing, &by, plx_cold_process()); tries++) {
-		if (by == plx_cold_process())
+	for (int tries = 0; !plx_cas(&preparing, &by, plx_load(&plx_cold_process)); tries++) {
+		if (by == plx_load(&plx_cold_process))
 			plx_await_step(tries), by = 0;
 	}
 }
