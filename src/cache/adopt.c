@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/inside.h"
 #include "base/sys.h"
+#include "cache/cold.h"
 #include "cache/front.h"
 #include "cache/uaccess.h"
 
@@ -56,11 +57,7 @@ PLX_START_PAGE int64_t plx_hot_ns = 100000000;
 /* Who has come back from the cache so often does not become hot any more. */
 #define RETURNS_MAX 12
 
-/*
- * One write more: whether there have been so many in so short a time. What is lost by races does
- * not matter.
- */
-static bool grows_hot(struct plx_heat *h, uint32_t writes, int64_t ns)
+bool plx_heat_grows(struct plx_heat *h, uint32_t writes, int64_t ns)
 {
 	uint32_t n = plx_load(&h->writes) + 1;
 	uint32_t now, since;
@@ -94,7 +91,7 @@ static bool front_hot(struct plx_eventfd *e)
 		struct plx_front *fr = plx_watch_item(w)->ep->owner;
 
 		hot = plx_load(&fr->hot);
-		if (!hot && grows_hot(&fr->heat, HOT_WRITES, plx_hot_ns)) {
+		if (!hot && plx_heat_grows(&fr->heat, HOT_WRITES, plx_hot_ns)) {
 			hot = true;
 			plx_store(&fr->hot, 1);
 		}
@@ -114,8 +111,14 @@ bool plx_eventfd_hot(struct plx_eventfd *e)
 		return true;
 	if (plx_unlikely(returns >= RETURNS_MAX))
 		return false;
-	return grows_hot(&e->heat, HOT_WRITES << returns, plx_hot_ns << returns) ||
+	return plx_heat_grows(&e->heat, HOT_WRITES << returns, plx_hot_ns << returns) ||
 	       (front_hot(e) && !returns && plx_load(&e->heat.writes) > 1);
+}
+
+void plx_eventfd_heat(struct plx_eventfd *e)
+{
+	plx_store(&e->heat.writes, HOT_WRITES - 1);
+	plx_store(&e->heat.since, (uint32_t)(plx_now_ns() >> 20));
 }
 
 /* Whether e, which is to be or has been adopted, may be CACHED: waits look at its item. */
@@ -210,6 +213,10 @@ long plx_eventfd_adopt(struct plx_eventfd *e, int fd, const void *buf)
 	long r = PLX_SLEEP_ANEW;
 	uint64_t value;
 
+	if (plx_unlikely(plx_cold_busy(&e->file))) {
+		plx_store(&e->heat.writes, 0);
+		return r;
+	}
 	if (!waits_see(e) || plx_load_user64(&value, buf) || !value || value > PLX_EVENTFD_U)
 		return r;
 	plx_signals_block(&masked);

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/sys.h"
+#include "cache/cold.h"
 #include "cache/posix.h"
 #include "cache/quick.h"
 #include "cache/timeleft.h"
@@ -173,7 +174,7 @@ void pollux_escape(int fd)
 
 int pollux_fd_served(int fd)
 {
-	return plx_px_fd_served(fd);
+	return plx_cold_serves(fd) || plx_px_fd_served(fd);
 }
 
 static void guard_handler(int sig, siginfo_t *info, void *context)

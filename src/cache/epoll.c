@@ -2,6 +2,7 @@
 /*
  * epoll_create and epoll_ctl.
  */
+#include "cache/cold.h"
 #include "cache/front.h"
 
 #include <fcntl.h>
@@ -105,6 +106,16 @@ static struct plx_front *front_new(void)
 	fr->ep->file.ops = &front_ops;
 	fr->ep->owner = fr;
 	return fr;
+}
+
+struct pollux_file *plx_front_file(void)
+{
+	struct plx_front *fr = front_new();
+
+	if (!fr)
+		return NULL;
+	plx_px_count(PLX_COUNT_EPOLLS);
+	return &fr->ep->file;
 }
 
 long plx_px_epoll_create1(int flags)
@@ -220,6 +231,8 @@ static int front_setup(struct plx_front *fr, int epfd)
 
 	if (plx_load_acq(&fr->inproc) == PLX_INPROC_READY)
 		return 0;
+	if (plx_unlikely(plx_cold_busy(&fr->ep->file)))
+		return -EBUSY;
 	PLX_DELAY(front_setup);
 	plx_lock(&fr->lock, PLX_RANK_FRONT);
 	if (fr->inproc == PLX_INPROC_READY)
@@ -244,7 +257,7 @@ void plx_front_prepare(struct plx_front *fr, int epfd)
 {
 	int r = front_setup(fr, epfd);
 
-	if (r != -EBADF)
+	if (r != -EBADF && r != -EBUSY)
 		plx_store(&fr->wanted, r < 0 ? PLX_WANTED_REFUSED : PLX_WANTED_NOT);
 }
 
@@ -376,6 +389,44 @@ static long ctl_both(struct pollux_file *ef, int epfd, int op, struct pollux_fil
 		plx_px_escape(fd, PLX_OUT_WATCHED);
 	}
 	return r;
+}
+
+static bool watches(struct plx_front *fr, int epfd, int fd, struct pollux_file *f,
+		    struct epoll_event *ev)
+{
+	struct plx_eventfd *e = plx_file_eventfd(f);
+
+	if (f->kind == PLX_KIND_TIMER)
+		return plx_timer_watched(f, fr, epfd, ev);
+	if (f->kind != PLX_KIND_EVENTFD || !plx_eventfd_served(f) || plx_load_acq(&f->watches) ||
+	    (ev->events & ~(uint32_t)SILENT_EVENTS) || plx_ep_ctl(fr->ep, EPOLL_CTL_ADD, f, fd, ev))
+		return false;
+	plx_ep_ctl_done(EPOLL_CTL_ADD);
+	plx_store(&e->edge, !!(ev->events & EPOLLET));
+	plx_front_counts(fr);
+	if (plx_load(&e->heat.writes)) {
+		plx_store(&fr->hot, 1);
+		plx_store(&fr->wanted, PLX_WANTED);
+	}
+	return true;
+}
+
+void plx_front_watches(struct plx_front *fr, int epfd, int fd, struct epoll_event *ev)
+{
+	struct pollux_file *f = plx_table_get(fd);
+
+	if (f && watches(fr, epfd, fd, f, ev)) {
+		if (f->kind == PLX_KIND_TIMER)
+			plx_front_files(fr);
+	} else {
+		plx_front_files(fr);
+		if (f && f->kind == PLX_KIND_EPOLL)
+			plx_px_escape(epfd, PLX_OUT_NESTED);
+		if (f)
+			plx_px_escape(fd, PLX_OUT_WATCHED);
+	}
+	if (f)
+		pollux_file_put(f);
 }
 
 /* ef is a front, f an in-process file. */

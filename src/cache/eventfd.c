@@ -64,6 +64,20 @@ static struct plx_eventfd *eventfd_new(void)
 	return e;
 }
 
+struct pollux_file *plx_eventfd_file(int fd, bool hot)
+{
+	struct plx_eventfd *e = eventfd_new();
+
+	if (!e)
+		return NULL;
+	e->number = fd;
+	e->file.word = PLX_SLOW | PLX_EVENTFD_MARK;
+	if (hot)
+		plx_eventfd_heat(e);
+	plx_px_count(PLX_COUNT_EVENTFDS);
+	return &e->file;
+}
+
 long plx_px_eventfd(unsigned int init, int flags)
 {
 	PLX_INSIDE();

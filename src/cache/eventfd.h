@@ -103,6 +103,11 @@ _Static_assert((PLX_EVENTFD_U | PLX_EVENTFD_POLLS | PLX_EVENTFD_WRITES | PLX_EVE
 struct plx_heat {
 	uint32_t since, writes;
 };
+/*
+ * One write more: whether there have been so many in so short a time. What is lost by races does
+ * not matter.
+ */
+bool plx_heat_grows(struct plx_heat *h, uint32_t writes, int64_t ns);
 
 struct plx_eventfd {
 	struct pollux_file file;
@@ -173,6 +178,8 @@ void plx_eventfd_touch(struct pollux_file *f);
 extern int64_t plx_hot_ns;
 /* A write to it, COLD, is over: whether it is hot. What is lost by races does not matter. */
 bool plx_eventfd_hot(struct plx_eventfd *e);
+/* It is as if it had been written to just so often. */
+void plx_eventfd_heat(struct plx_eventfd *e);
 /*
  * A write of eight bytes to COLD, which becomes CACHED by it: the result, or PLX_SLEEP_ANEW,
  * undone, if it may not. With a reference, not within an RCU section.
@@ -296,7 +303,15 @@ void plx_eventfd_tell(struct plx_eventfd *e, int fd);
  */
 int plx_eventfd_hold(int fd);
 void plx_eventfd_tell_kernel(int fd);
-/* Whether the kernel has an eventfd at fd. */
-bool plx_fd_is_eventfd(int fd);
+/* Whether the kernel has such a file at fd: "eventfd", "eventpoll", "timerfd". */
+bool plx_fd_is(int fd, const char *kind);
+static inline bool plx_fd_is_eventfd(int fd)
+{
+	return plx_fd_is(fd, "eventfd");
+}
+
+/* A COLD one for what the program has had at fd before, and which may be hot; NULL without memory.
+ */
+struct pollux_file *plx_eventfd_file(int fd, bool hot);
 
 #endif

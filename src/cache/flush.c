@@ -250,11 +250,12 @@ bool plx_eventfd_poll_begin(struct plx_eventfd *e, bool *counted)
 	}
 }
 
-bool plx_fd_is_eventfd(int fd)
+bool plx_fd_is(int fd, const char *kind)
 {
-	static const char folder[] = "/proc/self/fd/", what[] = "anon_inode:[eventfd]";
-	char path[sizeof(folder) + 10], link[sizeof(what)] = "";
+	static const char folder[] = "/proc/self/fd/", inode[] = "anon_inode:[";
+	char path[sizeof(folder) + 10], link[sizeof(inode) + 12] = "";
 	char *at = path + sizeof(path);
+	size_t n = strlen(kind);
 
 	if (fd < 0)
 		return false;
@@ -264,6 +265,8 @@ bool plx_fd_is_eventfd(int fd)
 	while (fd /= 10);
 	at -= sizeof(folder) - 1;
 	memcpy(at, folder, sizeof(folder) - 1);
-	return plx_sys4(SYS_readlinkat, AT_FDCWD, at, link, sizeof(link)) == sizeof(what) - 1 &&
-	       memcmp(link, what, sizeof(what) - 1) == 0;
+	return plx_sys4(SYS_readlinkat, AT_FDCWD, at, link, sizeof(link) - 1) ==
+		       (long)(sizeof(inode) + n) &&
+	       memcmp(link, inode, sizeof(inode) - 1) == 0 &&
+	       memcmp(link + sizeof(inode) - 1, kind, n) == 0;
 }

@@ -2,6 +2,7 @@
 /*
  * Fork: everything that is in process goes to the kernel before, and both sides go on with it.
  */
+#include "cache/cold.h"
 #include "cache/spill.h"
 
 #include "base/inside.h"
@@ -19,7 +20,7 @@
  */
 #define EMPTY_FORK 4u
 #define COUNTER_SHIFT 32
-PLX_START_PAGE uint64_t plx_px_begun;
+PLX_FORK_PAGE uint64_t plx_px_begun;
 
 /*
  * Prepare has taken the locks, and holds them. (A child in which somebody has begun before its
@@ -29,7 +30,9 @@ static PLX_FORK_PAGE bool fork_full;
 
 static uint64_t counter(void)
 {
-	return (uint64_t)plx_sys0(SYS_getpid) << COUNTER_SHIFT;
+	uint32_t known = plx_load(&plx_cold_process);
+
+	return (uint64_t)(known ? known : (uint32_t)plx_sys0(SYS_getpid)) << COUNTER_SHIFT;
 }
 
 /* Of this process or another. */

@@ -175,6 +175,11 @@ long plx_timer_read(struct pollux_file *f, int fd, void *buf, size_t n);
 /* f is a timer, with a reference; fr may be NULL. */
 long plx_timer_ctl(struct pollux_file *f, struct plx_front *fr, int epfd, int op, int fd,
 		   struct epoll_event *ev);
+/* A new one for what the program has had at fd before; NULL without memory. */
+struct pollux_file *plx_timer_file(int fd, int flags);
+/* fr, at epfd, is found to watch it; false if another one does, too. Nobody else knows it. */
+bool plx_timer_watched(struct pollux_file *f, struct plx_front *fr, int epfd,
+		       const struct epoll_event *ev);
 /* If fd is a timer, it is the kernel's alone from now on: true if it was not. */
 bool plx_timer_escape(int fd);
 /* The number of a timer, f, is about to be closed. */
@@ -188,6 +193,10 @@ bool plx_timer_lost(struct pollux_file *f);
  * behind whatever was there before.
  */
 bool plx_front_hush(struct plx_front *fr);
+/* epoll.c: a new front for an epoll that the program has had before; NULL without memory. */
+struct pollux_file *plx_front_file(void);
+/* It is found to watch fd, while nobody changes that. */
+void plx_front_watches(struct plx_front *fr, int epfd, int fd, struct epoll_event *ev);
 /* escape.c: f, an epoll, becomes the kernel's, whatever its numbers mean by now. */
 void plx_front_escape(struct pollux_file *f, enum plx_way_out why);
 /*

@@ -51,6 +51,7 @@
  * whole list, the wait stores what it has read to `seen`. The model is
  * tests/model/timer_place.pml.
  */
+#include "cache/cold.h"
 #include "cache/front.h"
 
 #include <limits.h>
@@ -120,6 +121,47 @@ static struct plx_timer *file_timer(struct pollux_file *f)
 	return f && f->kind == PLX_KIND_TIMER ? plx_container_of(f, struct plx_timer, file) : NULL;
 }
 
+static struct plx_timer *timer_new(int flags)
+{
+	struct plx_timer *t = plx_zalloc(sizeof(*t));
+
+	if (!t)
+		return NULL;
+	plx_file_init(&t->file, &timer_ops);
+	t->file.kind = PLX_KIND_TIMER;
+	t->nonblock = flags & TFD_NONBLOCK;
+	t->disarmed = true;
+	t->row_needed = ROW_FIRST;
+	return t;
+}
+
+struct pollux_file *plx_timer_file(int fd, int flags)
+{
+	struct plx_timer *t = timer_new(flags);
+
+	if (!t)
+		return NULL;
+	t->fd = fd;
+	/* It may have expired, and so may be on the kernel's ready list. */
+	t->disarmed = false;
+	t->stale = true;
+	plx_px_count(PLX_COUNT_TIMERS);
+	return &t->file;
+}
+
+bool plx_timer_watched(struct pollux_file *f, struct plx_front *fr, int epfd,
+		       const struct epoll_event *ev)
+{
+	struct plx_timer *t = file_timer(f);
+
+	if (t->epid)
+		return false;
+	t->epid = fr->id;
+	t->epfd = epfd;
+	t->ev = *ev;
+	return true;
+}
+
 long plx_px_timerfd_create(int clock, int flags)
 {
 	PLX_INSIDE();
@@ -130,14 +172,9 @@ long plx_px_timerfd_create(int clock, int flags)
 	if (clock != CLOCK_MONOTONIC || (flags & ~(TFD_NONBLOCK | TFD_CLOEXEC)) ||
 	    (plx_px_no_adopt & (PLX_ADOPT_TIMERFD | PLX_ADOPT_EPOLL)) || !plx_px_begin())
 		return PLX_PASS;
-	t = plx_zalloc(sizeof(*t));
+	t = timer_new(flags);
 	if (!t)
 		return PLX_PASS;
-	plx_file_init(&t->file, &timer_ops);
-	t->file.kind = PLX_KIND_TIMER;
-	t->nonblock = flags & TFD_NONBLOCK;
-	t->disarmed = true;
-	t->row_needed = ROW_FIRST;
 	fd = plx_sys2(SYS_timerfd_create, clock, flags);
 	t->fd = (int)fd;
 	if (fd >= 0 && fd < (long)PLX_TIMER_FDS && !plx_fd_of_stream((int)fd) &&
@@ -289,7 +326,7 @@ static __attribute__((noinline)) void mark_front(int epfd, uint64_t epid)
 	struct pollux_file *ef = plx_table_get(epfd);
 	struct plx_front *fr = ef && ef->kind == PLX_KIND_EPOLL ? plx_file_front(ef) : NULL;
 
-	if (fr && fr->id == epid && !plx_load(&fr->spilled)) {
+	if (fr && fr->id == epid && !plx_load(&fr->spilled) && !plx_cold_busy(ef)) {
 		/*
 		 * A look may last: then a later setting tries again. Partners: kernel_look; in
 		 * wait_kernel and wait_mixed, an announced sleeper.

@@ -24,7 +24,7 @@ static long setup(unsigned int nr_events, aio_context_t *ctx)
 	if (plx_vfork_child())
 		return PLX_PASS;
 	plx_start();
-	if ((plx_px_no_adopt & PLX_ADOPT_AIO) || !plx_be_active())
+	if ((plx_px_no_adopt & PLX_ADOPT_AIO) || !plx_prepare())
 		return PLX_PASS;
 	return plx_aio_setup(nr_events, ctx);
 }

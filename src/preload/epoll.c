@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * epoll_create, epoll_create1            adopted
+ * epoll_create, epoll_create1            adopted, or noted
  * epoll_ctl                              if either descriptor is ours
  * epoll_wait, epoll_pwait, epoll_pwait2  if the epoll is ours
  */
@@ -14,14 +14,28 @@ static int create(int flags)
 	return r == PLX_PASS ? plx_real.epoll_create1(flags) : plx_result_saved(r, saved);
 }
 
+static bool serves(void)
+{
+	return plx_load_acq(&plx_active) ? !plx_vfork_child() : plx_stats_wanted && plx_may_adopt();
+}
+
+static int made(int fd, uint32_t forks)
+{
+	return plx_note_made(plx_given(fd), PLX_COLD_EPOLL, forks);
+}
+
 PLX_EXPORT int epoll_create1(int flags)
 {
-	return plx_may_adopt() ? create(flags) : plx_real.epoll_create1(flags);
+	uint32_t forks = plx_load(&plx_px_forks);
+
+	return serves() ? create(flags) : made(plx_real.epoll_create1(flags), forks);
 }
 
 PLX_EXPORT int epoll_create(int size)
 {
-	return size > 0 && plx_may_adopt() ? create(0) : plx_real.epoll_create(size);
+	uint32_t forks = plx_load(&plx_px_forks);
+
+	return size > 0 && serves() ? create(0) : made(plx_real.epoll_create(size), forks);
 }
 
 static __attribute__((noinline)) int ctl(int epfd, int op, int fd, struct epoll_event *ev)
@@ -36,6 +50,12 @@ static __attribute__((noinline)) int ctl(int epfd, int op, int fd, struct epoll_
 
 PLX_EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 {
+	if ((plx_cold_noted(epfd) || plx_cold_noted(fd)) && !plx_vfork_child()) {
+		int r = plx_cold_ctl(epfd, op, fd, ev, plx_real.epoll_ctl);
+
+		if (r != PLX_PASS)
+			return r;
+	}
 	if (plx_fd_ours(epfd) || plx_fd_ours(fd))
 		return ctl(epfd, op, fd, ev);
 	return plx_real.epoll_ctl(epfd, op, fd, ev);
@@ -87,8 +107,18 @@ static __attribute__((noinline)) int wait_or_pass(int epfd, struct epoll_event *
 	return r == PLX_PASS ? plx_real.epoll_wait(epfd, ev, max, timeout) : r;
 }
 
+static __attribute__((noinline)) int wait_cold(int epfd, struct epoll_event *ev, int max,
+					       int timeout)
+{
+	PLX_COLD_SLEEPS(plx_real.epoll_wait(epfd, ev, max, timeout), .what = PLX_COLD_WAIT,
+			.n = plx_cold_word(epfd));
+	return epoll_wait(epfd, ev, max, timeout);
+}
+
 PLX_EXPORT int epoll_wait(int epfd, struct epoll_event *ev, int max, int timeout)
 {
+	if (plx_note_waits())
+		return wait_cold(epfd, ev, max, timeout);
 	return plx_fd_ours(epfd) ? wait_or_pass(epfd, ev, max, timeout)
 				 : plx_real.epoll_wait(epfd, ev, max, timeout);
 }
@@ -96,7 +126,12 @@ PLX_EXPORT int epoll_wait(int epfd, struct epoll_event *ev, int max, int timeout
 PLX_EXPORT int epoll_pwait(int epfd, struct epoll_event *ev, int max, int timeout,
 			   const sigset_t *mask)
 {
-	long r = plx_fd_ours(epfd) ? wait_ours_ms(epfd, ev, max, timeout, mask) : PLX_PASS;
+	long r;
+
+	if (plx_note_waits())
+		PLX_COLD_SLEEPS(plx_real.epoll_pwait(epfd, ev, max, timeout, mask),
+				.what = PLX_COLD_WAIT, .n = plx_cold_word(epfd));
+	r = plx_fd_ours(epfd) ? wait_ours_ms(epfd, ev, max, timeout, mask) : PLX_PASS;
 
 	return r == PLX_PASS ? plx_real.epoll_pwait(epfd, ev, max, timeout, mask) : r;
 }
@@ -104,7 +139,12 @@ PLX_EXPORT int epoll_pwait(int epfd, struct epoll_event *ev, int max, int timeou
 PLX_EXPORT int epoll_pwait2(int epfd, struct epoll_event *ev, int max,
 			    const struct timespec *timeout, const sigset_t *mask)
 {
-	long r = plx_fd_ours(epfd) ? wait_ours(epfd, ev, max, timeout, mask) : PLX_PASS;
+	long r;
+
+	if (plx_note_waits())
+		PLX_COLD_SLEEPS(plx_real.epoll_pwait2(epfd, ev, max, timeout, mask),
+				.what = PLX_COLD_WAIT, .n = plx_cold_word(epfd));
+	r = plx_fd_ours(epfd) ? wait_ours(epfd, ev, max, timeout, mask) : PLX_PASS;
 
 	return r == PLX_PASS ? plx_real.epoll_pwait2(epfd, ev, max, timeout, mask) : r;
 }

@@ -7,6 +7,10 @@
 
 PLX_EXPORT int eventfd(unsigned int init, int flags)
 {
+	uint32_t forks = plx_load(&plx_px_forks);
+	uint32_t kind = PLX_COLD_EVENTFD | (flags & EFD_NONBLOCK ? 0 : PLX_COLD_BLOCKS);
+	int fd;
+
 	if (plx_may_adopt()) {
 		int saved = errno;
 		long r = plx_px_eventfd(init, flags);
@@ -15,7 +19,8 @@ PLX_EXPORT int eventfd(unsigned int init, int flags)
 			return plx_result_saved(r, saved);
 		errno = saved;
 	}
-	return plx_given(plx_real.eventfd(init, flags));
+	fd = plx_given(plx_real.eventfd(init, flags));
+	return flags & EFD_SEMAPHORE ? fd : plx_note_made(fd, kind, forks);
 }
 
 /* libc takes fewer bytes for a failure, without an errno. */
@@ -26,6 +31,8 @@ static int whole(long r)
 
 PLX_EXPORT int eventfd_read(int fd, eventfd_t *value)
 {
+	if (plx_cold_noted(fd))
+		return read(fd, value, sizeof(*value)) == sizeof(*value) ? 0 : -1;
 	if (plx_ours(fd)) {
 		long r;
 
@@ -39,6 +46,8 @@ PLX_EXPORT int eventfd_read(int fd, eventfd_t *value)
 
 PLX_EXPORT int eventfd_write(int fd, eventfd_t value)
 {
+	if (plx_cold_noted(fd))
+		return write(fd, &value, sizeof(value)) == sizeof(value) ? 0 : -1;
 	if (plx_ours(fd)) {
 		long r;
 

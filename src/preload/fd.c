@@ -30,6 +30,7 @@ static __attribute__((noinline)) int close_ours(int fd)
 PLX_EXPORT int close(int fd)
 {
 	plx_aio_forget(fd);
+	plx_note_closes(fd);
 	return plx_fd_ours(fd) ? close_ours(fd) : plx_real.close(fd);
 }
 PLX_ALIAS(__close, close);
@@ -38,19 +39,27 @@ __attribute__((cold)) void plx_given_slow(int fd)
 {
 	int saved = errno;
 
-	if (!plx_vfork_child())
+	plx_note_closes(fd);
+	if (plx_fd_ours(fd) && !plx_vfork_child())
 		plx_px_given(fd);
 	errno = saved;
 }
 
+void plx_note_range(unsigned int first, unsigned int last, unsigned int flags)
+{
+	if (plx_unshares(first, last, flags) && !plx_vfork_child())
+		plx_stop_adopting(PLX_OUT_UNSHARE);
+	for (; plx_cold_any() && first <= last && first < PLX_COLD_NOTES; first++)
+		plx_note_closes((int)first);
+}
+
 PLX_EXPORT int close_range(unsigned int first, unsigned int last, int flags)
 {
+	plx_note_range(first, last, flags);
 	if (plx_any()) {
 		int saved = errno;
 		long r;
 
-		if (plx_unshares(first, last, flags))
-			plx_stop_adopting(PLX_OUT_UNSHARE);
 		r = plx_px_close_range(first, last, flags);
 		if (r != PLX_PASS)
 			return plx_result_saved(r, saved);
@@ -65,8 +74,41 @@ PLX_EXPORT void closefrom(int low)
 		plx_real.closefrom(low);
 }
 
+static int dup_by(int fd, int cmd, long arg)
+{
+	return cmd < 0 ? plx_real.dup(fd) : plx_real.fcntl(fd, cmd, arg);
+}
+
+/* cmd -1: dup. PLX_PASS: it is noted no more, or never was. */
+static __attribute__((noinline)) int fcntl_noted(int fd, int cmd, long arg)
+{
+	switch (cmd) {
+	case -1:
+	case F_DUPFD:
+	case F_DUPFD_CLOEXEC:
+		return plx_cold_dup(fd, cmd, arg, dup_by);
+	case F_GETFL:
+	case F_GETFD:
+	case F_SETFD:
+		break;
+	case F_SETFL:
+		PLX_COLD_CHANGES(plx_cold_blocking(fd, plx_real.fcntl(fd, cmd, arg),
+						   (arg & (O_NONBLOCK | O_ASYNC)) == O_NONBLOCK));
+		break;
+	default:
+		plx_cold_leaves(fd);
+	}
+	return (int)PLX_PASS;
+}
+
 PLX_EXPORT int dup(int fd)
 {
+	if (plx_cold_noted(fd) && !plx_vfork_child()) {
+		int n = fcntl_noted(fd, -1, 0);
+
+		if (n != PLX_PASS)
+			return n;
+	}
 	if (plx_ours(fd)) {
 		int saved = errno;
 		long r = plx_px_dup(fd);
@@ -98,6 +140,8 @@ PLX_ALIAS(__pipe, pipe);
 PLX_EXPORT int dup2(int fd, int to)
 {
 	plx_aio_forget(to);
+	plx_note_leaves(fd);
+	plx_note_closes(to);
 	if (plx_any()) {
 		int saved = errno;
 		long r = plx_px_dup3(fd, to, -1);
@@ -112,6 +156,8 @@ PLX_ALIAS(__dup2, dup2);
 PLX_EXPORT int dup3(int fd, int to, int flags)
 {
 	plx_aio_forget(to);
+	plx_note_leaves(fd);
+	plx_note_closes(to);
 	if (plx_any() && flags != -1) {
 		int saved = errno;
 		long r = plx_px_dup3(fd, to, flags);
@@ -137,6 +183,12 @@ static __attribute__((noinline)) int fcntl_ours(int fd, int cmd, long arg)
 PLX_EXPORT int plx_fcntl(int fd, int cmd, long arg) __asm__("fcntl");
 PLX_EXPORT int plx_fcntl(int fd, int cmd, long arg)
 {
+	if (plx_cold_noted(fd) && !plx_vfork_child()) {
+		int r = fcntl_noted(fd, cmd, arg);
+
+		if (r != PLX_PASS)
+			return r;
+	}
 	if (plx_fd_ours(fd))
 		return fcntl_ours(fd, cmd, arg);
 	if (plx_unlikely(cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC))
@@ -159,9 +211,37 @@ static __attribute__((noinline)) int ioctl_active(int fd, unsigned long req, voi
 	return r == PLX_PASS ? plx_real.ioctl(fd, req, arg) : plx_result(r);
 }
 
+void plx_note_ioctl(int fd, unsigned long req)
+{
+	if (!plx_cold_any() || plx_vfork_child())
+		return;
+	if (plx_px_ioctl_carries_fds(req))
+		plx_cold_end_all(false);
+	else if (req != FIOCLEX && req != FIONCLEX && req != FIONBIO)
+		plx_note_leaves(fd);
+}
+
+/* What the kernel has read can be read. */
+static int nonblock_noted(int fd, const int *on)
+{
+	int r = plx_real.ioctl(fd, FIONBIO, (void *)on);
+
+	return plx_cold_blocking(fd, r, r == 0 && *on);
+}
+
+static __attribute__((noinline)) int ioctl_cold(int fd, unsigned long req, void *arg)
+{
+	if (req == FIONBIO && plx_cold_noted(fd))
+		PLX_COLD_CHANGES(nonblock_noted(fd, arg));
+	plx_note_ioctl(fd, req);
+	return plx_load(&plx_active) ? ioctl_active(fd, req, arg) : plx_real.ioctl(fd, req, arg);
+}
+
 PLX_EXPORT int plx_ioctl(int fd, unsigned long req, void *arg) __asm__("ioctl");
 PLX_EXPORT int plx_ioctl(int fd, unsigned long req, void *arg)
 {
+	if (plx_cold_any())
+		return ioctl_cold(fd, req, arg);
 	return plx_load(&plx_active) ? ioctl_active(fd, req, arg) : plx_real.ioctl(fd, req, arg);
 }
 

@@ -76,11 +76,19 @@ static void errno_restore(int saved)
 		errno = saved;
 }
 
+/* In a sandbox nothing comes of it. */
+static PLX_CHILD_CODE void born(void)
+{
+	if (!plx_guard_keeps_none())
+		plx_cold_born();
+}
+
 void plx_fork_done(bool child)
 {
 	int saved = errno;
 
 	if (child) {
+		born();
 		plx_guard_after_fork(false);
 		plx_px_fork_child();
 	} else {
@@ -138,6 +146,7 @@ static PLX_CHILD_CODE void at_child(void)
 
 	if (forks_beside)
 		return;
+	born();
 	plx_guard_after_fork(false);
 	/* errno is in a page of libc's code that the child may not need otherwise. */
 	if (plx_px_fork_child_empty() || plx_px_fork_child_quiet())
@@ -214,6 +223,8 @@ void *plx_vfork_enter(void)
 	void *real = plx_real_vfork();
 
 	if (!plx_vfork_child()) {
+		if (plx_cold_any())
+			plx_cold_end_all(false);
 		if (plx_load(&plx_active))
 			plx_px_escape_all(PLX_OUT_VFORK);
 		vfork_robust = plx_load(&pid_spaces) ? robust_list() : NULL;
@@ -281,6 +292,9 @@ enum plx_clone_kind plx_clone_prepare(unsigned long flags)
 		return PLX_CLONE_PASS;
 	if ((flags & (CLONE_VM | CLONE_FILES)) == (CLONE_VM | CLONE_FILES)) {
 		plx_store(&plx_px_raw_threads, 1);
+		/* Two threads would have our variables of one. */
+		if (!(flags & CLONE_SETTLS))
+			plx_stop_adopting(PLX_OUT_CLONE);
 		return PLX_CLONE_PASS;
 	}
 	if (flags & CLONE_NEWPID)

@@ -18,6 +18,8 @@ void plx_before_spawn(bool actions)
 {
 	int saved = errno;
 
+	if (plx_cold_any() && !plx_vfork_child())
+		plx_cold_end_all(!actions);
 	if (!plx_any())
 		return;
 	if (actions)

@@ -2,8 +2,8 @@
 /*
  * Start and end of the drop-in.
  *
- * The fault handler is installed only when the first object is about to be adopted;
- * a process that never makes an epoll or an eventfd keeps its signals untouched.
+ * Handlers of ours are installed, and all else that is no call of the program, only when something
+ * is about to be cached (plx_prepare). Until then calls are the program's own (cache/cold.h).
  *
  *   pthread_cancel   noted, so that calls which do not sleep look for the request
  *   _exit            with POLLUX_STATS=1, statistics to stderr, as at a return from main
@@ -22,12 +22,16 @@
 #include <unistd.h>
 
 #include "aio/aio.h"
+#include "base/inside.h"
 #include "base/lock.h"
 #include "base/setting.h"
+#include "base/spin.h"
 #include "base/stats.h"
 #include "base/sys.h"
 #include "epoll/engine.h"
 #include "cache/quick.h"
+
+#define TRIES 8
 
 PLX_START_PAGE uint32_t plx_active;
 PLX_START_PAGE uint32_t plx_used;
@@ -68,6 +72,7 @@ PLX_START_CODE void plx_start(void)
 	if (plx_likely(plx_load_acq(&started)))
 		return;
 	take_libc();
+	plx_cold_born();
 	/* What --adopt= says comes after this. */
 	plx_adopts = PLX_ADOPTS_HOT;
 	plx_px_init();
@@ -76,21 +81,50 @@ PLX_START_CODE void plx_start(void)
 	plx_store_rel(&started, 1);
 }
 
-bool plx_be_active(void)
+/* By the only one, whom no handler interrupts. */
+static void prepare(void)
 {
-	int saved = errno;
+	PLX_INSIDE();
 
-	if (plx_likely(plx_load_acq(&plx_active)))
-		return true;
-	plx_inline_look();
-	if (!plx_px_begin())
-		return false;
+	if (plx_load(&plx_active) || !plx_px_begin() || !plx_cold_begin())
+		return;
 	plx_real_init();
 	take_libc();
 	plx_guard_install();
+	plx_cold_found();
 	plx_store_rel(&plx_active, 1);
+	plx_cold_over();
+}
+
+/* The number of the process that prepares itself, of which this may be a child. */
+static uint32_t preparing;
+
+static void preparing_lock(void)
+{
+	uint32_t by = 0;
+
+	for (int tries = 0; !plx_cas(&preparing, &by, plx_load(&plx_cold_process)); tries++) {
+		if (by == plx_load(&plx_cold_process))
+			plx_await_step(tries), by = 0;
+	}
+}
+
+bool plx_prepare(void)
+{
+	int saved = errno;
+	struct plx_masked m;
+
+	if (plx_likely(plx_load_acq(&plx_active)))
+		return true;
+	plx_start();
+	plx_inline_look();
+	plx_signals_block(&m);
+	preparing_lock();
+	prepare();
+	plx_store_rel(&preparing, 0);
+	plx_signals_unblock(&m);
 	errno = saved;
-	return true;
+	return plx_load_acq(&plx_active);
 }
 
 bool plx_activate(void)
@@ -103,7 +137,18 @@ bool plx_activate(void)
 	plx_inline_look();
 	if ((plx_px_no_adopt & descriptors) == descriptors)
 		return false;
-	return plx_be_active();
+	return plx_prepare();
+}
+
+void plx_note_waits_slow(void)
+{
+	static uint32_t tries;
+
+	if (plx_vfork_child())
+		return;
+	/* What does not succeed is not tried for ever. */
+	plx_store(&plx_cold_wanted, plx_xadd(&tries, 1) < TRIES ? 0 : 2);
+	(void)plx_activate();
 }
 
 void plx_stop_adopting_descriptors(enum plx_way_out why)

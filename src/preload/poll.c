@@ -9,6 +9,15 @@
 #include "base/inject.h"
 #include "cache/timeleft.h"
 
+/* The kernel's, while the process is not prepared. */
+#define COLD_POLL(call)                                                                            \
+	if (plx_note_waits())                                                                      \
+	PLX_COLD_SLEEPS(call, .what = PLX_COLD_POLL, .sets = {fds}, .n = n)
+#define COLD_SELECT(call)                                                                          \
+	if (plx_note_waits())                                                                      \
+	PLX_COLD_SLEEPS(call, .what = PLX_COLD_SELECT, .sets = {r, w, e},                          \
+			.n = n < 0 ? 0 : (uint64_t)n)
+
 static long poll_ms(struct pollfd *fds, nfds_t n, int timeout)
 {
 	struct timespec ts = plx_timespec_ms(timeout);
@@ -23,6 +32,7 @@ PLX_EXPORT int poll(struct pollfd *fds, nfds_t n, int timeout)
 		errno = EINVAL;
 		return -1;
 	}
+	COLD_POLL(plx_real.poll(fds, n, timeout));
 	if (plx_any()) {
 		int saved = errno;
 		long r = poll_ms(fds, n, timeout);
@@ -41,6 +51,7 @@ PLX_EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeou
 	struct timespec ts;
 	sigset_t copy;
 
+	COLD_POLL(plx_real.ppoll(fds, n, timeout, mask));
 	if (plx_any() &&
 	    !(timeout && (plx_copy_in(&ts, timeout, sizeof(ts)) || plx_timespec_bad(&ts))) &&
 	    !(mask && plx_copy_in(&copy, mask, 8))) {
@@ -59,7 +70,7 @@ PLX_EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeou
 PLX_EXPORT int __poll_chk(struct pollfd *fds, nfds_t n, int timeout, size_t room);
 PLX_EXPORT int __poll_chk(struct pollfd *fds, nfds_t n, int timeout, size_t room)
 {
-	if (room / sizeof(*fds) < n || !plx_any())
+	if (room / sizeof(*fds) < n || !(plx_any() || plx_cold_any()))
 		return plx_real.__poll_chk(fds, n, timeout, room);
 	return poll(fds, n, timeout);
 }
@@ -69,7 +80,7 @@ PLX_EXPORT int __ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *
 PLX_EXPORT int __ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 			   const sigset_t *mask, size_t room)
 {
-	if (room / sizeof(*fds) < n || !plx_any())
+	if (room / sizeof(*fds) < n || !(plx_any() || plx_cold_any()))
 		return plx_real.__ppoll_chk(fds, n, timeout, mask, room);
 	return ppoll(fds, n, timeout, mask);
 }
@@ -86,6 +97,7 @@ PLX_EXPORT int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct time
 	struct timespec ts;
 	sigset_t copy;
 
+	COLD_SELECT(plx_real.pselect(n, r, w, e, timeout, mask));
 	if (names_ours(n, r, w, e) &&
 	    !(timeout && (plx_copy_in(&ts, timeout, sizeof(ts)) || plx_timespec_bad(&ts))) &&
 	    !(mask && plx_copy_in(&copy, mask, 8))) {
@@ -106,6 +118,7 @@ PLX_EXPORT int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *ti
 	struct timespec deadline, ts;
 	struct timeval tv;
 
+	COLD_SELECT(plx_real.select(n, r, w, e, timeout));
 	if (names_ours(n, r, w, e) && !(timeout && (plx_copy_in(&tv, timeout, sizeof(tv)) ||
 						    plx_timeval_start(&tv, &ts, &deadline)))) {
 		int saved = errno;

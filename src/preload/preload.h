@@ -28,6 +28,7 @@
 
 #include "base/clock.h"
 #include "base/sys.h"
+#include "cache/cold.h"
 #include "cache/posix.h"
 #include "cache/uaccess.h"
 #include "preload/real.h"
@@ -94,10 +95,13 @@ static inline bool plx_any(void)
 	return plx_unlikely(plx_load(&plx_active)) && !plx_vfork_child();
 }
 
-/* Before an object is created: true if it may be adopted at all. */
+/* Before an object is created that is cached from then on: true if it may be adopted at all. */
 bool plx_activate(void);
-/* Something of ours is about to exist, if only a descriptor of our own: true if it may. */
-bool plx_be_active(void);
+/*
+ * Something is about to be cached: handlers of ours before the program's, RCU, entries in the table
+ * for what has been noted. False if that cannot be: then nothing is.
+ */
+bool plx_prepare(void);
 /* What our constructor does, for those who come before it. */
 void plx_start(void);
 /* Ends adoption of descriptors in a program that calls the kernel by itself (inline.c). */
@@ -107,8 +111,52 @@ static inline bool plx_may_adopt(void)
 {
 	if (plx_vfork_child())
 		return false;
-	return plx_likely(plx_load_acq(&plx_active)) || plx_activate();
+	/* What may become hot is noted. But statistics tell of all objects. */
+	return plx_likely(plx_load_acq(&plx_active)) ||
+	       ((plx_adopts != PLX_ADOPTS_HOT || plx_stats_wanted) && plx_activate());
 }
+
+/* Before the table is looked at: fd is about to be closed; to be used in an unusual way. */
+static inline void plx_note_closes(int fd)
+{
+	if (plx_cold_noted(fd) && !plx_vfork_child())
+		plx_cold_closes(fd);
+}
+
+static inline void plx_note_leaves(int fd)
+{
+	if (plx_cold_noted(fd) && !plx_vfork_child())
+		plx_cold_leaves(fd);
+}
+
+/* fd has been made in a process that may not be prepared. */
+static inline int plx_note_made(int fd, uint32_t kind, uint32_t forks)
+{
+	if (fd < 0 || plx_load_acq(&plx_active) || plx_vfork_child())
+		return fd;
+	return plx_cold_made(fd, kind, forks);
+}
+
+/* The program waits: something may be hot. */
+void plx_note_waits_slow(void);
+static inline bool plx_note_waits(void)
+{
+	if (!plx_cold_any())
+		return false;
+	if (plx_unlikely(plx_load(&plx_cold_wanted) == 1))
+		plx_note_waits_slow();
+	return true;
+}
+
+/* epoll_ctl for plx_cold_ctl, with its error as its result. */
+static inline int plx_kernel_ctl(int epfd, int op, int fd, struct epoll_event *ev)
+{
+	return (int)plx_sys4(SYS_epoll_ctl, epfd, op, fd, ev);
+}
+
+void plx_note_ioctl(int fd, unsigned long req);
+/* fd.c: before close_range, which may also give the caller a table of its own. */
+void plx_note_range(unsigned int first, unsigned int last, unsigned int flags);
 
 /* Adoption ends for good: the descriptor table is about to be split or watched. */
 void plx_stop_adopting(enum plx_way_out why);
@@ -145,13 +193,14 @@ void plx_given_slow(int fd);
 
 static inline int plx_given(int fd)
 {
-	if (plx_unlikely(plx_fd_ours(fd)))
+	if (plx_unlikely(plx_fd_ours(fd) || plx_cold_noted(fd)))
 		plx_given_slow(fd);
 	return fd;
 }
 
 static inline void plx_escape_if_ours(int fd, enum plx_way_out why)
 {
+	plx_note_leaves(fd);
 	if (plx_ours(fd))
 		plx_px_escape(fd, why);
 }
@@ -311,5 +360,8 @@ bool plx_one_thread(void);
 /* socket.c */
 void plx_escape_message(const struct msghdr *m);
 void plx_escape_messages(const struct mmsghdr *m, unsigned int n);
+/* The same of what has been noted, after the call, of which r is the result, which they return. */
+ssize_t plx_cold_sent(ssize_t r, const struct msghdr *m);
+int plx_cold_sent_many(int r, const struct mmsghdr *m);
 
 #endif

@@ -49,8 +49,17 @@ OURS ssize_t read_theirs(int fd, void *buf, size_t n)
 #define read_theirs plx_real.read
 #endif
 
+OURS ssize_t read_cold(int fd, void *buf, size_t n)
+{
+	if (!plx_vfork_child() && plx_cold_uses(fd, PLX_COLD_EVENTFD))
+		PLX_COLD_CHANGES(plx_real.read(fd, buf, n));
+	return plx_fd_ours(fd) ? read_ours(fd, buf, n) : read_theirs(fd, buf, n);
+}
+
 PLX_EXPORT ssize_t read(int fd, void *buf, size_t n)
 {
+	if (plx_cold_noted(fd))
+		return read_cold(fd, buf, n);
 	return plx_fd_ours(fd) ? read_ours(fd, buf, n) : read_theirs(fd, buf, n);
 }
 PLX_ALIAS(__read, read);
@@ -58,8 +67,8 @@ PLX_ALIAS(__read, read);
 PLX_EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room);
 PLX_EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room)
 {
-	if (plx_fd_ours(fd) && n <= room)
-		return read_ours(fd, buf, n);
+	if ((plx_fd_ours(fd) || plx_cold_noted(fd)) && n <= room)
+		return read(fd, buf, n);
 	return plx_real.__read_chk(fd, buf, n, room);
 }
 
@@ -83,8 +92,24 @@ OURS ssize_t write_ours(int fd, const void *buf, size_t n)
 	return plx_px_write_quick(fd, buf, n, write_frame);
 }
 
+static ssize_t written(ssize_t r, int fd)
+{
+	if (r == sizeof(uint64_t))
+		plx_cold_used(fd);
+	return r;
+}
+
+OURS ssize_t write_cold(int fd, const void *buf, size_t n)
+{
+	if (!plx_vfork_child() && plx_cold_uses(fd, PLX_COLD_EVENTFD))
+		PLX_COLD_CHANGES(written(plx_real.write(fd, buf, n), fd));
+	return plx_fd_ours(fd) ? write_ours(fd, buf, n) : plx_real.write(fd, buf, n);
+}
+
 PLX_EXPORT ssize_t write(int fd, const void *buf, size_t n)
 {
+	if (plx_cold_noted(fd))
+		return write_cold(fd, buf, n);
 	return plx_fd_ours(fd) ? write_ours(fd, buf, n) : plx_real.write(fd, buf, n);
 }
 PLX_ALIAS(__write, write);
@@ -104,16 +129,19 @@ OURS int vector_ours(int fd)
 
 PLX_EXPORT ssize_t readv(int fd, const struct iovec *iov, int cnt)
 {
+	plx_note_leaves(fd);
 	return plx_fd_ours(fd) && vector_ours(fd) ? -1 : plx_real.readv(fd, iov, cnt);
 }
 
 PLX_EXPORT ssize_t writev(int fd, const struct iovec *iov, int cnt)
 {
+	plx_note_leaves(fd);
 	return plx_fd_ours(fd) && vector_ours(fd) ? -1 : plx_real.writev(fd, iov, cnt);
 }
 
 PLX_EXPORT ssize_t preadv2(int fd, const struct iovec *iov, int cnt, off_t off, int flags)
 {
+	plx_note_leaves(fd);
 	return off == -1 && plx_fd_ours(fd) && vector_ours(fd)
 		       ? -1
 		       : plx_real.preadv2(fd, iov, cnt, off, flags);
@@ -122,6 +150,7 @@ PLX_ALIAS(preadv64v2, preadv2);
 
 PLX_EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int cnt, off_t off, int flags)
 {
+	plx_note_leaves(fd);
 	return off == -1 && plx_fd_ours(fd) && vector_ours(fd)
 		       ? -1
 		       : plx_real.pwritev2(fd, iov, cnt, off, flags);

@@ -103,6 +103,8 @@ static plx_lock_t guard_lock;
  * them was making, and our function in the kernel without the program's in the table.
  */
 static PLX_FORK_PAGE bool guard_forks;
+/* Ours stand before the program's handlers, or are about to. */
+static uint32_t guarding;
 /* Signals for which the program has a handler. */
 static uint64_t handled;
 static bool keep_none;
@@ -329,6 +331,7 @@ void plx_guard_install(void)
 {
 	struct held h = lock();
 
+	plx_store(&guarding, 1);
 	plx_store(&plx_signal_deliver, deliver);
 	for (int sig = 1; sig < SIGNALS; sig++)
 		if (guard_of(sig))
@@ -414,6 +417,20 @@ bool plx_guard_keeps_none(void)
 	return keep_none;
 }
 
+/*
+ * The program's own call, while none of its handlers has one of ours before it. Its action is found
+ * by who puts them there: that waits for the end of this.
+ */
+#define UNGUARDED(g, call)                                                                         \
+	while (!plx_load_acq(&guarding) && !plx_load(&(g)->on)) {                                  \
+		{                                                                                  \
+			PLX_COLD_CALL(.what = PLX_COLD_CHANGE);                                    \
+			if (plx_load_acq(&plx_cold) < PLX_COLD_PREPARING)                          \
+				return (call);                                                     \
+		}                                                                                  \
+		plx_cold_await();                                                                  \
+	}
+
 static int guard_action(int sig, struct guard *g, const struct sigaction *act,
 			struct sigaction *old, enum caller by)
 {
@@ -421,6 +438,7 @@ static int guard_action(int sig, struct guard *g, const struct sigaction *act,
 	struct held h;
 	int r = 0;
 
+	UNGUARDED(g, plx_real.sigaction(sig, act, old));
 	if (act)
 		want = *act;
 	if (keep_none || plx_vfork_child_only()) {
@@ -973,6 +991,8 @@ long plx_guard_raw_sigaction(int sig, const void *user_act, void *user_old, size
 	struct guard *g = guard_of(sig);
 	int saved = errno;
 
+	if (g)
+		UNGUARDED(g, plx_sys4(SYS_rt_sigaction, sig, user_act, user_old, size));
 	if (!g || size != sizeof(in.mask) || plx_vfork_child_only() ||
 	    (user_act && plx_copy_in(&in, user_act, sizeof(in))))
 		return PLX_PASS;

@@ -43,10 +43,33 @@ void plx_escape_messages(const struct mmsghdr *m, unsigned int n)
 	}
 }
 
+/* It has been sent, or not: before that the memory is the kernel's to judge. */
+ssize_t plx_cold_sent(ssize_t r, const struct msghdr *m)
+{
+	struct msghdr *msg = (struct msghdr *)m;
+
+	for (struct cmsghdr *c = r < 0 ? NULL : CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = CMSG_LEN(0); i + sizeof(int) <= c->cmsg_len; i += sizeof(int))
+			plx_escape_if_ours(*(int *)((char *)c + i), PLX_OUT_SCM_RIGHTS);
+	}
+	return r;
+}
+
+int plx_cold_sent_many(int r, const struct mmsghdr *m)
+{
+	for (int i = 0; i < r; i++)
+		plx_cold_sent(0, &m[i].msg_hdr);
+	return r;
+}
+
 PLX_EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
 	if (plx_any())
 		plx_escape_message(m);
+	else if (plx_cold_any())
+		return plx_cold_sent(plx_real.sendmsg(fd, m, flags), m);
 	return plx_real.sendmsg(fd, m, flags);
 }
 
@@ -54,6 +77,8 @@ PLX_EXPORT int sendmmsg(int fd, struct mmsghdr *m, unsigned int n, int flags)
 {
 	if (plx_any())
 		plx_escape_messages(m, n);
+	else if (plx_cold_any())
+		return plx_cold_sent_many(plx_real.sendmmsg(fd, m, n, flags), m);
 	return plx_real.sendmmsg(fd, m, n, flags);
 }
 

@@ -237,12 +237,31 @@ static long serve_sleeping(const struct raw *s)
 	}
 }
 
+/* The program's own, while the process is not prepared; PLX_PASS: it has been meanwhile. */
+static long cold_sleeping(const struct raw *s)
+{
+	if (plx_cold_noted((int)s->a) &&
+	    (s->nr == SYS_read || s->nr == SYS_write || s->nr == SYS_readv || s->nr == SYS_writev ||
+	     s->nr == SYS_preadv2 || s->nr == SYS_pwritev2)) {
+		plx_cold_leaves((int)s->a);
+		return PLX_PASS;
+	}
+	PLX_COLD_SLEEPS(plx_sys6(s->nr, s->a, s->b, s->c, s->d, s->e, s->f),
+			.what = PLX_COLD_SLEEP);
+	return PLX_PASS;
+}
+
 /* Calls that may sleep. */
 static __attribute__((noinline)) long sleeping(const struct raw *s)
 {
 	int state;
 	long r;
 
+	if (plx_note_waits() && !plx_vfork_child()) {
+		r = cold_sleeping(s);
+		if (r != PLX_PASS)
+			return r;
+	}
 	if (!plx_load(&plx_active))
 		return PLX_PASS;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
@@ -253,15 +272,15 @@ static __attribute__((noinline)) long sleeping(const struct raw *s)
 
 static long do_close_range(const struct raw *s)
 {
+	plx_note_range(s->a, s->b, s->c);
 	if (!plx_any())
 		return PLX_PASS;
-	if (plx_unshares(s->a, s->b, s->c))
-		plx_stop_adopting(PLX_OUT_UNSHARE);
 	return plx_px_close_range(s->a, s->b, s->c);
 }
 
 static long do_ioctl(const struct raw *s)
 {
+	plx_note_ioctl((int)s->a, (unsigned int)s->b);
 	if (plx_ours(s->a))
 		return plx_px_ioctl(s->a, (unsigned int)s->b, (void *)s->c);
 	if (plx_any() && plx_px_ioctl_carries_fds((unsigned int)s->b))
@@ -271,6 +290,11 @@ static long do_ioctl(const struct raw *s)
 
 static long do_send(const struct raw *s)
 {
+	if (plx_cold_any() && s->nr == SYS_sendmsg)
+		return plx_cold_sent(plx_sys3(s->nr, s->a, s->b, s->c), (void *)s->b);
+	if (plx_cold_any())
+		return plx_cold_sent_many((int)plx_sys4(s->nr, s->a, s->b, s->c, s->d),
+					  (void *)s->b);
 	if (!plx_any())
 		return PLX_PASS;
 	if (s->nr == SYS_sendmsg)
@@ -283,6 +307,8 @@ static long do_send(const struct raw *s)
 /* Calls that do not return twice. */
 static long serve(const struct raw *s)
 {
+	long r = PLX_PASS;
+
 	switch (s->nr) {
 	case SYS_read:
 	case SYS_write:
@@ -320,24 +346,36 @@ static long serve(const struct raw *s)
 	case SYS_eventfd:
 		return plx_may_adopt() ? plx_px_eventfd(s->a, 0) : PLX_PASS;
 	case SYS_dup2:
+		plx_note_leaves((int)s->a);
+		plx_note_closes((int)s->b);
 		return plx_any() ? plx_px_dup3(s->a, s->b, -1) : PLX_PASS;
 	case SYS_open:
 		plx_path_check(AT_FDCWD, (const char *)s->a);
 		return PLX_PASS;
 #endif
 	case SYS_dup3:
+		plx_note_leaves((int)s->a);
+		plx_note_closes((int)s->b);
 		return plx_any() && s->c != -1 ? plx_px_dup3(s->a, s->b, s->c) : PLX_PASS;
 	case SYS_epoll_ctl:
+		if ((plx_cold_noted((int)s->a) || plx_cold_noted((int)s->c)) && !plx_vfork_child())
+			r = plx_cold_ctl((int)s->a, (int)s->b, (int)s->c,
+					 (struct epoll_event *)s->d, plx_kernel_ctl);
+		if (r != PLX_PASS)
+			return r;
 		if ((plx_fd_ours(s->a) || plx_fd_ours(s->c)) && !plx_vfork_child())
 			return plx_px_epoll_ctl(s->a, s->b, s->c, (struct epoll_event *)s->d);
 		return PLX_PASS;
 	case SYS_close:
+		plx_note_closes((int)s->a);
 		return plx_ours(s->a) ? plx_px_close(s->a) : PLX_PASS;
 	case SYS_close_range:
 		return do_close_range(s);
 	case SYS_dup:
+		plx_note_leaves((int)s->a);
 		return plx_ours(s->a) ? plx_px_dup(s->a) : PLX_PASS;
 	case SYS_fcntl:
+		plx_note_leaves((int)s->a);
 		return plx_ours(s->a) ? plx_px_fcntl(s->a, s->b, s->c) : PLX_PASS;
 	case SYS_ioctl:
 		return do_ioctl(s);
@@ -401,6 +439,13 @@ static __attribute__((noinline)) long do_uring(const struct raw *s)
 	return r;
 }
 
+/* For a copy that nobody answers a fault in, as the process is not prepared. */
+static bool readable(long at, size_t n)
+{
+	return plx_load(&plx_active) ||
+	       (plx_page_readable((uintptr_t)at) && plx_page_readable((uintptr_t)at + n - 8));
+}
+
 /* Whether a clone is like a fork, and stays on this stack. Otherwise the entry makes it by a jump.
  */
 static __attribute__((noinline)) bool clone_forks(const struct raw *s)
@@ -413,7 +458,7 @@ static __attribute__((noinline)) bool clone_forks(const struct raw *s)
 	if (s->nr == SYS_clone3) {
 		struct clone_args args = {0};
 
-		if (s->b < CLONE_ARGS_SIZE_VER0 ||
+		if (s->b < CLONE_ARGS_SIZE_VER0 || !readable(s->a, CLONE_ARGS_SIZE_VER0) ||
 		    plx_copy_in(&args, (const void *)s->a, CLONE_ARGS_SIZE_VER0))
 			return false;
 		flags = args.flags;

@@ -9,6 +9,9 @@
 
 PLX_EXPORT int timerfd_create(int clock, int flags)
 {
+	uint32_t forks = plx_load(&plx_px_forks);
+	int fd;
+
 	if (plx_may_adopt()) {
 		int saved = errno;
 		long r = plx_px_timerfd_create(clock, flags);
@@ -17,7 +20,8 @@ PLX_EXPORT int timerfd_create(int clock, int flags)
 			return plx_result_saved(r, saved);
 		errno = saved;
 	}
-	return plx_given(plx_real.timerfd_create(clock, flags));
+	fd = plx_given(plx_real.timerfd_create(clock, flags));
+	return clock == CLOCK_MONOTONIC ? plx_note_made(fd, PLX_COLD_TIMER, forks) : fd;
 }
 
 static __attribute__((noinline)) int set_ours(int fd, int flags, const struct itimerspec *value,
@@ -32,9 +36,27 @@ static __attribute__((noinline)) int set_ours(int fd, int flags, const struct it
 	return r == PLX_PASS ? plx_real.timerfd_settime(fd, flags, value, old) : plx_result(r);
 }
 
+static int set(int r, int fd)
+{
+	if (r == 0)
+		plx_cold_used(fd);
+	return r;
+}
+
+static __attribute__((noinline)) int set_cold(int fd, int flags, const struct itimerspec *value,
+					      struct itimerspec *old)
+{
+	if (!plx_vfork_child() && plx_cold_uses(fd, PLX_COLD_TIMER))
+		PLX_COLD_CHANGES(set(plx_real.timerfd_settime(fd, flags, value, old), fd));
+	return plx_fd_ours(fd) ? set_ours(fd, flags, value, old)
+			       : plx_real.timerfd_settime(fd, flags, value, old);
+}
+
 PLX_EXPORT int timerfd_settime(int fd, int flags, const struct itimerspec *value,
 			       struct itimerspec *old)
 {
+	if (plx_cold_noted(fd))
+		return set_cold(fd, flags, value, old);
 	return plx_fd_ours(fd) ? set_ours(fd, flags, value, old)
 			       : plx_real.timerfd_settime(fd, flags, value, old);
 }

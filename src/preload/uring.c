@@ -169,6 +169,7 @@ static bool replace(char *user, const struct io_uring_sqe *was, struct io_uring_
 static bool serve(char *user, bool *held)
 {
 	struct io_uring_sqe s;
+	bool noted;
 	long r;
 
 	if (plx_copy_in(&s, user, sizeof(s)) || (s.flags & ~IOSQE_CQE_SKIP_SUCCESS) ||
@@ -181,13 +182,20 @@ static bool serve(char *user, bool *held)
 	/* The kernel refuses it. */
 	if (s.buf_index || s.splice_fd_in)
 		return true;
-	if (!plx_fd_ours(s.fd) && !plx_fd_ours((int)s.off))
+	noted = plx_cold_noted(s.fd) || plx_cold_noted((int)s.off);
+	if (!noted && !plx_fd_ours(s.fd) && !plx_fd_ours((int)s.off))
 		return true;
 	if (*held) {
+		plx_note_leaves(s.fd);
+		plx_note_leaves((int)s.off);
 		plx_px_escape_pair(s.fd, (int)s.off, PLX_OUT_IO_URING);
 		return true;
 	}
-	r = plx_px_epoll_ctl(s.fd, (int)s.len, (int)s.off, (void *)(uintptr_t)s.addr);
+	if (noted)
+		r = plx_cold_ctl(s.fd, (int)s.len, (int)s.off, (void *)(uintptr_t)s.addr,
+				 plx_kernel_ctl);
+	else
+		r = plx_px_epoll_ctl(s.fd, (int)s.len, (int)s.off, (void *)(uintptr_t)s.addr);
 	switch (r) {
 	case PLX_PASS:
 		return true;
@@ -204,6 +212,7 @@ static bool serve(char *user, bool *held)
 		return true;
 	}
 	/* Should the kernel do it after all, it is not noted here. */
+	plx_note_leaves((int)s.off);
 	plx_px_escape((int)s.off, PLX_OUT_IO_URING);
 	*held = true;
 	return true;

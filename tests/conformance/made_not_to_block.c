@@ -49,8 +49,10 @@ static void EFD_18_made_not_to_block(void **state)
 			break;
 		}
 		not_to_block(fd, how % 2);
-		assert_int_equal(fd_served(fd),
-				 under_pollux() && how / 2 == NOTHING && SANITIZED != 2);
+		/* A poll need not be known if nothing has been cached so far. */
+		if (how / 2 != POLL)
+			assert_int_equal(fd_served(fd),
+					 under_pollux() && how / 2 == NOTHING && SANITIZED != 2);
 		if (how / 2 != ADD)
 			ep_add(ep, fd, EPOLLIN, 7);
 		assert_int_equal(ep_one(ep, EPOLLIN, 7), count != 0);

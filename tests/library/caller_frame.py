@@ -257,7 +257,9 @@ def follow(listing, order, starts, entry):
                 begin = starts[bisect.bisect_right(starts, address) - 1]
                 known = tables.get(begin)
                 tables[begin] = merge(known, state) if known else state
-        if i.next is not None and not ENDS.match(i.op):
+        # What stands behind a call that does not return belongs to another function.
+        ends = ENDS.match(i.op) or (i.args and i.args[0].endswith("<_Unwind_Resume>"))
+        if i.next is not None and not ends:
             reach(i.next, step(i, state))
     return [bad[a] for a in sorted(bad)]
 

@@ -107,6 +107,14 @@ grace_no_note_barrier broken grace -DBROKEN_NO_NOTE_BARRIER
 grace_no_begin_barrier broken grace -DBROKEN_NO_BEGIN_BARRIER
 grace_number_late broken grace -DBROKEN_NUMBER_LATE
 grace_not_greater broken grace -DBROKEN_NOT_GREATER
+prepare ok prepare
+prepare_no_barrier broken prepare -DBROKEN_NO_BARRIER
+prepare_no_second_barrier broken prepare -DBROKEN_NO_SECOND_BARRIER
+prepare_no_await broken prepare -DBROKEN_NO_AWAIT
+prepare_look_first broken prepare -DBROKEN_LOOK_FIRST
+prepare_no_way_back broken prepare -DBROKEN_NO_WAY_BACK
+prepare_late broken prepare -DBROKEN_LATE
+prepare_not_busy broken prepare -DBROKEN_NOT_BUSY
 phases ok phases
 phases_no_barrier broken phases -DBROKEN_NO_BARRIER
 phases_no_first broken phases -DBROKEN_NO_FIRST

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Descriptors that are noted while the process is not prepared.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/lock.h"
+#include "base/sys.h"
+#include "cache/cold.h"
+#include "cache/front.h"
+
+PLX_LARGE struct plx_cold_note plx_cold_notes[PLX_COLD_NOTES];
+uint32_t plx_cold_wanted;
+static PLX_FORK_PAGE uint32_t serials;
+
+/* A note: its kind, whether it blocks, a number that duplicates share, and plx_px_forks. */
+#define KIND(word) ((word)&3)
+#define SERIAL_ONE 8u
+#define SERIAL(word) ((uint32_t)(word) / SERIAL_ONE)
+#define FORKS(word) ((uint32_t)((word) >> 32))
+_Static_assert((PLX_COLD_BLOCKS & 3) == 0 && PLX_COLD_BLOCKS < SERIAL_ONE, "a bit of its own");
+
+/* So many uses within plx_hot_ns, and the next wait prepares. */
+#define HOT_USES 64u
+
+/* The note of fd, if there has been no fork since. */
+static uint64_t word_of(int fd)
+{
+	uint64_t word = plx_cold_word(fd);
+
+	return FORKS(word) == plx_load(&plx_px_forks) ? word : 0;
+}
+
+PLX_CHILD_CODE int plx_cold_made(int fd, uint32_t kind, uint32_t forks)
+{
+	static const PLX_CHILD_CONST uint32_t adopts[] = {
+		[PLX_COLD_EPOLL] = PLX_ADOPT_EPOLL,
+		[PLX_COLD_EVENTFD] = PLX_ADOPT_EVENTFD,
+		[PLX_COLD_TIMER] = PLX_ADOPT_TIMERFD,
+	};
+	uint32_t nothing = PLX_COLD_NOTHING, serial;
+
+	if ((plx_px_no_adopt & adopts[KIND(kind)]) || (unsigned int)fd >= PLX_COLD_NOTES ||
+	    plx_fd_of_stream(fd))
+		return fd;
+	serial = plx_xadd(&serials, 1) + 1;
+	if (serial > SERIAL(~0u)) {
+		plx_store(&serials, SERIAL(~0u));
+		return fd;
+	}
+	plx_store(&plx_cold_notes[fd].uses, 0);
+	plx_store(&plx_cold_notes[fd].added, 0);
+	plx_store_rel(&plx_cold_notes[fd].word, (uint64_t)forks << 32 | serial * SERIAL_ONE | kind);
+	(void)plx_cas(&plx_cold, &nothing, PLX_COLD_NOTED);
+	return fd;
+}
+
+static int end(int fd)
+{
+	plx_store(&plx_cold_notes[fd].word, 0);
+	return 0;
+}
+
+static int dup_noted(int n, uint64_t word)
+{
+	/* With a number that is not noted waits would not be seen. */
+	for (int fd = 0; n >= PLX_COLD_NOTES && fd < PLX_COLD_NOTES; fd++)
+		end(fd);
+	if (n >= 0 && n < PLX_COLD_NOTES)
+		plx_store_rel(&plx_cold_notes[n].word, word);
+	return n;
+}
+
+int plx_cold_dup(int fd, int cmd, long from, int (*real)(int, int, long))
+{
+	uint64_t word = word_of(fd);
+
+	if (KIND(word) == PLX_COLD_EPOLL)
+		PLX_COLD_CHANGES(dup_noted(real(fd, cmd, from), word));
+	plx_cold_leaves(fd);
+	return (int)PLX_PASS;
+}
+
+static int ends(int fd)
+{
+	PLX_COLD_CHANGES(end(fd));
+	return 0;
+}
+
+void plx_cold_closes(int fd)
+{
+	if (plx_cold_noted(fd))
+		ends(fd);
+}
+
+void plx_cold_leaves(int fd)
+{
+	if (KIND(word_of(fd)) == PLX_COLD_EPOLL)
+		plx_cold_end_all(false);
+	else
+		plx_cold_closes(fd);
+}
+
+static bool stays(int fd)
+{
+	return plx_sys2(SYS_fcntl, fd, F_GETFD) & FD_CLOEXEC;
+}
+
+void plx_cold_end_all(bool but_cloexec)
+{
+	for (int fd = 0; fd < PLX_COLD_NOTES && but_cloexec; fd++)
+		but_cloexec = KIND(word_of(fd)) != PLX_COLD_EPOLL || stays(fd);
+	for (int fd = 0; fd < PLX_COLD_NOTES && plx_cold_any(); fd++)
+		if (word_of(fd) && !(but_cloexec && stays(fd)))
+			ends(fd);
+}
+
+static int changed(int r, int op, int fd)
+{
+	if (r == 0 && op != EPOLL_CTL_MOD && word_of(fd))
+		plx_xadd(&plx_cold_notes[fd].added, op == EPOLL_CTL_ADD ? 1u : -1u);
+	return r;
+}
+
+PLX_CHILD_CODE int plx_cold_ctl(int epfd, int op, int fd, struct epoll_event *ev,
+				int (*real)(int, int, int, struct epoll_event *))
+{
+	if (KIND(word_of(epfd)) != PLX_COLD_EPOLL)
+		plx_cold_leaves(fd);
+	(void)plx_cold_uses(fd, PLX_COLD_EVENTFD);
+	PLX_COLD_CHANGES(changed(real(epfd, op, fd, ev), op, fd));
+	return (int)PLX_PASS;
+}
+
+bool plx_cold_uses(int fd, uint32_t kind)
+{
+	uint64_t word = word_of(fd);
+
+	if (KIND(word) != kind)
+		return false;
+	if (word & PLX_COLD_BLOCKS)
+		plx_cold_closes(fd);
+	return !(word & PLX_COLD_BLOCKS);
+}
+
+int plx_cold_blocking(int fd, int r, bool nonblock)
+{
+	uint64_t word = word_of(fd);
+
+	if (r == 0 && KIND(word) == PLX_COLD_EVENTFD)
+		(void)plx_cas(&plx_cold_notes[fd].word, &word,
+			      nonblock ? word & ~(uint64_t)PLX_COLD_BLOCKS : 0);
+	return r;
+}
+
+void plx_cold_used(int fd)
+{
+	static struct plx_heat heat;
+
+	plx_store(&plx_cold_notes[fd].uses, plx_load(&plx_cold_notes[fd].uses) + 1);
+	if (!plx_load(&plx_cold_wanted) && plx_heat_grows(&heat, HOT_USES, plx_hot_ns))
+		plx_store(&plx_cold_wanted, 1);
+}
+
+bool plx_cold_serves(int fd)
+{
+	return plx_cold_any() && word_of(fd);
+}
+
+/* --- preparing ----------------------------------------------------------------------------- */
+
+/* The first number of the same epoll that has an entry; else fd. */
+static int first(int fd, uint64_t word)
+{
+	for (int i = 0; i < fd; i++)
+		if (SERIAL(word_of(i)) == SERIAL(word) && plx_fd_ours(i))
+			return i;
+	return fd;
+}
+
+static struct pollux_file *file_for(int fd, uint64_t word)
+{
+	uint32_t kind = KIND(word), no = plx_px_no_adopt;
+	int flags = (int)plx_sys2(SYS_fcntl, fd, F_GETFL);
+
+	if (kind == PLX_COLD_EPOLL && !(no & PLX_ADOPT_EPOLL) && plx_fd_is(fd, "eventpoll"))
+		return first(fd, word) < fd ? plx_table_get(first(fd, word)) : plx_front_file();
+	if (kind == PLX_COLD_EVENTFD && !(no & PLX_ADOPT_EVENTFD) && plx_fd_is_eventfd(fd) &&
+	    (flags & (O_NONBLOCK | O_ASYNC)) == O_NONBLOCK && !(word & PLX_COLD_BLOCKS))
+		return plx_eventfd_file(fd, plx_load(&plx_cold_notes[fd].uses) > 1);
+	if (kind == PLX_COLD_TIMER && !(no & (PLX_ADOPT_TIMERFD | PLX_ADOPT_EPOLL)) &&
+	    plx_fd_is(fd, "timerfd"))
+		return plx_timer_file(fd, flags);
+	return NULL;
+}
+
+/* A line of fdinfo. */
+static void found_line(struct plx_front *fr, int epfd, const char *line)
+{
+	struct epoll_event ev;
+	const char *at = strstr(line, "events:"), *data = strstr(line, "data:");
+	int fd;
+
+	if (strncmp(line, "tfd:", 4) || !at || !data)
+		return;
+	fd = (int)strtol(line + 4, NULL, 10);
+	ev.events = (uint32_t)strtoul(at + 7, NULL, 16) & ~(uint32_t)(EPOLLERR | EPOLLHUP);
+	ev.data.u64 = strtoull(data + 5, NULL, 16);
+	/* A file that had the number before, and is open elsewhere. */
+	if (KIND(word_of(fd)) && !plx_load(&plx_cold_notes[fd].added))
+		plx_front_files(fr);
+	else
+		plx_front_watches(fr, epfd, fd, &ev);
+}
+
+/* What an epoll watches; false if the kernel does not say. */
+static bool found_watches(struct plx_front *fr, int epfd)
+{
+	char text[4096], *next;
+	size_t n = 0;
+	long r, fd;
+
+	snprintf(text, sizeof(text), "/proc/self/fdinfo/%d", epfd);
+	fd = plx_sys4(SYS_openat, AT_FDCWD, text, O_RDONLY | O_CLOEXEC, 0);
+	if (fd < 0)
+		return false;
+	while ((r = plx_sys3(SYS_read, fd, text + n, sizeof(text) - 1 - n)) > 0) {
+		char *line = text;
+
+		n += (size_t)r;
+		text[n] = '\0';
+		for (; (next = strchr(line, '\n')); line = next + 1) {
+			*next = '\0';
+			found_line(fr, epfd, line);
+		}
+		n -= (size_t)(line - text);
+		memmove(text, line, n);
+	}
+	plx_sys1(SYS_close, fd);
+	return r == 0;
+}
+
+void plx_cold_found(void)
+{
+	uint32_t since = plx_changes();
+	bool all = true;
+
+	for (int fd = 0; fd < PLX_COLD_NOTES; fd++) {
+		uint64_t word = word_of(fd);
+		struct pollux_file *f = word ? file_for(fd, word) : NULL;
+
+		if (f && !plx_table_made(fd, f, since)) {
+			all = false;
+			pollux_file_put(f);
+		}
+	}
+	for (int fd = 0; fd < PLX_COLD_NOTES && all; fd++) {
+		struct pollux_file *f =
+			KIND(word_of(fd)) == PLX_COLD_EPOLL ? plx_table_get(fd) : NULL;
+
+		if (f && f->kind == PLX_KIND_EPOLL && first(fd, word_of(fd)) == fd)
+			all = found_watches(plx_file_front(f), fd);
+		if (f)
+			pollux_file_put(f);
+	}
+	if (!all)
+		plx_px_escape_all(PLX_OUT_NUMBER);
+}
+
+/* By any of its numbers. */
+static struct pollux_file *file_of(uint64_t word)
+{
+	for (int fd = 0; SERIAL(word) && fd < PLX_COLD_NOTES; fd++)
+		if (SERIAL(word_of(fd)) == SERIAL(word) && plx_fd_ours(fd))
+			return plx_table_peek(fd);
+	return NULL;
+}
+
+void plx_cold_over(void)
+{
+	struct plx_cold_call *c;
+
+	if (!plx_cold_ends())
+		return;
+	for (int i = 0; (c = plx_cold_next(&i));)
+		if (plx_load(&c->what) == PLX_COLD_WAIT)
+			plx_store(&c->file, file_of(plx_load(&c->n)));
+	plx_cold_seen();
+}
