@@ -94,32 +94,9 @@ static void there_may_be_many(void **state)
 	ep_put(ep);
 }
 
-static int host_park(void *arg, uint32_t *bell, int64_t deadline)
-{
-	(void)arg;
-	(void)bell;
-	(void)deadline;
-	return -ETIMEDOUT;
-}
-
-static void host_unpark(void *arg, uint32_t *bell)
-{
-	(void)arg;
-	(void)bell;
-}
-
-static int64_t host_now(void *arg)
-{
-	(void)arg;
-	return 0;
-}
-
 static void it_tells_of_its_state(void **state)
 {
-	const struct pollux_host host = {.size = sizeof(host),
-					 .park = host_park,
-					 .unpark_one = host_unpark,
-					 .now = host_now};
+	const struct pollux_host host = host_of_no_time();
 	const struct pollux_ep_attr hosted = {.size = sizeof(hosted), .host = &host};
 	const struct pollux_ep_attr batches = {.size = sizeof(batches), .flags = POLLUX_EP_BATCHES};
 	struct pollux_ep *ep;

@@ -681,32 +681,9 @@ static void epolls_nest_by_their_descriptors(void **state)
 	pipe_put(p);
 }
 
-static int host_park(void *host, uint32_t *bell, int64_t deadline)
-{
-	(void)host;
-	(void)bell;
-	(void)deadline;
-	return -EINTR;
-}
-
-static void host_unpark(void *host, uint32_t *bell)
-{
-	(void)host;
-	(void)bell;
-}
-
-static int64_t host_now(void *host)
-{
-	(void)host;
-	return now_ns();
-}
-
 static void a_host_that_parks_by_itself_has_no_descriptors(void **state)
 {
-	static const struct pollux_host host = {.size = sizeof(host),
-						.park = host_park,
-						.unpark_one = host_unpark,
-						.now = host_now};
+	const struct pollux_host host = host_of_no_time();
 	static const struct pollux_ep_attr attr = {.size = sizeof(attr), .host = &host};
 	struct pollux_ep *ep;
 

@@ -364,32 +364,9 @@ static void a_watched_epoll_may_be_waited_for_with_it(void **state)
 	ep_put(outer);
 }
 
-static int host_park(void *arg, uint32_t *bell, int64_t deadline)
-{
-	(void)arg;
-	(void)bell;
-	(void)deadline;
-	return -ETIMEDOUT;
-}
-
-static void host_unpark(void *arg, uint32_t *bell)
-{
-	(void)arg;
-	(void)bell;
-}
-
-static int64_t host_now(void *arg)
-{
-	(void)arg;
-	return 0;
-}
-
 static void it_fails_where_it_cannot_be(void **state)
 {
-	const struct pollux_host host = {.size = sizeof(host),
-					 .park = host_park,
-					 .unpark_one = host_unpark,
-					 .now = host_now};
+	const struct pollux_host host = host_of_no_time();
 	const struct pollux_ep_attr attr = {.size = sizeof(attr), .host = &host};
 	struct rlimit old, low;
 	struct set s = set_new(FILES);
