@@ -148,6 +148,16 @@ static void pass_on(struct pollux_ep *ep)
 		plx_ep_pass_on(ep);
 }
 
+/* What a sleep that returned n has come to. */
+static inline int slept(struct pollux_ep *ep, int n)
+{
+	if (plx_unlikely(plx_load(&ep->shut)))
+		return -ESHUTDOWN;
+	if (plx_unlikely(n < 0))
+		pass_on(ep);
+	return n;
+}
+
 /* The list's share after n events of the kernel's: all events, or 0. */
 static int collect_list(struct plx_kernel_side *s, struct epoll_event *ev, int n, int max)
 {
@@ -293,12 +303,9 @@ static __attribute__((noinline)) int wait_for_some(struct plx_kernel_side *s,
 		if (plx_ep_announce(ep)) {
 			n = sleep_on(s, ev, max, deadline, mask);
 			plx_ep_retract(ep);
-			if (plx_unlikely(plx_load(&ep->shut)))
-				return -ESHUTDOWN;
-			if (plx_unlikely(n < 0)) {
-				pass_on(ep);
+			n = slept(ep, n);
+			if (plx_unlikely(n < 0))
 				return n;
-			}
 			/* The doorbell's event may have had the only place. */
 			if ((n || max > 1) && !plx_unlikely(ep->batches))
 				n = collect_list(s, ev, n, max);
@@ -425,12 +432,9 @@ static __attribute__((noinline)) int collect_some(struct plx_kernel_side *s, pol
 			}
 			plx_ep_retract(ep);
 		}
-		if (plx_unlikely(plx_load(&ep->shut)))
-			return -ESHUTDOWN;
-		if (plx_unlikely(n < 0)) {
-			pass_on(ep);
+		n = slept(ep, n);
+		if (plx_unlikely(n < 0))
 			return n;
-		}
 		n = plx_ep_harvest(ep, fn, arg, max);
 		plx_spin_brought(&ep->yields, n);
 		if (n || (deadline >= 0 && plx_now_ns() >= deadline))

@@ -684,7 +684,7 @@ static void epolls_nest_by_their_descriptors(void **state)
 static void a_host_that_parks_by_itself_has_no_descriptors(void **state)
 {
 	const struct pollux_host host = host_of_no_time();
-	static const struct pollux_ep_attr attr = {.size = sizeof(attr), .host = &host};
+	const struct pollux_ep_attr attr = {.size = sizeof(attr), .host = &host};
 	struct pollux_ep *ep;
 
 	(void)state;
