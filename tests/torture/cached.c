@@ -538,7 +538,8 @@ static void look(struct looks *l, uint32_t *r)
 			broken("%d is reported twice", (int)ev[i].data.u64);
 		*s = true;
 	}
-	/* A wait that its count has passed by leaves it to the next one, if it does not move again. */
+	/* A wait that its count has passed by leaves it to the next one, if it does not move again.
+	 */
 	if (!seen[0] && l->passed && plx_adopts != PLX_ADOPTS_RANDOM)
 		broken("what is always ready is not reported among %d", n);
 	l->passed = !seen[0];

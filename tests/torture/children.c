@@ -3,6 +3,8 @@
  * The child of a fork can use what it makes itself, whatever other threads of its parent were
  * about, and whichever fork it was.
  */
+#include "rcu/rcu.h"
+
 #include "torture.h"
 
 #include <dlfcn.h>
@@ -194,8 +196,7 @@ static int forks_beside_the_beginning(uint32_t us)
 	if (pid == 0) {
 		alarm(SOON_MS / 1000);
 		/* It needs a barrier. */
-		if (pollux_ep_watches())
-			_exit(2);
+		plx_rcu_confine();
 		_exit(points_passed("barrier_anew") != 0);
 	}
 	pthread_join(t, NULL);
