@@ -148,11 +148,13 @@ static bool selects(const uint64_t *set, uint64_t n, const struct pollux_file *f
 
 static bool concerns(const struct plx_cold_call *c, const struct pollux_file *f)
 {
+	const struct pollux_file *file;
 	struct pollfd p;
 
 	switch (plx_load(&c->what)) {
 	case PLX_COLD_WAIT:
-		return plx_load(&c->file) == f;
+		file = plx_load(&c->file);
+		return file == f || file == PLX_COLD_CLOSED;
 	case PLX_COLD_POLL:
 		for (uint64_t i = 0; i < c->n; i++) {
 			if (plx_copy_in(&p, (const struct pollfd *)c->sets[0] + i, sizeof(p)))

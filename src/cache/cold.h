@@ -46,8 +46,6 @@ static inline bool plx_cold_any(void)
 #define PLX_COLD_NOTES 4096
 struct plx_cold_note {
 	uint64_t word;
-	/* Registrations. */
-	uint32_t added;
 	/* Approximate: writes, or settings. */
 	uint32_t uses;
 };
@@ -112,6 +110,8 @@ struct plx_cold_call {
 	/* What became of the epoll when the process was prepared. */
 	struct pollux_file *file;
 };
+/* It was closed while the wait slept, and may watch any of the others. */
+#define PLX_COLD_CLOSED ((struct pollux_file *)1)
 
 /* Of a thread, or of those that have had the same memory, one after the other. */
 struct plx_cold_thread {
