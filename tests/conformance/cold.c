@@ -402,6 +402,48 @@ static bool heats(int ep, int fd)
 	return true;
 }
 
+/* Nobody is told of the filter. */
+static bool refuse_unseen(int nr)
+{
+	struct sock_filter f[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned int)nr, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {.len = 4, .filter = f};
+
+	return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
+	       !own_call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, (long)&program);
+}
+
+static int heats_without(void *arg)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 9};
+	int ep = epoll_create1(0), fd;
+
+	if (!refuse_unseen(*(int *)arg))
+		return 77;
+	fd = eventfd(0, EFD_NONBLOCK);
+	return epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev) || !heats(ep, fd);
+}
+
+static void COLD_not_prepared_without_what_it_takes(void **state)
+{
+	int calls[] = {SYS_mmap, SYS_rt_sigprocmask, SYS_membarrier, SYS_openat};
+
+	(void)state;
+	if (SANITIZED)
+		SKIP("a sanitizer makes calls of its own");
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		int r = run_child(heats_without, &calls[i]);
+
+		if (r == 77)
+			SKIP("no filters for this user");
+		assert_int_equal(r, 0);
+	}
+}
+
 struct closed_wait {
 	int ep, tid;
 	bool woken;
@@ -500,6 +542,7 @@ int main(void)
 		cmocka_unit_test(COLD_no_handler_and_no_descriptor),
 		cmocka_unit_test(COLD_prepared_beside_calls),
 		cmocka_unit_test(COLD_woken_who_has_slept_since_before),
+		cmocka_unit_test(COLD_not_prepared_without_what_it_takes),
 		cmocka_unit_test(COLD_epoll_closed_beside_a_wait),
 		cmocka_unit_test(COLD_number_of_another_file),
 	};
