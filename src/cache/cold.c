@@ -140,10 +140,11 @@ void plx_cold_seen(void)
 	plx_store_rel(&left, SEEN);
 }
 
-/* Whether the file at fd, if that is what it is, is f. */
+/* Whether the file at fd may be f, or an epoll that watches it and has been closed. */
 static bool names(int fd, const struct pollux_file *f)
 {
-	return fd >= 0 && plx_table_peek(fd) == f;
+	return fd >= 0 && (plx_table_peek(fd) == f ||
+			   (fd < PLX_COLD_NOTES && plx_load(&plx_cold_notes[fd].closed)));
 }
 
 static bool selects(const uint64_t *set, uint64_t n, const struct pollux_file *f)

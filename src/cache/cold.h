@@ -48,6 +48,8 @@ struct plx_cold_note {
 	uint64_t word;
 	/* Approximate: writes, or settings. */
 	uint32_t uses;
+	/* An epoll had the number, which a poll that sleeps may still mean. */
+	uint32_t closed;
 };
 extern struct plx_cold_note plx_cold_notes[PLX_COLD_NOTES];
 

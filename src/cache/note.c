@@ -94,8 +94,11 @@ static int ends(int fd)
 
 void plx_cold_closes(int fd)
 {
-	if (plx_cold_noted(fd))
-		ends(fd);
+	if (!plx_cold_noted(fd))
+		return;
+	if (KIND(word_of(fd)) == PLX_COLD_EPOLL)
+		plx_store(&plx_cold_notes[fd].closed, 1);
+	ends(fd);
 }
 
 void plx_cold_leaves(int fd)
