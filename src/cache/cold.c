@@ -5,6 +5,8 @@
 #include "cache/cold.h"
 
 #include <linux/membarrier.h>
+#include <signal.h>
+#include <sys/mman.h>
 
 #include "base/inside.h"
 #include "base/lock.h"
@@ -80,6 +82,17 @@ static bool barrier(void)
 	return plx_px_alone() || !plx_sys2(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0);
 }
 
+/* Whether the kernel gives what RCU does not go on without (a filter, or too little memory). */
+static bool rcu_can(void)
+{
+	const size_t n = 1 << 16;
+	long p = plx_sys6(SYS_mmap, 0, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			  0);
+
+	return p > 0 && !plx_sys2(SYS_munmap, p, n) &&
+	       !plx_sys4(SYS_rt_sigprocmask, SIG_BLOCK, 0, 0, sizeof(uint64_t));
+}
+
 void plx_cold_await(void)
 {
 	for (int tries = 0; plx_load_acq(&plx_cold) == PLX_COLD_PREPARING; tries++)
@@ -103,7 +116,7 @@ bool plx_cold_begin(void)
 	bool can;
 
 	plx_xchg(&plx_cold, PLX_COLD_PREPARING);
-	can = plx_cold_process == (uint32_t)plx_sys0(SYS_getpid) && barrier();
+	can = plx_cold_process == (uint32_t)plx_sys0(SYS_getpid) && rcu_can() && barrier();
 	while (can && changes()) {
 		can = tries < AWAITED && refused < REFUSED;
 		refused += !can;
@@ -127,10 +140,11 @@ void plx_cold_seen(void)
 	plx_store_rel(&left, SEEN);
 }
 
-/* Whether the file at fd, if that is what it is, is f. */
+/* Whether the file at fd may be f, or an epoll that watches it and has been closed. */
 static bool names(int fd, const struct pollux_file *f)
 {
-	return fd >= 0 && plx_table_peek(fd) == f;
+	return fd >= 0 && (plx_table_peek(fd) == f ||
+			   (fd < PLX_COLD_NOTES && plx_load(&plx_cold_notes[fd].closed)));
 }
 
 static bool selects(const uint64_t *set, uint64_t n, const struct pollux_file *f)
@@ -148,11 +162,13 @@ static bool selects(const uint64_t *set, uint64_t n, const struct pollux_file *f
 
 static bool concerns(const struct plx_cold_call *c, const struct pollux_file *f)
 {
+	const struct pollux_file *file;
 	struct pollfd p;
 
 	switch (plx_load(&c->what)) {
 	case PLX_COLD_WAIT:
-		return plx_load(&c->file) == f;
+		file = plx_load(&c->file);
+		return file == f || file == PLX_COLD_CLOSED;
 	case PLX_COLD_POLL:
 		for (uint64_t i = 0; i < c->n; i++) {
 			if (plx_copy_in(&p, (const struct pollfd *)c->sets[0] + i, sizeof(p)))

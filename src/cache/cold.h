@@ -46,10 +46,10 @@ static inline bool plx_cold_any(void)
 #define PLX_COLD_NOTES 4096
 struct plx_cold_note {
 	uint64_t word;
-	/* Registrations. */
-	uint32_t added;
 	/* Approximate: writes, or settings. */
 	uint32_t uses;
+	/* An epoll had the number, which a poll that sleeps may still mean. */
+	uint32_t closed;
 };
 extern struct plx_cold_note plx_cold_notes[PLX_COLD_NOTES];
 
@@ -112,6 +112,8 @@ struct plx_cold_call {
 	/* What became of the epoll when the process was prepared. */
 	struct pollux_file *file;
 };
+/* It was closed while the wait slept, and may watch any of the others. */
+#define PLX_COLD_CLOSED ((struct pollux_file *)1)
 
 /* Of a thread, or of those that have had the same memory, one after the other. */
 struct plx_cold_thread {

@@ -16,6 +16,8 @@
 PLX_LARGE struct plx_cold_note plx_cold_notes[PLX_COLD_NOTES];
 uint32_t plx_cold_wanted;
 static PLX_FORK_PAGE uint32_t serials;
+/* Up to here all notes have been ended together. */
+static uint32_t ended;
 
 /* A note: its kind, whether it blocks, a number that duplicates share, and plx_px_forks. */
 #define KIND(word) ((word)&3)
@@ -53,7 +55,6 @@ PLX_CHILD_CODE int plx_cold_made(int fd, uint32_t kind, uint32_t forks)
 		return fd;
 	}
 	plx_store(&plx_cold_notes[fd].uses, 0);
-	plx_store(&plx_cold_notes[fd].added, 0);
 	plx_store_rel(&plx_cold_notes[fd].word, (uint64_t)forks << 32 | serial * SERIAL_ONE | kind);
 	(void)plx_cas(&plx_cold, &nothing, PLX_COLD_NOTED);
 	return fd;
@@ -93,8 +94,11 @@ static int ends(int fd)
 
 void plx_cold_closes(int fd)
 {
-	if (plx_cold_noted(fd))
-		ends(fd);
+	if (!plx_cold_noted(fd))
+		return;
+	if (KIND(word_of(fd)) == PLX_COLD_EPOLL)
+		plx_store(&plx_cold_notes[fd].closed, 1);
+	ends(fd);
 }
 
 void plx_cold_leaves(int fd)
@@ -114,16 +118,11 @@ void plx_cold_end_all(bool but_cloexec)
 {
 	for (int fd = 0; fd < PLX_COLD_NOTES && but_cloexec; fd++)
 		but_cloexec = KIND(word_of(fd)) != PLX_COLD_EPOLL || stays(fd);
+	if (!but_cloexec)
+		plx_store(&ended, plx_load(&serials));
 	for (int fd = 0; fd < PLX_COLD_NOTES && plx_cold_any(); fd++)
 		if (word_of(fd) && !(but_cloexec && stays(fd)))
 			ends(fd);
-}
-
-static int changed(int r, int op, int fd)
-{
-	if (r == 0 && op != EPOLL_CTL_MOD && word_of(fd))
-		plx_xadd(&plx_cold_notes[fd].added, op == EPOLL_CTL_ADD ? 1u : -1u);
-	return r;
 }
 
 PLX_CHILD_CODE int plx_cold_ctl(int epfd, int op, int fd, struct epoll_event *ev,
@@ -132,7 +131,7 @@ PLX_CHILD_CODE int plx_cold_ctl(int epfd, int op, int fd, struct epoll_event *ev
 	if (KIND(word_of(epfd)) != PLX_COLD_EPOLL)
 		plx_cold_leaves(fd);
 	(void)plx_cold_uses(fd, PLX_COLD_EVENTFD);
-	PLX_COLD_CHANGES(changed(real(epfd, op, fd, ev), op, fd));
+	PLX_COLD_CHANGES(real(epfd, op, fd, ev));
 	return (int)PLX_PASS;
 }
 
@@ -198,6 +197,17 @@ static struct pollux_file *file_for(int fd, uint64_t word)
 	return NULL;
 }
 
+/* Whether epfd watches what is at fd now, and no file that had the number before. */
+static bool is_watched(int epfd, int fd)
+{
+	struct epoll_event none = {0};
+
+	if (plx_sys4(SYS_epoll_ctl, epfd, EPOLL_CTL_ADD, fd, &none))
+		return true;
+	plx_sys4(SYS_epoll_ctl, epfd, EPOLL_CTL_DEL, fd, 0);
+	return false;
+}
+
 /* A line of fdinfo. */
 static void found_line(struct plx_front *fr, int epfd, const char *line)
 {
@@ -210,8 +220,7 @@ static void found_line(struct plx_front *fr, int epfd, const char *line)
 	fd = (int)strtol(line + 4, NULL, 10);
 	ev.events = (uint32_t)strtoul(at + 7, NULL, 16) & ~(uint32_t)(EPOLLERR | EPOLLHUP);
 	ev.data.u64 = strtoull(data + 5, NULL, 16);
-	/* A file that had the number before, and is open elsewhere. */
-	if (KIND(word_of(fd)) && !plx_load(&plx_cold_notes[fd].added))
+	if (KIND(word_of(fd)) && !is_watched(epfd, fd))
 		plx_front_files(fr);
 	else
 		plx_front_watches(fr, epfd, fd, &ev);
@@ -271,13 +280,19 @@ void plx_cold_found(void)
 		plx_px_escape_all(PLX_OUT_NUMBER);
 }
 
-/* By any of its numbers. */
+/* By any of its numbers. If these are closed nobody knows what it watches. */
 static struct pollux_file *file_of(uint64_t word)
 {
-	for (int fd = 0; SERIAL(word) && fd < PLX_COLD_NOTES; fd++)
-		if (SERIAL(word_of(fd)) == SERIAL(word) && plx_fd_ours(fd))
+	bool noted = SERIAL(word) <= plx_load(&ended) || FORKS(word) != plx_load(&plx_px_forks);
+
+	for (int fd = 0; SERIAL(word) && fd < PLX_COLD_NOTES; fd++) {
+		if (SERIAL(word_of(fd)) != SERIAL(word))
+			continue;
+		if (plx_fd_ours(fd))
 			return plx_table_peek(fd);
-	return NULL;
+		noted = true;
+	}
+	return noted ? NULL : PLX_COLD_CLOSED;
 }
 
 void plx_cold_over(void)

@@ -385,6 +385,160 @@ static void COLD_woken_who_has_slept_since_before(void **state)
 	assert_int_equal(run_child(sleeps_meanwhile, NULL), 0);
 }
 
+/* The process is prepared with this, if it was not: fd is written to often, and waited for. */
+static bool heats(int ep, int fd)
+{
+	struct epoll_event ev;
+	uint64_t v;
+
+	for (int turn = 0; turn < 3; turn++) {
+		for (int i = 0; i < TURNS; i++)
+			if (eventfd_write(fd, 1))
+				return false;
+		if (epoll_wait(ep, &ev, 1, 0) != 1 || read(fd, &v, sizeof(v)) != sizeof(v) ||
+		    v != TURNS || epoll_wait(ep, &ev, 1, 0) != 0)
+			return false;
+	}
+	return true;
+}
+
+/* Nobody is told of the filter. */
+static bool refuse_unseen(int nr)
+{
+	struct sock_filter f[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned int)nr, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {.len = 4, .filter = f};
+
+	return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
+	       !own_call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, (long)&program);
+}
+
+static int heats_without(void *arg)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 9};
+	int ep = epoll_create1(0), fd;
+
+	if (!refuse_unseen(*(int *)arg))
+		return 77;
+	fd = eventfd(0, EFD_NONBLOCK);
+	return epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev) || !heats(ep, fd);
+}
+
+static void COLD_not_prepared_without_what_it_takes(void **state)
+{
+	int calls[] = {SYS_mmap, SYS_rt_sigprocmask, SYS_membarrier, SYS_openat};
+
+	(void)state;
+	if (SANITIZED)
+		SKIP("a sanitizer makes calls of its own");
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		int r = run_child(heats_without, &calls[i]);
+
+		if (r == 77)
+			SKIP("no filters for this user");
+		assert_int_equal(r, 0);
+	}
+}
+
+struct closed_wait {
+	int ep, tid;
+	bool polls, woken;
+};
+
+static void *waits_once(void *arg)
+{
+	struct closed_wait *w = arg;
+	struct pollfd p = {.fd = w->ep, .events = POLLIN};
+	struct epoll_event ev;
+
+	__atomic_store_n(&w->tid, own_call(SYS_gettid, 0, 0, 0), __ATOMIC_RELEASE);
+	if (w->polls)
+		w->woken = poll(&p, 1, SOON_MS) == 1;
+	else
+		w->woken = epoll_wait(w->ep, &ev, 1, SOON_MS) == 1 && ev.data.u64 == 9;
+	return NULL;
+}
+
+/* The wait keeps the epoll open, and with it the registration. */
+static int epoll_closed_beside_a_wait(void *arg)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 9};
+	int ep = epoll_create1(0), hot = eventfd(0, EFD_NONBLOCK), fd = eventfd(0, EFD_NONBLOCK);
+	struct closed_wait w = {.ep = epoll_create1(0), .polls = *(bool *)arg};
+	pthread_t t;
+	uint64_t v;
+
+	if (epoll_ctl(w.ep, EPOLL_CTL_ADD, fd, &ev) || epoll_ctl(ep, EPOLL_CTL_ADD, hot, &ev))
+		return 1;
+	for (int i = 0; i < 5; i++)
+		if (eventfd_write(fd, 1))
+			return 2;
+	if (read(fd, &v, sizeof(v)) != sizeof(v) || pthread_create(&t, NULL, waits_once, &w))
+		return 3;
+	while (!__atomic_load_n(&w.tid, __ATOMIC_ACQUIRE))
+		sleep_ms(1);
+	if (!task_asleep(OF_THREAD, w.tid, NULL) || close(w.ep) || !heats(ep, hot))
+		return 4;
+	if (eventfd_write(fd, 1) || pthread_join(t, NULL) || !w.woken)
+		return 5;
+	return 0;
+}
+
+static void COLD_epoll_closed_beside_a_wait(void **state)
+{
+	(void)state;
+	if (SANITIZED)
+		SKIP("the child of several threads may find a sanitizer's own locks taken");
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(run_child(epoll_closed_beside_a_wait, &(bool){i}), 0);
+}
+
+/*
+ * ep watches a file that has no number any more, under that which fd has now; the epoll that
+ * watched fd is closed.
+ */
+static int number_of_another_file(void *arg)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 5};
+	int ep = epoll_create1(0), closed = epoll_create1(0), hot_ep = epoll_create1(0);
+	int hot = eventfd(0, EFD_NONBLOCK), s[2], kept, fd;
+	uint64_t v;
+
+	(void)arg;
+	if (epoll_ctl(hot_ep, EPOLL_CTL_ADD, hot, &ev) || socketpair(AF_UNIX, SOCK_STREAM, 0, s) ||
+	    epoll_ctl(ep, EPOLL_CTL_ADD, s[0], &ev))
+		return 1;
+	kept = dup(s[0]);
+	close(s[0]);
+	fd = eventfd(0, EFD_NONBLOCK);
+	if (fd != s[0] || epoll_ctl(closed, EPOLL_CTL_ADD, fd, &ev) || close(closed))
+		return 2;
+	for (int turn = 0; turn < 3; turn++) {
+		if (!heats(hot_ep, hot))
+			return 3;
+		for (int i = 0; i < TURNS; i++)
+			if (eventfd_write(fd, 1))
+				return 4;
+		if (epoll_wait(ep, &ev, 1, 0) != 0 || read(fd, &v, sizeof(v)) != sizeof(v) ||
+		    v != TURNS)
+			return 5;
+		if (write(s[1], "", 1) != 1 || epoll_wait(ep, &ev, 1, 0) != 1 || ev.data.u64 != 5 ||
+		    read(kept, &v, 1) != 1)
+			return 6;
+	}
+	return 0;
+}
+
+static void COLD_number_of_another_file(void **state)
+{
+	(void)state;
+	assert_int_equal(run_child(number_of_another_file, NULL), 0);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -392,6 +546,9 @@ int main(void)
 		cmocka_unit_test(COLD_no_handler_and_no_descriptor),
 		cmocka_unit_test(COLD_prepared_beside_calls),
 		cmocka_unit_test(COLD_woken_who_has_slept_since_before),
+		cmocka_unit_test(COLD_not_prepared_without_what_it_takes),
+		cmocka_unit_test(COLD_epoll_closed_beside_a_wait),
+		cmocka_unit_test(COLD_number_of_another_file),
 	};
 
 	return run_group(tests);
