@@ -182,7 +182,7 @@ static long put(struct plx_eventfd *e, int fd, uint64_t value)
 			plx_eventfd_flush(e, PLX_EVENTFD_MARKED);
 		else if (w & PLX_EVENTFD_BUSY)
 			plx_await_step(tries++);
-		else if (!plx_eventfd_cold(&e->file))
+		else if (!plx_eventfd_served(&e->file))
 			return PLX_PASS;
 		else if ((r = write_cold(e, fd, &value, sizeof(value))) != PLX_SLEEP_ANEW)
 			return r;
@@ -315,11 +315,12 @@ static long take(struct plx_eventfd *e, int fd, uint64_t *value)
 		*value = (w & PLX_EVENTFD_U) + PLX_INJECTED(wrong_count);
 		return 0;
 	}
-	if (!plx_eventfd_in(&e->file) || !pollux_file_tryget(&e->file))
+	if (!plx_eventfd_served(&e->file) || !pollux_file_tryget(&e->file))
 		return no_eventfd(&e->file);
 	plx_rcu_read_unlock();
 	r = take_both(e, fd, value);
-	if (r == PLX_PASS && plx_eventfd_cold(&e->file))
+	/* It is COLD, or was. */
+	if (r == PLX_PASS && plx_eventfd_served(&e->file))
 		r = PLX_SLEEP_ANEW;
 	pollux_file_put(&e->file);
 	return r;

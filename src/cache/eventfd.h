@@ -165,7 +165,12 @@ static inline bool plx_eventfd_cold(const struct pollux_file *f)
 /* COLD or CACHED: a call on it is not the program's own, uncounted one. */
 static inline bool plx_eventfd_served(const struct pollux_file *f)
 {
-	return plx_eventfd_in(f) || plx_eventfd_cold(f);
+	uint64_t w = plx_load_acq(&f->word);
+
+	/* By one look: it may become the one while it is looked for the other. */
+	return (w & (PLX_SLOW | PLX_EVENTFD_BUSY)) != PLX_SLOW ||
+	       (plx_eventfd_cold_word(w) &&
+		!plx_load(&plx_container_of(f, struct plx_eventfd, file)->blocks));
 }
 
 /*
