@@ -230,6 +230,6 @@ few() # few HOW MORE NAME: the drop-in makes no more of them than that
 
 few fork 4 "a fork touches few pages"
 few exec 5 "a fork and an exec of what is not loaded touch few pages"
-few exec-starter 8 "a fork and an exec of what only starts others touch few pages"
+few exec-starter 10 "a fork and an exec of what only starts others touch few pages"
 
 finish
