@@ -54,25 +54,6 @@ static void handler(int sig)
 	(void)sig;
 }
 
-/* By an instruction of its own: nobody is told of the filter. */
-static bool confine_unseen(void)
-{
-	enum { N = sizeof(epoll_calls) / sizeof(epoll_calls[0]) };
-	struct sock_filter f[2 * N + 2];
-	struct sock_fprog program = {.len = 2 * N + 2, .filter = f};
-
-	f[0] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
-					    offsetof(struct seccomp_data, nr));
-	for (int i = 0; i < N; i++) {
-		f[2 * i + 1] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K,
-							    (unsigned int)epoll_calls[i], 0, 1);
-		f[2 * i + 2] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-	}
-	f[2 * N + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
-	return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
-	       !own_call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, (long)&program);
-}
-
 static bool use(int ep, int fd, int peer, size_t n)
 {
 	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 5};
@@ -98,7 +79,8 @@ static int makes_its_own_calls(void *arg)
 	bool all = all_cold();
 
 	(void)arg;
-	if (!confine_unseen())
+	if (!confine(epoll_calls, sizeof(epoll_calls) / sizeof(epoll_calls[0]),
+		     SECCOMP_RET_KILL_PROCESS, CONFINE_UNSEEN))
 		return 77;
 	ep = epoll_create1(EPOLL_CLOEXEC);
 	again = fcntl(ep, F_DUPFD_CLOEXEC, 0);

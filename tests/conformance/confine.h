@@ -15,6 +15,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "harness.h"
+
 #define CONFINE_MAX 64
 
 enum confine {
@@ -23,6 +25,8 @@ enum confine {
 	CONFINE_BY_SECCOMP,
 	/* All threads that there are, too. */
 	CONFINE_ALL,
+	/* By an instruction of the program's own: nobody is told of it. */
+	CONFINE_UNSEEN,
 };
 
 /* otherwise: what the filter answers to all calls but the n allowed ones. */
@@ -45,6 +49,8 @@ static inline bool confine(const int *allowed, size_t n, uint32_t otherwise, enu
 		return false;
 	if (how == CONFINE_BY_PRCTL)
 		return !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+	if (how == CONFINE_UNSEEN)
+		return !own_call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, (long)&program);
 	return !syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
 			how == CONFINE_ALL ? SECCOMP_FILTER_FLAG_TSYNC : 0, &program);
 }
