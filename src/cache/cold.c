@@ -75,7 +75,7 @@ PLX_CHILD_CODE void plx_cold_born(void)
 	plx_store(&plx_cold_process, (uint32_t)plx_sys0(SYS_getpid));
 }
 
-/* In all threads; false if there is none to be had. */
+/* In all threads; false if there is none to be had. Partner: plx_cold_say. */
 static bool barrier(void)
 {
 	plx_mb();
@@ -153,13 +153,14 @@ static bool selects(const uint64_t *set, uint64_t n, const struct pollux_file *f
 
 	for (uint64_t fd = 0; set && fd < n; fd++) {
 		if (fd % 64 == 0 && plx_copy_in(&bits, set + fd / 64, sizeof(bits)))
-			return false;
+			return true;
 		if (bits >> fd % 64 & 1 && names((int)fd, f))
 			return true;
 	}
 	return false;
 }
 
+/* The kernel has sets of its own by then: where the program's are gone they may have named f. */
 static bool concerns(const struct plx_cold_call *c, const struct pollux_file *f)
 {
 	const struct pollux_file *file;
@@ -171,9 +172,8 @@ static bool concerns(const struct plx_cold_call *c, const struct pollux_file *f)
 		return file == f || file == PLX_COLD_CLOSED;
 	case PLX_COLD_POLL:
 		for (uint64_t i = 0; i < c->n; i++) {
-			if (plx_copy_in(&p, (const struct pollfd *)c->sets[0] + i, sizeof(p)))
-				return false;
-			if (names(p.fd, f))
+			if (plx_copy_in(&p, (const struct pollfd *)c->sets[0] + i, sizeof(p)) ||
+			    names(p.fd, f))
 				return true;
 		}
 		return false;

@@ -42,7 +42,7 @@ PLX_CHILD_CODE int plx_cold_made(int fd, uint32_t kind, uint32_t forks)
 	static const PLX_CHILD_CONST uint32_t adopts[] = {
 		[PLX_COLD_EPOLL] = PLX_ADOPT_EPOLL,
 		[PLX_COLD_EVENTFD] = PLX_ADOPT_EVENTFD,
-		[PLX_COLD_TIMER] = PLX_ADOPT_TIMERFD,
+		[PLX_COLD_TIMER] = PLX_ADOPT_TIMERFD | PLX_ADOPT_EPOLL,
 	};
 	uint32_t nothing = PLX_COLD_NOTHING, serial;
 
@@ -183,16 +183,15 @@ static int first(int fd, uint64_t word)
 
 static struct pollux_file *file_for(int fd, uint64_t word)
 {
-	uint32_t kind = KIND(word), no = plx_px_no_adopt;
+	uint32_t kind = KIND(word);
 	int flags = (int)plx_sys2(SYS_fcntl, fd, F_GETFL);
 
-	if (kind == PLX_COLD_EPOLL && !(no & PLX_ADOPT_EPOLL) && plx_fd_is(fd, "eventpoll"))
+	if (kind == PLX_COLD_EPOLL && plx_fd_is(fd, "eventpoll"))
 		return first(fd, word) < fd ? plx_table_get(first(fd, word)) : plx_front_file();
-	if (kind == PLX_COLD_EVENTFD && !(no & PLX_ADOPT_EVENTFD) && plx_fd_is_eventfd(fd) &&
+	if (kind == PLX_COLD_EVENTFD && plx_fd_is_eventfd(fd) &&
 	    (flags & (O_NONBLOCK | O_ASYNC)) == O_NONBLOCK && !(word & PLX_COLD_BLOCKS))
 		return plx_eventfd_file(fd, plx_load(&plx_cold_notes[fd].uses) > 1);
-	if (kind == PLX_COLD_TIMER && !(no & (PLX_ADOPT_TIMERFD | PLX_ADOPT_EPOLL)) &&
-	    plx_fd_is(fd, "timerfd"))
+	if (kind == PLX_COLD_TIMER && plx_fd_is(fd, "timerfd"))
 		return plx_timer_file(fd, flags);
 	return NULL;
 }
@@ -262,6 +261,9 @@ void plx_cold_found(void)
 		uint64_t word = word_of(fd);
 		struct pollux_file *f = word ? file_for(fd, word) : NULL;
 
+		/* Without its epoll nobody tells of an eventfd that is cached. */
+		if (!f && KIND(word) == PLX_COLD_EPOLL)
+			all = false;
 		if (f && !plx_table_made(fd, f, since)) {
 			all = false;
 			pollux_file_put(f);
