@@ -56,6 +56,7 @@ PLX_CHILD_CODE int plx_cold_made(int fd, uint32_t kind, uint32_t forks)
 	}
 	plx_store(&plx_cold_notes[fd].uses, 0);
 	plx_store_rel(&plx_cold_notes[fd].word, (uint64_t)forks << 32 | serial * SERIAL_ONE | kind);
+	/* Partner: plx_cold_end_all. */
 	(void)plx_cas(&plx_cold, &nothing, PLX_COLD_NOTED);
 	return fd;
 }
@@ -120,9 +121,21 @@ void plx_cold_end_all(bool but_cloexec)
 		but_cloexec = KIND(word_of(fd)) != PLX_COLD_EPOLL || stays(fd);
 	if (!but_cloexec)
 		plx_store(&ended, plx_load(&serials));
-	for (int fd = 0; fd < PLX_COLD_NOTES && plx_cold_any(); fd++)
-		if (word_of(fd) && !(but_cloexec && stays(fd)))
-			ends(fd);
+	/*
+	 * The epolls first: what is made meanwhile and finds the note of its epoll was noted before
+	 * that, and is found by the second turn.
+	 */
+	for (int turn = 0; turn < 2; turn++) {
+		for (int fd = 0; fd < PLX_COLD_NOTES && plx_cold_any(); fd++) {
+			uint64_t word = word_of(fd);
+
+			if (word && (turn || KIND(word) == PLX_COLD_EPOLL) &&
+			    !(but_cloexec && stays(fd)))
+				ends(fd);
+		}
+		/* Partner: plx_cold_made, which has noted the one before it looks for the other. */
+		plx_mb();
+	}
 }
 
 PLX_CHILD_CODE int plx_cold_ctl(int epfd, int op, int fd, struct epoll_event *ev,
