@@ -281,10 +281,11 @@ int pollux_ep_dump(struct pollux_ep *ep, int fd);
  * Returns 0 or, before what epoll_ctl(2) says:
  *   -EOPNOTSUPP  the epoll has a host of its own, or pollux_ep_collect has slept in it since the
  *                first mask, or its file is watched: a watch of that would not hear of descriptors.
- * (For the same reason pollux_ep_ctl does not add the file of an epoll that has had a descriptor.
- * Nest it by that of pollux_ep_fd.) -EOWNERDEAD  the epoll is of before a fork that has made this
- * process (fork.h) -EMFILE, -ENFILE, -ENOMEM  for the first one -EINVAL      ev->data is the one
- * number of 2^64, random, by which the epoll knows its own event
+ *                (For the same reason pollux_ep_ctl does not add the file of an epoll that has had
+ *                a descriptor. Nest it by that of pollux_ep_fd.)
+ *   -EOWNERDEAD  the epoll is of before a fork that has made this process (fork.h)
+ *   -EMFILE, -ENFILE, -ENOMEM  for the first one
+ *   -EINVAL      ev->data is the one number of 2^64, random, by which the epoll knows its own event
  *
  * pollux_file_poll of its file, pollux_ep_for_each and pollux_ep_stat tell of files alone. A sleep
  * that a shutdown ends takes with it what it has of descriptors. Any thread; not from signal
