@@ -35,7 +35,7 @@ static uint64_t batch_clock = 1;
 static __thread struct thread me;
 static struct plx_key batch_key;
 
-#define EACH_BATCH(b, t) (struct plx_batch *b = (t)->b; b < (t)->b + BATCHES; b++)
+#define EACH_BATCH(b, t) for (struct plx_batch *b = (t)->b; b < (t)->b + BATCHES; b++)
 
 static void batch_close(struct plx_batch *b)
 {
@@ -76,14 +76,12 @@ struct plx_batch *plx_batch_of(const struct pollux_ep *ep)
 
 	if (plx_unlikely(!me.known) && !thread_begin())
 		return NULL;
-	for
-		EACH_BATCH(b, &me)
-		{
-			if (plx_load(&b->ep) == ep)
-				return b;
-			if (!free && !plx_load(&b->ep))
-				free = b;
-		}
+	EACH_BATCH (b, &me) {
+		if (plx_load(&b->ep) == ep)
+			return b;
+		if (!free && !plx_load(&b->ep))
+			free = b;
+	}
 	return free;
 }
 
@@ -98,10 +96,9 @@ void plx_batch_open(struct plx_batch *b, struct pollux_ep *ep)
 
 void plx_batch_end(const struct pollux_ep *ep)
 {
-	for
-		EACH_BATCH(b, &me)
-	if (plx_load(&b->ep) == ep)
-		batch_close(b);
+	EACH_BATCH (b, &me)
+		if (plx_load(&b->ep) == ep)
+			batch_close(b);
 }
 
 void pollux_ep_batch_end(struct pollux_ep *ep)
@@ -112,10 +109,9 @@ void pollux_ep_batch_end(struct pollux_ep *ep)
 
 bool plx_batch_inside(void)
 {
-	for
-		EACH_BATCH(b, &me)
-	if (plx_load(&b->opened))
-		return true;
+	EACH_BATCH (b, &me)
+		if (plx_load(&b->opened))
+			return true;
 	return false;
 }
 
@@ -130,13 +126,11 @@ bool plx_batch_over(uint64_t note)
 
 	plx_lock(&batch_lock, PLX_RANK_BATCH);
 	for (struct thread *t = threads; over && t; t = t->next) {
-		for
-			EACH_BATCH(b, t)
-			{
-				uint64_t opened = plx_load_acq(&b->opened);
+		EACH_BATCH (b, t) {
+			uint64_t opened = plx_load_acq(&b->opened);
 
-				over = over && (!opened || opened > note);
-			}
+			over = over && (!opened || opened > note);
+		}
 	}
 	plx_unlock(&batch_lock, PLX_RANK_BATCH);
 	return over;
@@ -149,9 +143,8 @@ int plx_batches_open(const struct pollux_ep *ep)
 	if (!plx_glance(&batch_lock))
 		return -1;
 	for (struct thread *t = threads; t; t = t->next)
-		for
-			EACH_BATCH(b, t)
-	n += plx_load(&b->ep) == ep;
+		EACH_BATCH (b, t)
+			n += plx_load(&b->ep) == ep;
 	plx_glance_end(&batch_lock);
 	return n;
 }
@@ -160,10 +153,9 @@ void plx_batches_forget(const struct pollux_ep *ep)
 {
 	plx_lock(&batch_lock, PLX_RANK_BATCH);
 	for (struct thread *t = threads; t; t = t->next)
-		for
-			EACH_BATCH(b, t)
-	if (plx_load(&b->ep) == ep)
-		batch_close(b);
+		EACH_BATCH (b, t)
+			if (plx_load(&b->ep) == ep)
+				batch_close(b);
 	plx_unlock(&batch_lock, PLX_RANK_BATCH);
 }
 
