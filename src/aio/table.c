@@ -244,11 +244,11 @@ bool plx_aio_table_del(struct plx_kioctx *k)
 
 void plx_aio_before_fork(void)
 {
-	PLX_INSIDE();
 	struct root *r = plx_load_acq(&root);
 
 	if (!r)
 		return;
+	PLX_INSIDE();
 	plx_lock(&r->lock, PLX_RANK_AIO_TABLE);
 	for (uint32_t i = 0; !r->inherited && r->table && i < r->table->nr; i++)
 		if (r->table->slot[i])

@@ -61,6 +61,11 @@ typedef uint32_t plx_lock_t;
  * both sides. A line of its own for each, because others than forks use them, too.
  */
 #define PLX_FORK_PAGE __attribute__((section(".bss.plx_fork"), aligned(64)))
+/* What a child writes that makes its first epoll, in one page: the sections are sorted by name. */
+#define PLX_CHILD_PAGE_FIRST __attribute__((section(".bss.plx_child_a"), aligned(4096)))
+#define PLX_CHILD_PAGE __attribute__((section(".bss.plx_child_b"), aligned(64)))
+/* Of which the beginning is in the page. */
+#define PLX_CHILD_PAGE_TABLE __attribute__((section(".bss.plx_child_c")))
 /* Those that are not zero at first. */
 #define PLX_FORK_DATA __attribute__((section("plx_fork"), aligned(64)))
 /* The same for what each start of a program writes, which is a fault for each page. */

@@ -14,9 +14,9 @@
 #include "base/sys.h"
 #include "cache/uaccess.h"
 
-PLX_FORK_PAGE uint32_t plx_cold;
+PLX_CHILD_PAGE uint32_t plx_cold;
 
-PLX_FORK_PAGE uint32_t plx_cold_process;
+PLX_CHILD_PAGE uint32_t plx_cold_process;
 
 #define THREADS 1024
 /* How often the end of a call that does not sleep is looked for: a handler may be in it. */
@@ -24,19 +24,27 @@ PLX_FORK_PAGE uint32_t plx_cold_process;
 /* How often that is done in vain: one that was left by a jump never comes. */
 #define REFUSED 4
 static PLX_LARGE struct plx_cold_thread threads[THREADS] __attribute__((aligned(64)));
+/* The first of them: often that of the only thread, and of the children that it makes. */
+static PLX_CHILD_PAGE_FIRST struct plx_cold_thread first_thread;
 __thread struct plx_cold_thread *plx_cold_mine;
 /* what: calls of others, and of handlers that have interrupted one. */
 struct plx_cold_call plx_cold_others;
 /* Calls that began before the process was prepared: whether any are left. */
 static enum { NONE_LEFT, NOT_SEEN, SEEN } left;
 
+static struct plx_cold_thread *thread_at(int i)
+{
+	return i ? &threads[i] : &first_thread;
+}
+
 static struct plx_cold_thread *thread_begin(void)
 {
 	for (int i = 0; i < THREADS; i++) {
-		const void *me = &plx_cold_mine, *owner = plx_load(&threads[i].owner);
+		struct plx_cold_thread *t = thread_at(i);
+		const void *me = &plx_cold_mine, *owner = plx_load(&t->owner);
 
-		if (owner == me || (!owner && plx_cas(&threads[i].owner, &owner, me)))
-			return plx_cold_mine = &threads[i];
+		if (owner == me || (!owner && plx_cas(&t->owner, &owner, me)))
+			return plx_cold_mine = t;
 	}
 	return NULL;
 }
@@ -58,11 +66,12 @@ void plx_cold_leave_slow(void)
 
 struct plx_cold_call *plx_cold_next(int *i)
 {
-	for (; *i < THREADS && plx_load_acq(&threads[*i].owner); ++*i) {
-		struct plx_cold_thread *t = &threads[*i];
+	struct plx_cold_thread *t;
 
+	while (*i < THREADS && plx_load_acq(&(t = thread_at(*i))->owner)) {
+		++*i;
 		if (plx_load_acq(&t->call.what) && plx_load(&t->process) == plx_cold_process)
-			return &threads[(*i)++].call;
+			return &t->call;
 	}
 	return NULL;
 }

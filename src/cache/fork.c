@@ -20,7 +20,7 @@
  */
 #define EMPTY_FORK 4u
 #define COUNTER_SHIFT 32
-PLX_FORK_PAGE uint64_t plx_px_begun;
+PLX_CHILD_PAGE uint64_t plx_px_begun;
 
 /*
  * Prepare has taken the locks, and holds them. (A child in which somebody has begun before its
@@ -84,7 +84,7 @@ static PLX_FORK_PAGE plx_lock_t fork_lock;
 static PLX_FORK_PAGE struct plx_masked fork_masked;
 static PLX_FORK_PAGE uint32_t fork_depth;
 
-PLX_FORK_PAGE uint32_t plx_px_forks;
+PLX_CHILD_PAGE uint32_t plx_px_forks;
 PLX_START_PAGE bool plx_px_fork_known;
 uint32_t plx_px_raw_threads;
 

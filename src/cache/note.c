@@ -13,9 +13,9 @@
 #include "cache/cold.h"
 #include "cache/front.h"
 
-PLX_LARGE struct plx_cold_note plx_cold_notes[PLX_COLD_NOTES];
+PLX_CHILD_PAGE_TABLE struct plx_cold_note plx_cold_notes[PLX_COLD_NOTES];
 uint32_t plx_cold_wanted;
-static PLX_FORK_PAGE uint32_t serials;
+static PLX_CHILD_PAGE uint32_t serials;
 /* Up to here all notes have been ended together. */
 static uint32_t ended;
 

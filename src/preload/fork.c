@@ -131,7 +131,8 @@ static void at_prepare(void)
 	if (!beside)
 		plx_fork_prepare();
 	/* Now: until signals are kept away a handler may fork in between. */
-	forks_beside = beside;
+	if (forks_beside != beside)
+		forks_beside = beside;
 }
 
 static void at_parent(void)

@@ -56,7 +56,7 @@ OURS ssize_t read_cold(int fd, void *buf, size_t n)
 	return plx_fd_ours(fd) ? read_ours(fd, buf, n) : read_theirs(fd, buf, n);
 }
 
-PLX_EXPORT ssize_t read(int fd, void *buf, size_t n)
+PLX_EXPORT PLX_CHILD_CODE ssize_t read(int fd, void *buf, size_t n)
 {
 	if (plx_cold_noted(fd))
 		return read_cold(fd, buf, n);
@@ -106,7 +106,7 @@ OURS ssize_t write_cold(int fd, const void *buf, size_t n)
 	return plx_fd_ours(fd) ? write_ours(fd, buf, n) : plx_real.write(fd, buf, n);
 }
 
-PLX_EXPORT ssize_t write(int fd, const void *buf, size_t n)
+PLX_EXPORT PLX_CHILD_CODE ssize_t write(int fd, const void *buf, size_t n)
 {
 	if (plx_cold_noted(fd))
 		return write_cold(fd, buf, n);

@@ -412,7 +412,7 @@ void plx_guard_keep_none(void)
 	unlock(h);
 }
 
-bool plx_guard_keeps_none(void)
+PLX_CHILD_CODE bool plx_guard_keeps_none(void)
 {
 	return keep_none;
 }
