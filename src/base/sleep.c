@@ -214,6 +214,11 @@ void plx_sleep_forget(void)
 	plx_holds = NULL;
 }
 
+bool plx_sleeps(void)
+{
+	return asleep;
+}
+
 void plx_hold_cancelled(void *hold)
 {
 	plx_hold_end(hold, true);

@@ -6,6 +6,8 @@
  * is about to be cached (plx_prepare). Until then calls are the program's own (cache/cold.h).
  *
  *   pthread_cancel   noted, so that calls which do not sleep look for the request
+ *   pthread_setcanceltype
+ *                    with PTHREAD_CANCEL_ASYNCHRONOUS: everything escapes, for good
  *   _exit            with POLLUX_STATS=1, statistics to stderr, as at a return from main
  *                    and on SIGUSR2, unless the program handles or ignores it; not if the
  *                    program has put something else at descriptor 2
@@ -193,6 +195,19 @@ PLX_EXPORT int pthread_cancel(pthread_t t)
 	(void)plx_or(&plx_used, PLX_USED_CANCEL);
 	plx_unwind_find();
 	return plx_real.pthread_cancel(t);
+}
+
+/*
+ * A thread that is cancelled at any instruction would leave what it holds. So all calls on
+ * descriptors are libc's from then on. (Those of AIO put the type off; so does libc's own sleep.)
+ */
+PLX_EXPORT int pthread_setcanceltype(int type, int *old)
+{
+	if (type == PTHREAD_CANCEL_ASYNCHRONOUS && !plx_sleeps() && !plx_vfork_child()) {
+		plx_stop_adopting_descriptors(PLX_OUT_CANCEL);
+		plx_guard_keep_none();
+	}
+	return plx_real.pthread_setcanceltype(type, old);
 }
 
 __attribute__((constructor(101))) static PLX_START_CODE void preload_start(void)

@@ -163,6 +163,7 @@
 	  (pthread_t * t, const pthread_attr_t *a, void *(*fn)(void *), void *arg),                \
 	  (t, a, fn, arg))                                                                         \
 	X(int, pthread_cancel, (pthread_t t), (t))                                                 \
+	X(int, pthread_setcanceltype, (int type, int *old), (type, old))                           \
 	X(long, syscall, (long nr, long a, long b, long c, long d, long e, long f),                \
 	  (nr, a, b, c, d, e, f))
 
