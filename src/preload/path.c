@@ -145,7 +145,6 @@ OPEN_ALIAS(plx_open_, "__open", open);
 OPEN_ALIAS(plx_open64_, "__open64", open);
 OPEN_ALIAS(plx_openat64, "openat64", openat);
 
-PLX_EXPORT int __open_2(const char *path, int flags);
 PLX_EXPORT int __open_2(const char *path, int flags)
 {
 	plx_path_check(AT_FDCWD, path);
@@ -153,7 +152,6 @@ PLX_EXPORT int __open_2(const char *path, int flags)
 }
 PLX_ALIAS(__open64_2, __open_2);
 
-PLX_EXPORT int __openat_2(int dir, const char *path, int flags);
 PLX_EXPORT int __openat_2(int dir, const char *path, int flags)
 {
 	plx_path_check(dir, path);

@@ -67,7 +67,6 @@ PLX_EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeou
 	return plx_real.ppoll(fds, n, timeout, mask);
 }
 
-PLX_EXPORT int __poll_chk(struct pollfd *fds, nfds_t n, int timeout, size_t room);
 PLX_EXPORT int __poll_chk(struct pollfd *fds, nfds_t n, int timeout, size_t room)
 {
 	if (room / sizeof(*fds) < n || !(plx_any() || plx_cold_any()))
@@ -75,8 +74,6 @@ PLX_EXPORT int __poll_chk(struct pollfd *fds, nfds_t n, int timeout, size_t room
 	return poll(fds, n, timeout);
 }
 
-PLX_EXPORT int __ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
-			   const sigset_t *mask, size_t room);
 PLX_EXPORT int __ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 			   const sigset_t *mask, size_t room)
 {

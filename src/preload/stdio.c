@@ -125,7 +125,6 @@ PLX_EXPORT int dprintf(int fd, const char *fmt, ...)
 	return r;
 }
 
-PLX_EXPORT int __vdprintf_chk(int fd, int flag, const char *fmt, va_list ap);
 PLX_EXPORT int __vdprintf_chk(int fd, int flag, const char *fmt, va_list ap)
 {
 	plx_escape_if_ours(fd, PLX_OUT_STDIO);

@@ -525,7 +525,7 @@ static struct outcome done(long result)
 
 static struct outcome jump(void)
 {
-	return (struct outcome){.next = plx_real_syscall()};
+	return (struct outcome){.next = (void *)plx_load(&plx_real.syscall)};
 }
 
 static __attribute__((noinline)) struct outcome enter(const struct raw *s)
