@@ -155,6 +155,8 @@ static inline int plx_kernel_ctl(int epfd, int op, int fd, struct epoll_event *e
 }
 
 void plx_note_ioctl(int fd, unsigned long req);
+/* fd.c: the result, a negative errno, or PLX_PASS. */
+long plx_serve_ioctl(int fd, unsigned long req, void *arg);
 /* fd.c: before close_range, which may also give the caller a table of its own. */
 void plx_note_range(unsigned int first, unsigned int last, unsigned int flags);
 
@@ -226,6 +228,17 @@ static inline long plx_result_saved(long r, int saved)
 	errno = r < 0 ? (int)-r : saved;
 	return r < 0 ? -1 : r;
 }
+
+/* Returns the result of a call of ours, unless it is one for libc. */
+#define PLX_SERVED(call)                                                                           \
+	do {                                                                                       \
+		int saved_ = errno;                                                                \
+		long r_ = (call);                                                                  \
+                                                                                                   \
+		if (r_ != PLX_PASS)                                                                \
+			return plx_result_saved(r_, saved_);                                       \
+		errno = saved_;                                                                    \
+	} while (0)
 
 /* --- what several files share ----------------------------------------------------------- */
 

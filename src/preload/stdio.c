@@ -131,7 +131,6 @@ PLX_EXPORT int __vdprintf_chk(int fd, int flag, const char *fmt, va_list ap)
 	return plx_real.__vdprintf_chk(fd, flag, fmt, ap);
 }
 
-PLX_EXPORT int __dprintf_chk(int fd, int flag, const char *fmt, ...);
 PLX_EXPORT int __dprintf_chk(int fd, int flag, const char *fmt, ...)
 {
 	va_list ap;

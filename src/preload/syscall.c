@@ -281,11 +281,7 @@ static long do_close_range(const struct raw *s)
 static long do_ioctl(const struct raw *s)
 {
 	plx_note_ioctl((int)s->a, (unsigned int)s->b);
-	if (plx_ours(s->a))
-		return plx_px_ioctl(s->a, (unsigned int)s->b, (void *)s->c);
-	if (plx_any() && plx_px_ioctl_carries_fds((unsigned int)s->b))
-		plx_px_escape_all(PLX_OUT_IOCTL_FDS);
-	return PLX_PASS;
+	return plx_serve_ioctl((int)s->a, (unsigned int)s->b, (void *)s->c);
 }
 
 static long do_send(const struct raw *s)
