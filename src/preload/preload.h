@@ -243,12 +243,12 @@ static inline long plx_result_saved(long r, int saved)
 /* --- what several files share ----------------------------------------------------------- */
 
 /* A path that shows or hands over descriptors by number (path.c). */
-void plx_path_check_slow(int dir, const char *path);
+void plx_path_check_slow(const char *path);
 
-static inline void plx_path_check(int dir, const char *path)
+static inline void plx_path_check(const char *path)
 {
 	if (plx_any())
-		plx_path_check_slow(dir, path);
+		plx_path_check_slow(path);
 }
 
 /* signal.c: puts our handlers in front of the program's behind its back, once. */

@@ -344,7 +344,7 @@ static long serve(const struct raw *s)
 	case SYS_eventfd:
 		return plx_may_adopt() ? plx_px_eventfd(s->a, 0) : PLX_PASS;
 	case SYS_open:
-		plx_path_check(AT_FDCWD, (const char *)s->a);
+		plx_path_check((const char *)s->a);
 		return PLX_PASS;
 #endif
 	case SYS_close_range:
@@ -362,7 +362,7 @@ static long serve(const struct raw *s)
 		return do_send(s);
 	case SYS_openat:
 	case SYS_openat2:
-		plx_path_check(s->a, (const char *)s->b);
+		plx_path_check((const char *)s->b);
 		return PLX_PASS;
 	case SYS_rt_sigaction:
 		return plx_guard_raw_sigaction(s->a, (const void *)s->b, (void *)s->c, s->d);
