@@ -8,10 +8,8 @@
 
 static int create(int flags)
 {
-	int saved = errno;
-	long r = plx_px_epoll_create1(flags);
-
-	return r == PLX_PASS ? plx_real.epoll_create1(flags) : plx_result_saved(r, saved);
+	PLX_SERVED(plx_px_epoll_create1(flags));
+	return plx_real.epoll_create1(flags);
 }
 
 static bool serves(void)
@@ -40,12 +38,9 @@ PLX_EXPORT int epoll_create(int size)
 
 static __attribute__((noinline)) int ctl(int epfd, int op, int fd, struct epoll_event *ev)
 {
-	int saved = errno;
-	long r = plx_vfork_child() ? PLX_PASS : plx_px_epoll_ctl(epfd, op, fd, ev);
-
-	if (r == PLX_PASS)
-		return plx_real.epoll_ctl(epfd, op, fd, ev);
-	return plx_result_saved(r, saved);
+	if (!plx_vfork_child())
+		PLX_SERVED(plx_px_epoll_ctl(epfd, op, fd, ev));
+	return plx_real.epoll_ctl(epfd, op, fd, ev);
 }
 
 PLX_EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
@@ -65,19 +60,14 @@ PLX_EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 static inline long wait_copied(int epfd, struct epoll_event *ev, int max,
 			       const struct timespec *timeout, const sigset_t *mask)
 {
-	int saved = errno;
 	sigset_t copy;
-	long r;
 
 	/* libc hands the kernel 8 bytes of the mask. */
 	if (plx_vfork_child() || (mask && plx_copy_in(&copy, mask, 8)))
 		return PLX_PASS;
 	plx_cancel_point();
-	r = plx_px_epoll_wait(epfd, ev, max, timeout, mask ? &copy : NULL);
-	if (r != PLX_PASS)
-		return plx_result_saved(r, saved);
-	errno = saved;
-	return r;
+	PLX_SERVED(plx_px_epoll_wait(epfd, ev, max, timeout, mask ? &copy : NULL));
+	return PLX_PASS;
 }
 
 static __attribute__((noinline)) long wait_ours(int epfd, struct epoll_event *ev, int max,

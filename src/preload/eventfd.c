@@ -11,14 +11,8 @@ PLX_EXPORT int eventfd(unsigned int init, int flags)
 	uint32_t kind = PLX_COLD_EVENTFD | (flags & EFD_NONBLOCK ? 0 : PLX_COLD_BLOCKS);
 	int fd;
 
-	if (plx_may_adopt()) {
-		int saved = errno;
-		long r = plx_px_eventfd(init, flags);
-
-		if (r != PLX_PASS)
-			return plx_result_saved(r, saved);
-		errno = saved;
-	}
+	if (plx_may_adopt())
+		PLX_SERVED(plx_px_eventfd(init, flags));
 	fd = plx_given(plx_real.eventfd(init, flags));
 	return flags & EFD_SEMAPHORE ? fd : plx_note_made(fd, kind, forks);
 }

@@ -17,14 +17,11 @@
 
 static __attribute__((noinline)) int close_ours(int fd)
 {
-	int saved = errno;
-	long r = PLX_PASS;
-
 	if (!plx_vfork_child()) {
 		plx_cancel_point();
-		r = plx_px_close(fd);
+		PLX_SERVED(plx_px_close(fd));
 	}
-	return r == PLX_PASS ? plx_real.close(fd) : plx_result_saved(r, saved);
+	return plx_real.close(fd);
 }
 
 PLX_EXPORT int close(int fd)
@@ -56,14 +53,8 @@ void plx_note_range(unsigned int first, unsigned int last, unsigned int flags)
 PLX_EXPORT int close_range(unsigned int first, unsigned int last, int flags)
 {
 	plx_note_range(first, last, flags);
-	if (plx_any()) {
-		int saved = errno;
-		long r;
-
-		r = plx_px_close_range(first, last, flags);
-		if (r != PLX_PASS)
-			return plx_result_saved(r, saved);
-	}
+	if (plx_any())
+		PLX_SERVED(plx_px_close_range(first, last, flags));
 	return plx_real.close_range(first, last, flags);
 }
 
@@ -109,13 +100,8 @@ PLX_EXPORT int dup(int fd)
 		if (n != PLX_PASS)
 			return n;
 	}
-	if (plx_ours(fd)) {
-		int saved = errno;
-		long r = plx_px_dup(fd);
-
-		if (r != PLX_PASS)
-			return plx_result_saved(r, saved);
-	}
+	if (plx_ours(fd))
+		PLX_SERVED(plx_px_dup(fd));
 	return plx_given(plx_real.dup(fd));
 }
 
@@ -142,13 +128,8 @@ PLX_EXPORT int dup2(int fd, int to)
 	plx_aio_forget(to);
 	plx_note_leaves(fd);
 	plx_note_closes(to);
-	if (plx_any()) {
-		int saved = errno;
-		long r = plx_px_dup3(fd, to, -1);
-
-		if (r != PLX_PASS)
-			return plx_result_saved(r, saved);
-	}
+	if (plx_any())
+		PLX_SERVED(plx_px_dup3(fd, to, -1));
 	return plx_real.dup2(fd, to);
 }
 PLX_ALIAS(__dup2, dup2);
@@ -158,13 +139,8 @@ PLX_EXPORT int dup3(int fd, int to, int flags)
 	plx_aio_forget(to);
 	plx_note_leaves(fd);
 	plx_note_closes(to);
-	if (plx_any() && flags != -1) {
-		int saved = errno;
-		long r = plx_px_dup3(fd, to, flags);
-
-		if (r != PLX_PASS)
-			return plx_result_saved(r, saved);
-	}
+	if (plx_any() && flags != -1)
+		PLX_SERVED(plx_px_dup3(fd, to, flags));
 	return plx_real.dup3(fd, to, flags);
 }
 
@@ -174,10 +150,9 @@ PLX_EXPORT int dup3(int fd, int to, int flags)
  */
 static __attribute__((noinline)) int fcntl_ours(int fd, int cmd, long arg)
 {
-	int saved = errno;
-	long r = plx_vfork_child() ? PLX_PASS : plx_px_fcntl(fd, cmd, arg);
-
-	return r == PLX_PASS ? plx_real.fcntl(fd, cmd, arg) : plx_result_saved(r, saved);
+	if (!plx_vfork_child())
+		PLX_SERVED(plx_px_fcntl(fd, cmd, arg));
+	return plx_real.fcntl(fd, cmd, arg);
 }
 
 PLX_EXPORT int plx_fcntl(int fd, int cmd, long arg) __asm__("fcntl");
@@ -198,17 +173,19 @@ PLX_EXPORT int plx_fcntl(int fd, int cmd, long arg)
 PLX_EXPORT int plx_fcntl64(int, int, long) __asm__("fcntl64") __attribute__((alias("fcntl")));
 PLX_EXPORT int plx_fcntl_(int, int, long) __asm__("__fcntl") __attribute__((alias("fcntl")));
 
+long plx_serve_ioctl(int fd, unsigned long req, void *arg)
+{
+	if (plx_ours(fd))
+		return plx_px_ioctl(fd, req, arg);
+	if (plx_any() && plx_px_ioctl_carries_fds(req))
+		plx_px_escape_all(PLX_OUT_IOCTL_FDS);
+	return PLX_PASS;
+}
+
 static __attribute__((noinline)) int ioctl_active(int fd, unsigned long req, void *arg)
 {
-	int saved = errno;
-	long r = PLX_PASS;
-
-	if (plx_ours(fd))
-		r = plx_px_ioctl(fd, req, arg);
-	else if (plx_any() && plx_px_ioctl_carries_fds(req))
-		plx_px_escape_all(PLX_OUT_IOCTL_FDS);
-	errno = saved;
-	return r == PLX_PASS ? plx_real.ioctl(fd, req, arg) : plx_result(r);
+	PLX_SERVED(plx_serve_ioctl(fd, req, arg));
+	return plx_real.ioctl(fd, req, arg);
 }
 
 void plx_note_ioctl(int fd, unsigned long req)

@@ -175,8 +175,6 @@ PLX_START_CODE void plx_fork_register(void)
 #ifndef PLX_TSAN
 static PLX_START_PAGE bool tsan_has;
 
-int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),
-		      void *object);
 PLX_EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),
 				 void *object)
 {
@@ -189,9 +187,8 @@ PLX_EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), vo
 #endif
 
 /*
- * A child that takes to epolls looks all names up, which takes 0.3 ms in a program of thirty
- * libraries. Who forks for the second time, like a server with a process for each client, does it
- * for all children to come.
+ * A child would look up what it calls in pages that it then has to copy. Who forks for the second
+ * time, like a server with a process for each client, does it for all children to come.
  */
 static void names_before_fork(void)
 {
@@ -221,8 +218,6 @@ void *plx_vfork_enter(void)
 {
 	int saved = errno;
 
-	void *real = plx_real_vfork();
-
 	if (!plx_vfork_child()) {
 		if (plx_cold_any())
 			plx_cold_end_all(false);
@@ -233,7 +228,7 @@ void *plx_vfork_enter(void)
 		(void)plx_or(&plx_used, PLX_USED_VFORK);
 	}
 	errno = saved;
-	return real;
+	return (void *)plx_load(&plx_real.vfork);
 }
 
 /*

@@ -17,35 +17,30 @@ typedef void (*callback_t)(io_context_t, struct iocb *, long, long);
 	((int)plx_aio_call((nr), (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f)))
 #define VERSIONED(function, name) __asm__(".symver " #function ", " name)
 
-PLX_EXPORT int plx_io_setup(int nr_events, io_context_t *ctx);
 PLX_EXPORT int plx_io_setup(int nr_events, io_context_t *ctx)
 {
 	return AIO(SYS_io_setup, nr_events, ctx, 0, 0, 0, 0);
 }
 VERSIONED(plx_io_setup, "io_setup@@LIBAIO_0.4");
 
-PLX_EXPORT int plx_io_destroy(io_context_t ctx);
 PLX_EXPORT int plx_io_destroy(io_context_t ctx)
 {
 	return AIO(SYS_io_destroy, ctx, 0, 0, 0, 0, 0);
 }
 VERSIONED(plx_io_destroy, "io_destroy@@LIBAIO_0.4");
 
-PLX_EXPORT int plx_io_submit(io_context_t ctx, long nr, struct iocb **iocbs);
 PLX_EXPORT int plx_io_submit(io_context_t ctx, long nr, struct iocb **iocbs)
 {
 	return (int)plx_aio_call_submit((aio_context_t)ctx, nr, iocbs);
 }
 VERSIONED(plx_io_submit, "io_submit@@LIBAIO_0.1");
 
-PLX_EXPORT int plx_io_cancel(io_context_t ctx, struct iocb *iocb, struct io_event *result);
 PLX_EXPORT int plx_io_cancel(io_context_t ctx, struct iocb *iocb, struct io_event *result)
 {
 	return AIO(SYS_io_cancel, ctx, iocb, result, 0, 0, 0);
 }
 VERSIONED(plx_io_cancel, "io_cancel@@LIBAIO_0.4");
 
-PLX_EXPORT int plx_io_cancel_0_1(io_context_t ctx, struct iocb *iocb);
 PLX_EXPORT int plx_io_cancel_0_1(io_context_t ctx, struct iocb *iocb)
 {
 	struct io_event result;
@@ -65,8 +60,6 @@ static bool nothing_there(io_context_t ctx, const struct timespec *timeout)
 }
 
 PLX_EXPORT int plx_io_getevents(io_context_t ctx, long min_nr, long nr, struct io_event *events,
-				struct timespec *timeout);
-PLX_EXPORT int plx_io_getevents(io_context_t ctx, long min_nr, long nr, struct io_event *events,
 				struct timespec *timeout)
 {
 	if (nothing_there(ctx, timeout))
@@ -75,8 +68,6 @@ PLX_EXPORT int plx_io_getevents(io_context_t ctx, long min_nr, long nr, struct i
 }
 VERSIONED(plx_io_getevents, "io_getevents@@LIBAIO_0.4");
 
-PLX_EXPORT int plx_io_getevents_0_1(io_context_t ctx, long nr, struct io_event *events,
-				    const struct timespec *timeout);
 PLX_EXPORT int plx_io_getevents_0_1(io_context_t ctx, long nr, struct io_event *events,
 				    const struct timespec *timeout)
 {
@@ -88,8 +79,6 @@ PLX_EXPORT int plx_io_getevents_0_1(io_context_t ctx, long nr, struct io_event *
 }
 VERSIONED(plx_io_getevents_0_1, "io_getevents@LIBAIO_0.1");
 
-PLX_EXPORT int plx_io_pgetevents(io_context_t ctx, long min_nr, long nr, struct io_event *events,
-				 struct timespec *timeout, sigset_t *mask);
 PLX_EXPORT int plx_io_pgetevents(io_context_t ctx, long min_nr, long nr, struct io_event *events,
 				 struct timespec *timeout, sigset_t *mask)
 {
@@ -104,7 +93,6 @@ PLX_EXPORT int plx_io_pgetevents(io_context_t ctx, long min_nr, long nr, struct 
 }
 VERSIONED(plx_io_pgetevents, "io_pgetevents@@LIBAIO_0.5");
 
-PLX_EXPORT int plx_io_queue_init(int max, io_context_t *ctx);
 PLX_EXPORT int plx_io_queue_init(int max, io_context_t *ctx)
 {
 	if (max <= 0)
@@ -114,14 +102,12 @@ PLX_EXPORT int plx_io_queue_init(int max, io_context_t *ctx)
 }
 VERSIONED(plx_io_queue_init, "io_queue_init@@LIBAIO_0.1");
 
-PLX_EXPORT int plx_io_queue_release(io_context_t ctx);
 PLX_EXPORT int plx_io_queue_release(io_context_t ctx)
 {
 	return plx_io_destroy(ctx);
 }
 VERSIONED(plx_io_queue_release, "io_queue_release@@LIBAIO_0.1");
 
-PLX_EXPORT int plx_io_queue_run(io_context_t ctx);
 PLX_EXPORT int plx_io_queue_run(io_context_t ctx)
 {
 	struct timespec none = {0};
@@ -137,14 +123,12 @@ PLX_EXPORT int plx_io_queue_run(io_context_t ctx)
 }
 VERSIONED(plx_io_queue_run, "io_queue_run@@LIBAIO_0.1");
 
-PLX_EXPORT int plx_io_queue_wait(io_context_t ctx, struct timespec *timeout);
 PLX_EXPORT int plx_io_queue_wait(io_context_t ctx, struct timespec *timeout)
 {
 	return plx_io_getevents(ctx, 0, 0, NULL, timeout);
 }
 VERSIONED(plx_io_queue_wait, "io_queue_wait@@LIBAIO_0.4");
 
-PLX_EXPORT int plx_io_queue_wait_0_1(io_context_t ctx, const struct timespec *timeout);
 PLX_EXPORT int plx_io_queue_wait_0_1(io_context_t ctx, const struct timespec *timeout)
 {
 	struct timespec ts;

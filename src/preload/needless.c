@@ -35,10 +35,10 @@
  *
  * The place is unkind: the child of a vfork, in the memory of its parent, on any stack, in a signal
  * handler perhaps. So there are only bare system calls, no lock, and no memory but the stack and,
- * while a file is judged, a page: a handler's stack may be small. errno is not touched. The calls
- * are those that the loader makes for every program, and rt_sigprocmask and rt_sigaction, which
- * libc's posix_spawn makes: who may start one under a seccomp filter may make them. After a filter
- * that we have seen nothing is judged any more.
+ * while a file is judged, a few pages: a handler's stack may be small. errno is not touched. The
+ * calls are those that the loader makes for every program, and rt_sigprocmask and rt_sigaction,
+ * which libc's posix_spawn makes: who may start one under a seccomp filter may make them. After a
+ * filter that we have seen nothing is judged any more.
  *
  * The environment is walked here where the kernel would have walked it, and a bad pointer in it has
  * to be the kernel's EFAULT; so the kernel is asked about each page first (readable).
@@ -77,12 +77,11 @@
 #define LIST_MAX 1024
 #define PATH_LEN 256
 #define STRINGS_MAX (24u << 10)
-#define LOADS_MAX 8
 #define NEEDED_MAX 16
 #define LIBRARIES_MAX 8
 #define NAME_LEN 40
 
-/* Read at a time: the headers of a program, its dynamic section, a piece of its strings. */
+/* Read at a time: the headers of a program, its dynamic section. */
 #define CHUNK 1024
 
 /* What has been a regular file a moment ago may be a pipe now. */
@@ -113,24 +112,31 @@
  *                                dlopen dlmopen dlsym dlvsym
  *   it is written in Go, whose runtime starts programs by system calls of its own
  *                                crosscall2 (each dynamic Go program has it)
- * Sorted by the spelling from the end. None is the end of another: fexecve is an execve here.
+ * None is the end of another: fexecve is an execve here.
  */
 static const struct {
-	char name[15];
-	uint8_t use;
+	char name[14];
+	uint8_t length, use;
 } names[] = {
-	{"epoll_create1", USE_WHOLE}, {"crosscall2", USE_WHOLE},    {"eventfd", USE_WHOLE},
-	{"execle", USE_STARTS},	      {"execvpe", USE_STARTS},	    {"epoll_create", USE_WHOLE},
-	{"execve", USE_STARTS},	      {"execl", USE_STARTS},	    {"syscall", USE_WHOLE},
-	{"system", USE_STARTS},	      {"dlsym", USE_WHOLE},	    {"dlvsym", USE_WHOLE},
-	{"dlopen", USE_WHOLE},	      {"dlmopen", USE_WHOLE},	    {"popen", USE_STARTS},
-	{"pidfd_spawn", USE_STARTS},  {"posix_spawn", USE_STARTS},  {"execlp", USE_STARTS},
-	{"pidfd_spawnp", USE_STARTS}, {"posix_spawnp", USE_STARTS}, {"io_setup", USE_WHOLE},
-	{"execvp", USE_STARTS},	      {"wordexp", USE_STARTS},	    {"execveat", USE_STARTS},
-	{"io_queue_init", USE_WHOLE}, {"execv", USE_STARTS},
+#define NAME(name, use)                                                                            \
+	{                                                                                          \
+		name, sizeof(name) - 1, use                                                        \
+	}
+	NAME("epoll_create", USE_WHOLE),  NAME("epoll_create1", USE_WHOLE),
+	NAME("eventfd", USE_WHOLE),	  NAME("io_setup", USE_WHOLE),
+	NAME("io_queue_init", USE_WHOLE), NAME("syscall", USE_WHOLE),
+	NAME("dlopen", USE_WHOLE),	  NAME("dlmopen", USE_WHOLE),
+	NAME("dlsym", USE_WHOLE),	  NAME("dlvsym", USE_WHOLE),
+	NAME("crosscall2", USE_WHOLE),	  NAME("execl", USE_STARTS),
+	NAME("execle", USE_STARTS),	  NAME("execlp", USE_STARTS),
+	NAME("execv", USE_STARTS),	  NAME("execve", USE_STARTS),
+	NAME("execvp", USE_STARTS),	  NAME("execvpe", USE_STARTS),
+	NAME("execveat", USE_STARTS),	  NAME("posix_spawn", USE_STARTS),
+	NAME("posix_spawnp", USE_STARTS), NAME("pidfd_spawn", USE_STARTS),
+	NAME("pidfd_spawnp", USE_STARTS), NAME("popen", USE_STARTS),
+	NAME("system", USE_STARTS),	  NAME("wordexp", USE_STARTS),
+#undef NAME
 };
-/* The longest of them. */
-#define NAMES_LONGEST 13
 
 /* How the names of the two libraries end, where they differ. */
 static const char dropin_is[] PLX_CHILD_CONST = "preload.so";
@@ -331,27 +337,24 @@ struct libraries {
 	char name[LIBRARIES_MAX][NAME_LEN];
 };
 
-struct load {
-	uint64_t address, offset, size;
-};
-
 struct image {
 	int fd;
 	bool program;
-	uint32_t loads;
-	struct load load[LOADS_MAX];
+	/* What the first segment has of the file, and where. */
+	uint64_t address, offset, size;
 	uint64_t dynamic, dynamic_size;
 	uint64_t interp, interp_size;
-	uint64_t strings, strings_size;
 	/* It cannot load a library of ours. */
 	bool foreign;
 	bool run_path;
 	uint32_t needs;
 	uint32_t need[NEEDED_MAX];
+	uint32_t strings_size;
 	_Alignas(8) char buf[CHUNK];
+	char strings[STRINGS_MAX];
 };
 
-/* The page, and the file that is looked at. */
+/* A few pages, and the file that is looked at. */
 struct desk {
 	struct libraries libs;
 	struct image im;
@@ -362,67 +365,31 @@ static long read_at(int fd, void *buf, size_t size, uint64_t offset)
 	return plx_sys4(SYS_pread64, fd, buf, size, offset);
 }
 
-/* Negative: before the name in the order of `names`; 0: the string ends with it. */
-static int against(const char *start, const char *end, const char *name)
-{
-	for (size_t n = strlen(name); n; n--) {
-		if (end == start)
-			return -1;
-		end--;
-		if (*end != name[n - 1])
-			return (unsigned char)*end < (unsigned char)name[n - 1] ? -1 : 1;
-	}
-	return 0;
-}
-
 /* What the name says with which the string ends. */
-static uint32_t use_of(const char *start, const char *end)
+static uint32_t use_of(const char *string, size_t length)
 {
-	size_t low = 0, high = sizeof(names) / sizeof(names[0]);
+	const char *end = string + length;
 
-	while (low < high) {
-		size_t middle = (low + high) / 2;
-		int order = against(start, end, names[middle].name);
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		size_t n = names[i].length;
 
-		if (!order)
-			return names[middle].use;
-		if (order < 0)
-			high = middle;
-		else
-			low = middle + 1;
+		if (n <= length && end[-1] == names[i].name[n - 1] &&
+		    memcmp(end - n, names[i].name, n) == 0)
+			return names[i].use;
 	}
 	return 0;
 }
 
 /* Whether no string of the table ends with a name that settles it. */
-static bool strings_clean(struct image *im, struct libraries *libs)
+static bool strings_clean(const struct image *im, struct libraries *libs)
 {
-	uint64_t at = im->strings, left = im->strings_size;
+	const char *p = im->strings, *end = p + im->strings_size;
 
-	if (left > STRINGS_MAX - libs->bytes)
-		return false;
-	libs->bytes += left;
-	while (left) {
-		long n = read_at(im->fd, im->buf, left < CHUNK ? left : CHUNK, at);
-		const char *p = im->buf, *end;
-		uint64_t used;
-
-		if (n <= 0)
-			return false;
-		for (; (end = memchr(p, 0, im->buf + n - p)); p = end + 1)
-			libs->uses |= use_of(p, end);
-		if (libs->uses & USE_WHOLE)
-			return false;
-		used = p - im->buf;
-		/* A long one: its end is what counts. */
-		if (!used && n == CHUNK)
-			used = CHUNK - NAMES_LONGEST;
-		if (!used)
-			return false;
-		at += used;
-		left -= used;
+	for (size_t n; p < end && !(libs->uses & USE_WHOLE); p += n + 1) {
+		n = strlen(p);
+		libs->uses |= use_of(p, n);
 	}
-	return true;
+	return !(libs->uses & USE_WHOLE);
 }
 
 static bool headers(struct image *im)
@@ -448,11 +415,10 @@ static bool headers(struct image *im)
 	if (read_at(im->fd, im->buf, n, h->e_phoff) != n)
 		return false;
 	for (uint32_t i = 0; i < count; i++, p++) {
-		if (p->p_type == PT_LOAD && im->loads == LOADS_MAX) {
-			few = false;
-		} else if (p->p_type == PT_LOAD) {
-			im->load[im->loads++] = (struct load){
-				.address = p->p_vaddr, .offset = p->p_offset, .size = p->p_filesz};
+		if (p->p_type == PT_LOAD && !im->size) {
+			im->address = p->p_vaddr;
+			im->offset = p->p_offset;
+			im->size = p->p_filesz;
 		} else if (p->p_type == PT_DYNAMIC) {
 			im->dynamic = p->p_offset;
 			im->dynamic_size = p->p_filesz;
@@ -493,7 +459,7 @@ static bool interpreter(struct image *im)
 	return common;
 }
 
-static bool dynamic(struct image *im)
+static bool dynamic(struct image *im, struct libraries *libs)
 {
 	const ElfW(Dyn) *d = (const void *)im->buf;
 	uint64_t address = 0, size = 0;
@@ -526,19 +492,13 @@ static bool dynamic(struct image *im)
 			return false;
 		}
 	}
-	if (!size)
+	address -= im->address;
+	if (!size || size > STRINGS_MAX - libs->bytes || address >= im->size ||
+	    read_at(im->fd, im->strings, size, im->offset + address) != (long)size)
 		return false;
-	for (uint32_t i = 0; i < im->loads; i++) {
-		const struct load *l = &im->load[i];
-		uint64_t in = address - l->address;
-
-		if (address >= l->address && in < l->size && size <= l->size - in) {
-			im->strings = l->offset + in;
-			im->strings_size = size;
-			return true;
-		}
-	}
-	return false;
+	libs->bytes += size;
+	im->strings_size = size;
+	return !im->strings[size - 1];
 }
 
 /* Libraries that come with libc. */
@@ -571,19 +531,15 @@ static bool add_needed(struct image *im, struct libraries *libs)
 	bool libc = false;
 
 	for (uint32_t i = 0; i < im->needs; i++) {
-		uint64_t at = im->need[i];
-		long n;
+		const char *name = im->strings + im->need[i];
 
-		if (at >= im->strings_size)
+		if (im->need[i] >= im->strings_size)
 			return false;
-		n = read_at(im->fd, im->buf, NAME_LEN, im->strings + at);
-		if (n <= 0 || !memchr(im->buf, 0, n))
-			return false;
-		libc |= strcmp(im->buf, "libc.so.6") == 0;
-		if (of_libc(im->buf))
+		libc |= strcmp(name, "libc.so.6") == 0;
+		if (of_libc(name))
 			continue;
 		/* A path, or one that may be found elsewhere. */
-		if (im->run_path || strchr(im->buf, '/') || !add_library(libs, im->buf))
+		if (im->run_path || strchr(name, '/') || !add_library(libs, name))
 			return false;
 	}
 	return libc || !im->program;
@@ -594,14 +550,15 @@ static bool examine(int fd, bool program, struct desk *d)
 	struct image *im = &d->im;
 	bool fine;
 
-	/* All but the buffer. */
+	/* All but the buffers. */
 	memset(im, 0, offsetof(struct image, buf));
 	im->fd = fd;
 	im->program = program;
 	fine = headers(im);
 	if (program)
 		fine &= interpreter(im);
-	return fine && dynamic(im) && strings_clean(im, &d->libs) && add_needed(im, &d->libs);
+	return fine && dynamic(im, &d->libs) && strings_clean(im, &d->libs) &&
+	       add_needed(im, &d->libs);
 }
 
 /* What is no regular file is not opened: that may take for ever, or do something. */

@@ -2,73 +2,20 @@
 /*
  * open, open64, openat, openat64 and their _2 forms, opendir (fopen: stdio.c)
  *
- *   /proc/<this process>/fdinfo/N     shows the kernel's idea of N: N escapes first
- *   /proc/<this process>/fdinfo       N is not known yet: everything escapes, adoption ends
+ *   .../fdinfo/N     may show the kernel's idea of N: N escapes first
+ *   N                the same, where the folder of the process, or the one named, is fdinfo
+ *   .../fdinfo       N is not known yet: everything escapes, adoption ends
  *
- * The kernel says which file a path means: it may be relative, or go through links. It is
- * asked about paths that have "fdinfo" in them, and about relative ones that are a mere
- * number, which may mean a file of a directory fdinfo.
+ * Whose folder that is, if it is one of /proc at all, is not asked.
  */
 #include "preload/preload.h"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <linux/magic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/vfs.h>
 
-#include "base/inside.h"
-#include "base/sys.h"
-
-#define FDINFO "/fdinfo"
-
-/* path as the kernel shows it: resolved, below some mount of /proc. */
-static void proc_path(const char *path)
-{
-	const char *info = strstr(path, FDINFO), *id = info, *end;
-	long pid, n;
-
-	if (!info)
-		return;
-	end = info + strlen(FDINFO);
-	if (*end && *end != '/')
-		return;
-	/* The number before it is a thread's, then below its process, or a process's. */
-	while (id > path && id[-1] != '/')
-		id--;
-	pid = strtol(id, NULL, 10);
-	if (pid <= 0 || plx_sys3(SYS_tgkill, plx_sys0(SYS_getpid), pid, 0) < 0)
-		return;
-	if (!*end) {
-		/* Any of them may be looked up in it, now and later. */
-		plx_stop_adopting(PLX_OUT_FDINFO);
-		return;
-	}
-	n = strtol(end + 1, NULL, 10);
-	if (n >= 0 && n <= 0x7fffffff)
-		plx_escape_if_ours((int)n, PLX_OUT_FDINFO);
-}
-
-static __attribute__((noinline)) void resolve(int dir, const char *path)
-{
-	char name[32], real[512];
-	struct statfs fs;
-	long fd, n = -1;
-
-	fd = plx_sys4(SYS_openat, dir, path, O_PATH | O_CLOEXEC, 0);
-	if (fd < 0)
-		return;
-	snprintf(name, sizeof(name), "/proc/self/fd/%d", (int)fd);
-	if (plx_sys2(SYS_fstatfs, fd, &fs) == 0 && fs.f_type == PROC_SUPER_MAGIC)
-		n = plx_sys4(SYS_readlinkat, AT_FDCWD, name, real, sizeof(real) - 1);
-	plx_sys1(SYS_close, fd);
-	if (n > 0) {
-		real[n] = 0;
-		proc_path(real);
-	}
-}
+#define FDINFO "fdinfo"
 
 /* The program's string, up to the size of buf; its length, or -1. */
 static long path_in(char *buf, size_t size, const char *path)
@@ -93,49 +40,57 @@ static long path_in(char *buf, size_t size, const char *path)
 	return -1;
 }
 
-/* A relative path of nothing but a number, perhaps written at length. */
-static bool is_number(const char *path)
+/* Behind the last part of the path that is called fdinfo, or NULL. */
+static const char *behind_fdinfo(const char *path)
 {
-	size_t dots, digits;
+	const char *end = NULL;
 
-	/* Most have a letter there. */
-	if (path[0] != '.' && (path[0] < '0' || path[0] > '9'))
-		return false;
-	dots = strspn(path, "./");
-	digits = strspn(path + dots, "0123456789");
-	return digits && !path[dots + digits];
+	for (const char *at = path; (at = strstr(at, FDINFO));) {
+		bool begins = at == path || at[-1] == '/';
+
+		at += strlen(FDINFO);
+		if (begins && (*at == '/' || !*at))
+			end = at;
+	}
+	return end;
 }
 
-void plx_path_check_slow(int dir, const char *path)
+void plx_path_check_slow(const char *path)
 {
-	PLX_INSIDE();
 	int saved = errno;
 	char buf[512];
-	long n = path_in(buf, sizeof(buf), path);
-	const char *fd;
+	const char *info, *number;
+	size_t digits;
 
-	if (n <= 0)
+	if (path_in(buf, sizeof(buf), path) <= 0)
 		return;
-	fd = strstr(buf, "fd");
-	if (is_number(buf) || (fd && strstr(fd, &FDINFO[1])))
-		resolve(dir, path);
+	info = behind_fdinfo(buf);
+	number = info ? info : buf;
+	/* Perhaps written at length. */
+	number += *number == '/' && !info ? 0 : strspn(number, "./");
+	digits = strspn(number, "0123456789");
+	if (digits && !number[digits])
+		plx_escape_if_ours((int)strtol(number, NULL, 10), PLX_OUT_FDINFO);
+	else if (info)
+		/* Any of them may be looked up in it, now and later. */
+		plx_stop_adopting(PLX_OUT_FDINFO);
 	errno = saved;
 }
 
-PLX_EXPORT int plx_open(const char *path, int flags, unsigned int mode) __asm__("open");
-PLX_EXPORT int plx_open(const char *path, int flags, unsigned int mode)
-{
-	plx_path_check(AT_FDCWD, path);
-	return plx_given(plx_real.open(path, flags, mode));
-}
-
-PLX_EXPORT int plx_openat(int dir, const char *path, int flags,
-			  unsigned int mode) __asm__("openat");
-PLX_EXPORT int plx_openat(int dir, const char *path, int flags, unsigned int mode)
-{
-	plx_path_check(dir, path);
-	return plx_given(plx_real.openat(dir, path, flags, mode));
-}
+#define OPENS(c_name, name, params, args)                                                          \
+	PLX_EXPORT int c_name params __asm__(#name);                                               \
+	PLX_EXPORT int c_name params                                                               \
+	{                                                                                          \
+		plx_path_check(path);                                                              \
+		return plx_given(plx_real.name args);                                              \
+	}
+OPENS(plx_open, open, (const char *path, int flags, unsigned int mode), (path, flags, mode))
+OPENS(plx_openat, openat, (int dir, const char *path, int flags, unsigned int mode),
+      (dir, path, flags, mode))
+OPENS(__open_2, __open_2, (const char *path, int flags), (path, flags))
+OPENS(__openat_2, __openat_2, (int dir, const char *path, int flags), (dir, path, flags))
+PLX_ALIAS(__open64_2, __open_2);
+PLX_ALIAS(__openat64_2, __openat_2);
 
 #define OPEN_ALIAS(c_name, name, target)                                                           \
 	PLX_EXPORT extern __typeof__(plx_##target) c_name __asm__(name)                            \
@@ -145,27 +100,11 @@ OPEN_ALIAS(plx_open_, "__open", open);
 OPEN_ALIAS(plx_open64_, "__open64", open);
 OPEN_ALIAS(plx_openat64, "openat64", openat);
 
-PLX_EXPORT int __open_2(const char *path, int flags);
-PLX_EXPORT int __open_2(const char *path, int flags)
-{
-	plx_path_check(AT_FDCWD, path);
-	return plx_given(plx_real.__open_2(path, flags));
-}
-PLX_ALIAS(__open64_2, __open_2);
-
-PLX_EXPORT int __openat_2(int dir, const char *path, int flags);
-PLX_EXPORT int __openat_2(int dir, const char *path, int flags)
-{
-	plx_path_check(dir, path);
-	return plx_given(plx_real.__openat_2(dir, path, flags));
-}
-PLX_ALIAS(__openat64_2, __openat_2);
-
 PLX_EXPORT DIR *opendir(const char *path)
 {
 	DIR *d;
 
-	plx_path_check(AT_FDCWD, path);
+	plx_path_check(path);
 	d = plx_real.opendir(path);
 	if (d)
 		plx_given(dirfd(d));

@@ -33,14 +33,8 @@ PLX_EXPORT int poll(struct pollfd *fds, nfds_t n, int timeout)
 		return -1;
 	}
 	COLD_POLL(plx_real.poll(fds, n, timeout));
-	if (plx_any()) {
-		int saved = errno;
-		long r = poll_ms(fds, n, timeout);
-
-		if (r != PLX_PASS)
-			return plx_result_saved(r, saved);
-		errno = saved;
-	}
+	if (plx_any())
+		PLX_SERVED(poll_ms(fds, n, timeout));
 	return plx_real.poll(fds, n, timeout);
 }
 PLX_ALIAS(__poll, poll);
@@ -55,19 +49,12 @@ PLX_EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeou
 	if (plx_any() &&
 	    !(timeout && (plx_copy_in(&ts, timeout, sizeof(ts)) || plx_timespec_bad(&ts))) &&
 	    !(mask && plx_copy_in(&copy, mask, 8))) {
-		int saved = errno;
-		long r;
-
 		plx_cancel_point();
-		r = plx_px_ppoll(fds, n, timeout ? &ts : NULL, mask ? &copy : NULL);
-		if (r != PLX_PASS)
-			return plx_result_saved(r, saved);
-		errno = saved;
+		PLX_SERVED(plx_px_ppoll(fds, n, timeout ? &ts : NULL, mask ? &copy : NULL));
 	}
 	return plx_real.ppoll(fds, n, timeout, mask);
 }
 
-PLX_EXPORT int __poll_chk(struct pollfd *fds, nfds_t n, int timeout, size_t room);
 PLX_EXPORT int __poll_chk(struct pollfd *fds, nfds_t n, int timeout, size_t room)
 {
 	if (room / sizeof(*fds) < n || !(plx_any() || plx_cold_any()))
@@ -75,8 +62,6 @@ PLX_EXPORT int __poll_chk(struct pollfd *fds, nfds_t n, int timeout, size_t room
 	return poll(fds, n, timeout);
 }
 
-PLX_EXPORT int __ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
-			   const sigset_t *mask, size_t room);
 PLX_EXPORT int __ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 			   const sigset_t *mask, size_t room)
 {
@@ -101,14 +86,8 @@ PLX_EXPORT int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct time
 	if (names_ours(n, r, w, e) &&
 	    !(timeout && (plx_copy_in(&ts, timeout, sizeof(ts)) || plx_timespec_bad(&ts))) &&
 	    !(mask && plx_copy_in(&copy, mask, 8))) {
-		int saved = errno;
-		long ret;
-
 		plx_cancel_point();
-		ret = plx_px_pselect(n, r, w, e, timeout ? &ts : NULL, mask ? &copy : NULL);
-		if (ret != PLX_PASS)
-			return plx_result_saved(ret, saved);
-		errno = saved;
+		PLX_SERVED(plx_px_pselect(n, r, w, e, timeout ? &ts : NULL, mask ? &copy : NULL));
 	}
 	return plx_real.pselect(n, r, w, e, timeout, mask);
 }

@@ -155,6 +155,8 @@ static inline int plx_kernel_ctl(int epfd, int op, int fd, struct epoll_event *e
 }
 
 void plx_note_ioctl(int fd, unsigned long req);
+/* fd.c: the result, a negative errno, or PLX_PASS. */
+long plx_serve_ioctl(int fd, unsigned long req, void *arg);
 /* fd.c: before close_range, which may also give the caller a table of its own. */
 void plx_note_range(unsigned int first, unsigned int last, unsigned int flags);
 
@@ -227,15 +229,26 @@ static inline long plx_result_saved(long r, int saved)
 	return r < 0 ? -1 : r;
 }
 
+/* Returns the result of a call of ours, unless it is one for libc. */
+#define PLX_SERVED(call)                                                                           \
+	do {                                                                                       \
+		int saved_ = errno;                                                                \
+		long r_ = (call);                                                                  \
+                                                                                                   \
+		if (r_ != PLX_PASS)                                                                \
+			return plx_result_saved(r_, saved_);                                       \
+		errno = saved_;                                                                    \
+	} while (0)
+
 /* --- what several files share ----------------------------------------------------------- */
 
 /* A path that shows or hands over descriptors by number (path.c). */
-void plx_path_check_slow(int dir, const char *path);
+void plx_path_check_slow(const char *path);
 
-static inline void plx_path_check(int dir, const char *path)
+static inline void plx_path_check(const char *path)
 {
 	if (plx_any())
-		plx_path_check_slow(dir, path);
+		plx_path_check_slow(path);
 }
 
 /* signal.c: puts our handlers in front of the program's behind its back, once. */

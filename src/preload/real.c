@@ -239,72 +239,125 @@ static PLX_START_CODE __attribute__((noinline)) void *look_up_late(const char *n
 	return a.found ? a.found : p;
 }
 
+/* Of all functions, in their order, one after the other. */
+#define NAME(name) #name "\0"
+static const char names[] PLX_START_CONST = PLX_REALS(NAME);
+#undef NAME
+
+/* The stubs, which are code alone. */
+#define STUB(name) void plx_first_##name(void);
+PLX_REALS(STUB)
+#undef STUB
+
+#define START(name) .name = (void *)plx_first_##name,
+PLX_START_PAGE struct plx_real plx_real = {PLX_REALS(START)};
+#undef START
+
 /*
  * Threads call by these words while another finds what stands there for good: either is right, and
  * ThreadSanitizer is not shown the change.
  */
 #define UNSEEN __attribute__((no_sanitize("thread")))
 
-#define STUB_AS(code, word, ret, name, params, args)                                               \
-	static code UNSEEN ret first_##name params                                                 \
-	{                                                                                          \
-		ret(*real) params = plx_load(&plx_real.name);                                      \
-                                                                                                   \
-		if (real == first_##name) {                                                        \
-			real = (ret(*) params)look_up_late(word);                                  \
-			if ((void *)real != (void *)absent)                                        \
-				plx_store(&plx_real.name, real);                                   \
-		}                                                                                  \
-		return real args;                                                                  \
-	}
-#define STUB(ret, name, params, args) STUB_AS(, #name, ret, name, params, args)
-PLX_REAL_EXEC(STUB)
-#ifndef PLX_STARTER
-PLX_REAL_IO(STUB)
-PLX_REAL_WAIT(STUB)
-PLX_REAL_FD(STUB)
-PLX_REAL_PROCESS(STUB)
-#undef STUB
-#define STUB(ret, name, params, args)                                                              \
-	static const char name##_is[] PLX_START_CONST = #name;                                     \
-	STUB_AS(PLX_START_CODE, name##_is, ret, name, params, args)
-PLX_REAL_START(STUB)
-#endif
-#undef STUB
-
-#define START(ret, name, params, args) .name = first_##name,
-PLX_START_PAGE struct plx_real plx_real = {PLX_REALS(START)};
-#undef START
-
 #ifndef PLX_STARTER
 UNSEEN void plx_real_init(void)
 {
-	void *p;
+	void **place = (void **)&plx_real, *p;
 
-#define FIND(ret, name, params, args)                                                              \
-	if (plx_load(&plx_real.name) == first_##name && (p = look_up(#name)) != (void *)absent)    \
-		plx_store(&plx_real.name, (ret(*) params)p);
-	PLX_REALS(FIND)
-#undef FIND
-}
-
-UNSEEN void *plx_real_vfork(void)
-{
-	if (plx_load(&plx_real.vfork) == first_vfork)
-		plx_store(&plx_real.vfork, (pid_t(*)(void))look_up("vfork"));
-	return (void *)plx_real.vfork;
-}
-
-/* The stub has seven parameters: by a jump it would own memory of the program's caller. */
-UNSEEN void *plx_real_syscall(void)
-{
-	void *p = (void *)plx_load(&plx_real.syscall);
-
-	if (plx_likely(p != (void *)first_syscall))
-		return p;
-	p = look_up_late("syscall");
-	if (p != (void *)absent)
-		plx_store(&plx_real.syscall, (__typeof__(plx_real.syscall))p);
-	return p;
+	for (const char *name = names; *name; name += strlen(name) + 1, place++)
+		if ((p = look_up(name)) != (void *)absent)
+			plx_store(place, p);
 }
 #endif
+
+__attribute__((used, visibility("hidden"))) void *plx_real_find(size_t offset);
+/* For a stub. */
+UNSEEN PLX_START_CODE void *plx_real_find(size_t offset)
+{
+	void **place = (void **)((char *)&plx_real + offset), *p;
+	const char *name = names;
+
+	for (size_t i = offset / sizeof(*place); i; i--)
+		name += strlen(name) + 1;
+	p = look_up_late(name);
+	if (p != (void *)absent)
+		plx_store(place, p);
+	return p;
+}
+
+/*
+ * A stub has the place of its function in the table in a register. What is common to all leaves the
+ * arguments as they are, on the stack, too, and goes on in the function by a jump: that may return
+ * twice (vfork), and read memory of its caller (syscall).
+ */
+#if defined(__x86_64__)
+__asm__(".pushsection .text.startup.plx, \"ax\"\n"
+	"plx_first:\n"
+	".cfi_startproc\n"
+	"	pushq %rdi\n"
+	"	pushq %rsi\n"
+	"	pushq %rdx\n"
+	"	pushq %rcx\n"
+	"	pushq %r8\n"
+	"	pushq %r9\n"
+	"	pushq %rax\n"
+	".cfi_adjust_cfa_offset 56\n"
+	"	movq %r11, %rdi\n"
+	"	call plx_real_find\n"
+	"	movq %rax, %r11\n"
+	"	popq %rax\n"
+	"	popq %r9\n"
+	"	popq %r8\n"
+	"	popq %rcx\n"
+	"	popq %rdx\n"
+	"	popq %rsi\n"
+	"	popq %rdi\n"
+	".cfi_adjust_cfa_offset -56\n"
+	"	jmp *%r11\n"
+	".cfi_endproc\n"
+	".popsection\n");
+#define STUB_CODE "endbr64\n	movl $%c0, %%r11d\n	jmp plx_first\n"
+#elif defined(__aarch64__)
+__asm__(".pushsection .text.startup.plx, \"ax\"\n"
+	"plx_first:\n"
+	".cfi_startproc\n"
+	"	stp x29, x30, [sp, #-80]!\n"
+	".cfi_adjust_cfa_offset 80\n"
+	".cfi_rel_offset x29, 0\n"
+	".cfi_rel_offset x30, 8\n"
+	"	mov x29, sp\n"
+	"	stp x0, x1, [sp, #16]\n"
+	"	stp x2, x3, [sp, #32]\n"
+	"	stp x4, x5, [sp, #48]\n"
+	"	stp x6, x7, [sp, #64]\n"
+	"	mov x0, x16\n"
+	"	bl plx_real_find\n"
+	"	mov x16, x0\n"
+	"	ldp x0, x1, [sp, #16]\n"
+	"	ldp x2, x3, [sp, #32]\n"
+	"	ldp x4, x5, [sp, #48]\n"
+	"	ldp x6, x7, [sp, #64]\n"
+	"	ldp x29, x30, [sp], #80\n"
+	".cfi_restore x30\n"
+	".cfi_restore x29\n"
+	".cfi_adjust_cfa_offset -80\n"
+	"	br x16\n"
+	".cfi_endproc\n"
+	".popsection\n");
+#define STUB_CODE "hint #34\n	mov x16, #%c0\n	b plx_first\n"
+#endif
+
+/* Never called: within a function the compiler tells the code the places. */
+static __attribute__((used)) void stubs(void)
+{
+#define STUB(name)                                                                                 \
+	__asm__ volatile(".pushsection .text.startup.plx, \"ax\"\n"                                \
+			 ".globl plx_first_" #name "\n"                                            \
+			 ".hidden plx_first_" #name "\n"                                           \
+			 ".type plx_first_" #name ", %%function\n"                                 \
+			 "plx_first_" #name ": " STUB_CODE ".popsection"                           \
+			 :                                                                         \
+			 : "i"(offsetof(struct plx_real, name)));
+	PLX_REALS(STUB)
+#undef STUB
+}

@@ -64,7 +64,6 @@ PLX_EXPORT PLX_CHILD_CODE ssize_t read(int fd, void *buf, size_t n)
 }
 PLX_ALIAS(__read, read);
 
-PLX_EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room);
 PLX_EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room)
 {
 	if ((plx_fd_ours(fd) || plx_cold_noted(fd)) && n <= room)

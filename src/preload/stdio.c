@@ -34,17 +34,22 @@ static void stream_leaves(FILE *f)
 	errno = saved;
 }
 
-PLX_EXPORT FILE *fdopen(int fd, const char *mode)
-{
-	plx_escape_if_ours(fd, PLX_OUT_STDIO);
-	return plx_real.fdopen(fd, mode);
-}
+/* leaves: what is done before the call. */
+#define LEAVES(leaves, ret, name, params, args)                                                    \
+	PLX_EXPORT ret name params                                                                 \
+	{                                                                                          \
+		leaves;                                                                            \
+		return plx_real.name args;                                                         \
+	}
+
+LEAVES(plx_escape_if_ours(fd, PLX_OUT_STDIO), FILE *, fdopen, (int fd, const char *mode),
+       (fd, mode))
 FILE *_IO_fdopen(int fd, const char *mode);
 PLX_ALIAS(_IO_fdopen, fdopen);
 
 PLX_EXPORT FILE *fopen(const char *path, const char *mode)
 {
-	plx_path_check(AT_FDCWD, path);
+	plx_path_check(path);
 	return plx_stream_begins(plx_real.fopen(path, mode));
 }
 PLX_ALIAS(fopen64, fopen);
@@ -55,24 +60,16 @@ PLX_EXPORT FILE *freopen(const char *path, const char *mode, FILE *f)
 {
 	stream_leaves(f);
 	if (path)
-		plx_path_check(AT_FDCWD, path);
+		plx_path_check(path);
 	return plx_stream_begins(plx_real.freopen(path, mode, f));
 }
 PLX_ALIAS(freopen64, freopen);
 
-PLX_EXPORT int fclose(FILE *f)
-{
-	stream_leaves(f);
-	return plx_real.fclose(f);
-}
+LEAVES(stream_leaves(f), int, fclose, (FILE * f), (f))
 int _IO_fclose(FILE *f);
 PLX_ALIAS(_IO_fclose, fclose);
 
-PLX_EXPORT int pclose(FILE *f)
-{
-	stream_leaves(f);
-	return plx_real.pclose(f);
-}
+LEAVES(stream_leaves(f), int, pclose, (FILE * f), (f))
 
 /* NULL is an error that it tells, whatever its header says. */
 PLX_EXPORT int plx_closedir(DIR *d) __asm__("closedir");
@@ -83,12 +80,7 @@ PLX_EXPORT int plx_closedir(DIR *d)
 	return plx_real.closedir(d);
 }
 
-PLX_EXPORT int endmntent(FILE *f)
-{
-	if (f)
-		stream_leaves(f);
-	return plx_real.endmntent(f);
-}
+LEAVES(if (f) stream_leaves(f), int, endmntent, (FILE * f), (f))
 
 PLX_EXPORT int fts_close(FTS *f)
 {
@@ -101,46 +93,30 @@ _Static_assert(offsetof(FTS, fts_rfd) == offsetof(FTS64, fts_rfd), "");
 int plx_fts64_close(FTS *f) __asm__("fts64_close");
 PLX_ALIAS(plx_fts64_close, fts_close);
 
-PLX_EXPORT int mq_close(mqd_t q)
-{
-	plx_escape_if_ours(q, PLX_OUT_STDIO);
-	return plx_real.mq_close(q);
-}
-
-PLX_EXPORT int vdprintf(int fd, const char *fmt, va_list ap)
-{
-	plx_escape_if_ours(fd, PLX_OUT_STDIO);
-	return plx_real.vdprintf(fd, fmt, ap);
-}
+LEAVES(plx_escape_if_ours(q, PLX_OUT_STDIO), int, mq_close, (mqd_t q), (q))
+LEAVES(plx_escape_if_ours(fd, PLX_OUT_STDIO), int, vdprintf, (int fd, const char *fmt, va_list ap),
+       (fd, fmt, ap))
+LEAVES(plx_escape_if_ours(fd, PLX_OUT_STDIO), int, __vdprintf_chk,
+       (int fd, int flag, const char *fmt, va_list ap), (fd, flag, fmt, ap))
 
 PLX_EXPORT int dprintf(int fd, const char *fmt, ...)
 {
 	va_list ap;
 	int r;
 
-	plx_escape_if_ours(fd, PLX_OUT_STDIO);
 	va_start(ap, fmt);
-	r = plx_real.vdprintf(fd, fmt, ap);
+	r = vdprintf(fd, fmt, ap);
 	va_end(ap);
 	return r;
 }
 
-PLX_EXPORT int __vdprintf_chk(int fd, int flag, const char *fmt, va_list ap);
-PLX_EXPORT int __vdprintf_chk(int fd, int flag, const char *fmt, va_list ap)
-{
-	plx_escape_if_ours(fd, PLX_OUT_STDIO);
-	return plx_real.__vdprintf_chk(fd, flag, fmt, ap);
-}
-
-PLX_EXPORT int __dprintf_chk(int fd, int flag, const char *fmt, ...);
 PLX_EXPORT int __dprintf_chk(int fd, int flag, const char *fmt, ...)
 {
 	va_list ap;
 	int r;
 
-	plx_escape_if_ours(fd, PLX_OUT_STDIO);
 	va_start(ap, fmt);
-	r = plx_real.__vdprintf_chk(fd, flag, fmt, ap);
+	r = __vdprintf_chk(fd, flag, fmt, ap);
 	va_end(ap);
 	return r;
 }

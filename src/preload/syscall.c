@@ -135,60 +135,37 @@ static long do_epoll_wait(const struct raw *s)
 	return plx_px_epoll_wait(s->a, (struct epoll_event *)s->b, s->c, ts, mask);
 }
 
-static long do_ppoll(const struct raw *s)
+/* ppoll and pselect6. */
+static long do_poll(const struct raw *s)
 {
-	const struct timespec *ts;
-	struct timespec copy, deadline;
-	const sigset_t *mask;
-	sigset_t set;
-	long r;
-
-	if (!plx_any() || timespec_in(&ts, &copy, s->c) || mask_in(&mask, &set, s->d, s->e))
-		return PLX_PASS;
-	if (ts)
-		plx_deadline_set(&deadline, ts);
-	r = plx_px_ppoll((struct pollfd *)s->a, (unsigned int)s->b, ts, mask);
-	if (r != PLX_PASS && ts && (ts->tv_sec || ts->tv_nsec))
-		plx_timespec_left(&deadline, (struct timespec *)s->c);
-	return r;
-}
-
-static long do_pselect6(const struct raw *s)
-{
+	bool polls = s->nr == SYS_ppoll;
 	struct {
 		long mask;
 		long size;
-	} arg = {0};
+	} arg = {.mask = polls ? s->d : 0, .size = polls ? s->e : 0};
+	long user = polls ? s->c : s->e;
 	const struct timespec *ts;
 	struct timespec copy, deadline;
 	const sigset_t *mask;
 	sigset_t set;
 	long r;
 
-	if (!plx_any() || (s->f && plx_copy_in(&arg, (const void *)s->f, sizeof(arg))) ||
-	    timespec_in(&ts, &copy, s->e) || mask_in(&mask, &set, arg.mask, arg.size))
+	if (!plx_any() || (!polls && s->f && plx_copy_in(&arg, (const void *)s->f, sizeof(arg))) ||
+	    timespec_in(&ts, &copy, user) || mask_in(&mask, &set, arg.mask, arg.size))
 		return PLX_PASS;
 	if (ts)
 		plx_deadline_set(&deadline, ts);
-	r = plx_px_pselect((int)s->a, (fd_set *)s->b, (fd_set *)s->c, (fd_set *)s->d, ts, mask);
-	if (r == PLX_PASS)
-		return PLX_PASS;
-	if (ts && (ts->tv_sec || ts->tv_nsec))
-		plx_timespec_left(&deadline, (struct timespec *)s->e);
+	if (polls)
+		r = plx_px_ppoll((struct pollfd *)s->a, (unsigned int)s->b, ts, mask);
+	else
+		r = plx_px_pselect((int)s->a, (fd_set *)s->b, (fd_set *)s->c, (fd_set *)s->d, ts,
+				   mask);
+	if (r != PLX_PASS && ts && (ts->tv_sec || ts->tv_nsec))
+		plx_timespec_left(&deadline, (struct timespec *)user);
 	return r;
 }
 
-#ifdef SYS_poll
-static long do_poll(const struct raw *s)
-{
-	struct timespec ts = plx_timespec_ms(s->c);
-
-	if (!plx_any())
-		return PLX_PASS;
-	return plx_px_ppoll((struct pollfd *)s->a, (unsigned int)s->b, (int)s->c < 0 ? NULL : &ts,
-			    NULL);
-}
-
+#ifdef SYS_select
 static long do_select(const struct raw *s)
 {
 	struct timeval *user = (struct timeval *)s->e;
@@ -212,23 +189,10 @@ static long do_select(const struct raw *s)
 static long serve_sleeping(const struct raw *s)
 {
 	switch (s->nr) {
-	case SYS_read:
-		return plx_ours(s->a) ? plx_px_read(s->a, (void *)s->b, s->c) : PLX_PASS;
-	case SYS_write:
-		return plx_ours(s->a) ? plx_px_write(s->a, (const void *)s->b, s->c) : PLX_PASS;
-	case SYS_readv:
-	case SYS_writev:
-		return plx_ours(s->a) ? plx_px_vector(s->a) : PLX_PASS;
-	case SYS_preadv2:
-	case SYS_pwritev2:
-		return s->d == -1 && plx_ours(s->a) ? plx_px_vector(s->a) : PLX_PASS;
 	case SYS_ppoll:
-		return do_ppoll(s);
 	case SYS_pselect6:
-		return do_pselect6(s);
-#ifdef SYS_poll
-	case SYS_poll:
 		return do_poll(s);
+#ifdef SYS_select
 	case SYS_select:
 		return do_select(s);
 #endif
@@ -237,37 +201,69 @@ static long serve_sleeping(const struct raw *s)
 	}
 }
 
-/* The program's own, while the process is not prepared; PLX_PASS: it has been meanwhile. */
-static long cold_sleeping(const struct raw *s)
-{
-	if (plx_cold_noted((int)s->a) &&
-	    (s->nr == SYS_read || s->nr == SYS_write || s->nr == SYS_readv || s->nr == SYS_writev ||
-	     s->nr == SYS_preadv2 || s->nr == SYS_pwritev2)) {
-		plx_cold_leaves((int)s->a);
-		return PLX_PASS;
-	}
-	PLX_COLD_SLEEPS(plx_sys6(s->nr, s->a, s->b, s->c, s->d, s->e, s->f),
-			.what = PLX_COLD_SLEEP);
-	return PLX_PASS;
-}
-
-/* Calls that may sleep. */
+/* Calls that may sleep, and have other arguments, or another end, than in libc. */
 static __attribute__((noinline)) long sleeping(const struct raw *s)
 {
 	int state;
 	long r;
 
-	if (plx_note_waits() && !plx_vfork_child()) {
-		r = cold_sleeping(s);
-		if (r != PLX_PASS)
-			return r;
-	}
+	if (plx_note_waits() && !plx_vfork_child())
+		PLX_COLD_SLEEPS(plx_sys6(s->nr, s->a, s->b, s->c, s->d, s->e, s->f),
+				.what = PLX_COLD_SLEEP);
 	if (!plx_load(&plx_active))
 		return PLX_PASS;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 	r = serve_sleeping(s);
 	pthread_setcancelstate(state, NULL);
 	return r;
+}
+
+static bool concerns_us(int fd)
+{
+	return (plx_fd_ours(fd) || plx_cold_noted(fd)) && !plx_vfork_child();
+}
+
+static long call_libc(const struct raw *s)
+{
+	int fd = (int)s->a;
+
+	switch (s->nr) {
+	case SYS_read:
+		return read(fd, (void *)s->b, s->c);
+	case SYS_write:
+		return write(fd, (const void *)s->b, s->c);
+	case SYS_dup:
+		return dup(fd);
+	case SYS_close:
+		return close(fd);
+	case SYS_epoll_ctl:
+		return epoll_ctl(fd, (int)s->b, (int)s->c, (struct epoll_event *)s->d);
+	case SYS_timerfd_settime:
+		return timerfd_settime(fd, (int)s->b, (const struct itimerspec *)s->c,
+				       (struct itimerspec *)s->d);
+	case SYS_timerfd_gettime:
+		return timerfd_gettime(fd, (struct itimerspec *)s->b);
+#ifdef SYS_poll
+	case SYS_poll:
+		return poll((struct pollfd *)s->a, (unsigned int)s->b, (int)s->c);
+	case SYS_dup2:
+		return dup2(fd, (int)s->b);
+#endif
+	default:
+		return dup3(fd, (int)s->b, (int)s->c);
+	}
+}
+
+/* What libc's function of that name does here; there it may be a cancellation point. */
+static __attribute__((noinline)) long by_name(const struct raw *s)
+{
+	int state;
+	long r;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	r = call_libc(s);
+	pthread_setcancelstate(state, NULL);
+	return r < 0 ? -errno : r;
 }
 
 static long do_close_range(const struct raw *s)
@@ -281,11 +277,7 @@ static long do_close_range(const struct raw *s)
 static long do_ioctl(const struct raw *s)
 {
 	plx_note_ioctl((int)s->a, (unsigned int)s->b);
-	if (plx_ours(s->a))
-		return plx_px_ioctl(s->a, (unsigned int)s->b, (void *)s->c);
-	if (plx_any() && plx_px_ioctl_carries_fds((unsigned int)s->b))
-		plx_px_escape_all(PLX_OUT_IOCTL_FDS);
-	return PLX_PASS;
+	return plx_serve_ioctl((int)s->a, (unsigned int)s->b, (void *)s->c);
 }
 
 static long do_send(const struct raw *s)
@@ -307,21 +299,35 @@ static long do_send(const struct raw *s)
 /* Calls that do not return twice. */
 static long serve(const struct raw *s)
 {
-	long r = PLX_PASS;
-
 	switch (s->nr) {
 	case SYS_read:
 	case SYS_write:
+	case SYS_dup:
+	case SYS_close:
+	case SYS_timerfd_settime:
+	case SYS_timerfd_gettime:
+		return concerns_us((int)s->a) ? by_name(s) : PLX_PASS;
+	case SYS_epoll_ctl:
+		return concerns_us((int)s->a) || concerns_us((int)s->c) ? by_name(s) : PLX_PASS;
+	case SYS_dup3:
+#ifdef SYS_poll
+	case SYS_dup2:
+	case SYS_poll:
+#endif
+		return plx_any() || plx_cold_any() ? by_name(s) : PLX_PASS;
 	case SYS_readv:
 	case SYS_writev:
+		plx_note_leaves((int)s->a);
+		return plx_ours(s->a) ? plx_px_vector(s->a) : PLX_PASS;
 	case SYS_preadv2:
 	case SYS_pwritev2:
+		plx_note_leaves((int)s->a);
+		return s->d == -1 && plx_ours(s->a) ? plx_px_vector(s->a) : PLX_PASS;
 	case SYS_ppoll:
 	case SYS_pselect6:
 	case SYS_epoll_pwait:
 	case SYS_epoll_pwait2:
-#ifdef SYS_poll
-	case SYS_poll:
+#ifdef SYS_select
 	case SYS_select:
 	case SYS_epoll_wait:
 #endif
@@ -330,14 +336,6 @@ static long serve(const struct raw *s)
 		return plx_may_adopt() ? plx_px_epoll_create1(s->a) : PLX_PASS;
 	case SYS_timerfd_create:
 		return plx_may_adopt() ? plx_px_timerfd_create(s->a, s->b) : PLX_PASS;
-	case SYS_timerfd_settime:
-		return plx_ours(s->a)
-			       ? plx_px_timerfd_settime(s->a, s->b, (const struct itimerspec *)s->c,
-							(struct itimerspec *)s->d)
-			       : PLX_PASS;
-	case SYS_timerfd_gettime:
-		return plx_ours(s->a) ? plx_px_timerfd_gettime(s->a, (struct itimerspec *)s->b)
-				      : PLX_PASS;
 	case SYS_eventfd2:
 		return plx_may_adopt() ? plx_px_eventfd(s->a, s->b) : PLX_PASS;
 #ifdef SYS_epoll_create
@@ -345,35 +343,12 @@ static long serve(const struct raw *s)
 		return (int)s->a > 0 && plx_may_adopt() ? plx_px_epoll_create1(0) : PLX_PASS;
 	case SYS_eventfd:
 		return plx_may_adopt() ? plx_px_eventfd(s->a, 0) : PLX_PASS;
-	case SYS_dup2:
-		plx_note_leaves((int)s->a);
-		plx_note_closes((int)s->b);
-		return plx_any() ? plx_px_dup3(s->a, s->b, -1) : PLX_PASS;
 	case SYS_open:
-		plx_path_check(AT_FDCWD, (const char *)s->a);
+		plx_path_check((const char *)s->a);
 		return PLX_PASS;
 #endif
-	case SYS_dup3:
-		plx_note_leaves((int)s->a);
-		plx_note_closes((int)s->b);
-		return plx_any() && s->c != -1 ? plx_px_dup3(s->a, s->b, s->c) : PLX_PASS;
-	case SYS_epoll_ctl:
-		if ((plx_cold_noted((int)s->a) || plx_cold_noted((int)s->c)) && !plx_vfork_child())
-			r = plx_cold_ctl((int)s->a, (int)s->b, (int)s->c,
-					 (struct epoll_event *)s->d, plx_kernel_ctl);
-		if (r != PLX_PASS)
-			return r;
-		if ((plx_fd_ours(s->a) || plx_fd_ours(s->c)) && !plx_vfork_child())
-			return plx_px_epoll_ctl(s->a, s->b, s->c, (struct epoll_event *)s->d);
-		return PLX_PASS;
-	case SYS_close:
-		plx_note_closes((int)s->a);
-		return plx_ours(s->a) ? plx_px_close(s->a) : PLX_PASS;
 	case SYS_close_range:
 		return do_close_range(s);
-	case SYS_dup:
-		plx_note_leaves((int)s->a);
-		return plx_ours(s->a) ? plx_px_dup(s->a) : PLX_PASS;
 	case SYS_fcntl:
 		plx_note_leaves((int)s->a);
 		return plx_ours(s->a) ? plx_px_fcntl(s->a, s->b, s->c) : PLX_PASS;
@@ -387,7 +362,7 @@ static long serve(const struct raw *s)
 		return do_send(s);
 	case SYS_openat:
 	case SYS_openat2:
-		plx_path_check(s->a, (const char *)s->b);
+		plx_path_check((const char *)s->b);
 		return PLX_PASS;
 	case SYS_rt_sigaction:
 		return plx_guard_raw_sigaction(s->a, (const void *)s->b, (void *)s->c, s->d);
@@ -525,7 +500,7 @@ static struct outcome done(long result)
 
 static struct outcome jump(void)
 {
-	return (struct outcome){.next = plx_real_syscall()};
+	return (struct outcome){.next = (void *)plx_load(&plx_real.syscall)};
 }
 
 static __attribute__((noinline)) struct outcome enter(const struct raw *s)

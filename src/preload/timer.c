@@ -12,14 +12,8 @@ PLX_EXPORT int timerfd_create(int clock, int flags)
 	uint32_t forks = plx_load(&plx_px_forks);
 	int fd;
 
-	if (plx_may_adopt()) {
-		int saved = errno;
-		long r = plx_px_timerfd_create(clock, flags);
-
-		if (r != PLX_PASS)
-			return plx_result_saved(r, saved);
-		errno = saved;
-	}
+	if (plx_may_adopt())
+		PLX_SERVED(plx_px_timerfd_create(clock, flags));
 	fd = plx_given(plx_real.timerfd_create(clock, flags));
 	return clock == CLOCK_MONOTONIC ? plx_note_made(fd, PLX_COLD_TIMER, forks) : fd;
 }
