@@ -59,6 +59,7 @@ int pollux_dup2(int oldfd, int newfd);
 int pollux_dup3(int oldfd, int newfd, int flags);
 int pollux_fcntl(int fd, int cmd, long arg);
 int pollux_poll(struct pollfd *fds, nfds_t nfds, int timeout);
+/* What the sets name is the kernel's from then on. */
 int pollux_select(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds,
 		  struct timeval *timeout);
 

@@ -11,7 +11,6 @@
 #include "cache/cold.h"
 #include "cache/posix.h"
 #include "cache/quick.h"
-#include "cache/timeleft.h"
 #include "cache/uaccess.h"
 
 static PLX_LARGE struct sigaction guard_old[NSIG];
@@ -133,20 +132,17 @@ int pollux_poll(struct pollfd *fds, nfds_t nfds, int timeout)
 int pollux_select(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds,
 		  struct timeval *timeout)
 {
-	struct timespec ts, deadline;
 	struct timeval tv;
-	long r;
+	int r;
 
 	if (timeout && plx_copy_in(&tv, timeout, sizeof(tv)))
 		return api_result(-EFAULT);
-	if (timeout && plx_timeval_start(&tv, &ts, &deadline))
-		return api_result(-EINVAL);
-	r = plx_px_pselect(nfds, readfds, writefds, exceptfds, timeout ? &ts : NULL, NULL);
-	if (r == PLX_PASS)
-		return select(nfds, readfds, writefds, exceptfds, timeout);
-	if (timeout && (tv.tv_sec || tv.tv_usec))
-		plx_timeval_left(&deadline, timeout);
-	return api_result(r);
+	plx_px_select(nfds, readfds, writefds, exceptfds);
+	r = select(nfds, readfds, writefds, exceptfds, timeout ? &tv : NULL);
+	/* A time-out in read-only memory is no error. */
+	if (timeout)
+		(void)plx_copy_out(timeout, &tv, sizeof(tv));
+	return r;
 }
 
 pid_t pollux_fork(void)

@@ -24,7 +24,7 @@
  *   BUSY    with SLOW
  *   MARK    CACHED: K may hold something; with SLOW alone: COLD
  *   WRITES  writes that go to the kernel while it is CACHED, and are not over
- *   POLLS   sleepers in poll and select, counted where U was 0, COLD or CACHED
+ *   POLLS   sleepers in poll, counted where U was 0, COLD or CACHED
  *   U       the count in user space
  *
  * Beside it, begun and over count the writes to a COLD object that have begun, and that are over.

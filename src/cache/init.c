@@ -26,7 +26,6 @@ PLX_START_PAGE struct plx_libc plx_libc = {
 	.epoll_pwait = epoll_pwait,
 	.epoll_pwait2 = epoll_pwait2,
 	.ppoll = ppoll,
-	.pselect = pselect,
 	.close = close,
 };
 

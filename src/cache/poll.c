@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * poll and select over sets with cached eventfds.
+ * poll over sets with cached eventfds.
  *
- * The kernel has the program's own sets: it polls the objects by their numbers, and knows K. If U
+ * The kernel has the program's own set: it polls the objects by their numbers, and knows K. If U
  * of one is not 0, that one is ready, and the kernel is asked without a sleep about the others.
  * Otherwise the caller is counted at each of them, in the step that finds U to be 0 (eventfd.h),
  * and sleeps in the kernel. Who writes meanwhile writes to the kernel, and nothing has to be looked
  * at afterwards.
  *
  * An epoll of ours in a set goes to the kernel first, and so does a timer: their readiness would be
- * the sum of two sides.
+ * the sum of two sides. So does whatever is in a set of select.
  */
 #include "cache/front.h"
 
@@ -26,12 +26,10 @@
 /* So many objects of a call are noted without memory. */
 #define SMALL 32
 #define SET_WORD (8 * sizeof(long))
-/* Words of select's sets, where they are looked at. */
-#define SET_WORDS (FD_SETSIZE / SET_WORD)
 
 /*
  * The timeout of a look that a signal has left to a call: if it finds nothing the call is
- * interrupted, and a select leaves its sets as they are. Nothing else is told this one.
+ * interrupted. Nothing else is told this one.
  */
 static const struct timespec look_only;
 
@@ -42,21 +40,15 @@ static bool is_look(const struct timespec *timeout)
 
 /* What a program waits for, in its own memory. */
 struct wait_set {
-	/* poll's, or select's. */
 	struct pollfd *fds;
 	nfds_t n;
-	fd_set **user;
-	int numbers;
-	/* Of select: what is asked for. */
-	unsigned long *in[3];
-	size_t words;
 };
 
 /* What is said of each number of a set: whether it is waited for to be read; at: its place. False
  * ends it. */
 typedef bool (*visit_t)(void *arg, int fd, bool input, nfds_t at);
 
-static bool walk_poll(const struct wait_set *s, visit_t visit, void *arg)
+static bool walk(const struct wait_set *s, visit_t visit, void *arg)
 {
 	struct pollfd chunk[SMALL];
 
@@ -73,30 +65,6 @@ static bool walk_poll(const struct wait_set *s, visit_t visit, void *arg)
 	return true;
 }
 
-static bool walk_select(const struct wait_set *s, visit_t visit, void *arg)
-{
-	for (size_t w = 0; w < s->words; w++) {
-		unsigned long any = 0;
-
-		for (int k = 0; k < 3; k++)
-			any |= s->in[k] ? s->in[k][w] : 0;
-		for (; any; any &= any - 1) {
-			unsigned int bit = __builtin_ctzl(any);
-			int fd = (int)(w * SET_WORD + bit);
-
-			if (plx_fd_ours(fd) &&
-			    !visit(arg, fd, s->in[0] && s->in[0][w] >> bit & 1, fd))
-				return false;
-		}
-	}
-	return true;
-}
-
-static bool walk(const struct wait_set *s, visit_t visit, void *arg)
-{
-	return s->user ? walk_select(s, visit, arg) : walk_poll(s, visit, arg);
-}
-
 /* One call. */
 struct poll_call {
 	const struct wait_set *set;
@@ -110,7 +78,7 @@ struct poll_call {
 	int added;
 };
 
-/* Of the calling thread's polls and selects, whose wakers say nothing (base/spin.h). */
+/* Of the calling thread's polls, whose wakers say nothing (base/spin.h). */
 static __thread struct plx_yields poll_yields;
 static __thread struct plx_spin_state poll_spin;
 
@@ -171,20 +139,8 @@ static bool fix_one(void *arg, int fd, bool input, nfds_t at)
 	struct poll_call *c = arg;
 	const struct wait_set *s = c->set;
 	short revents = 0;
-	unsigned long word;
-	void *place;
+	void *place = &s->fds[at].revents;
 
-	if (s->user) {
-		if (!input || !has_count(fd))
-			return true;
-		place = (unsigned long *)s->user[0] + fd / SET_WORD;
-		if (plx_copy_in(&word, place, sizeof(word)))
-			return false;
-		c->added += !(word >> fd % SET_WORD & 1);
-		word |= 1ul << fd % SET_WORD;
-		return !plx_copy_out(place, &word, sizeof(word));
-	}
-	place = &s->fds[at].revents;
 	if (plx_copy_in(&revents, place, sizeof(revents)))
 		return false;
 	if (input && has_count(fd)) {
@@ -278,15 +234,12 @@ static int unseen_sleep(struct pollfd *set, nfds_t n, const struct timespec *tim
 /* Without a sleep. The kernel says that it is interrupted only if it finds nothing. */
 static long look_kernel(const struct wait_set *s)
 {
-	struct timespec now = {0};
-
-	if (s->user)
-		return plx_sys6(SYS_pselect6, s->numbers, (long)s->user[0], (long)s->user[1],
-				(long)s->user[2], (long)&now, 0);
 #ifdef SYS_poll
 	/* The other one copies a time in and out. */
 	return plx_sys3(SYS_poll, s->fds, s->n, 0);
 #else
+	struct timespec now = {0};
+
 	return plx_sys6(SYS_ppoll, (long)s->fds, (long)s->n, (long)&now, 0, _NSIG / 8, 0);
 #endif
 }
@@ -309,53 +262,6 @@ static int poll_sleep(struct pollfd *set, nfds_t n, const struct timespec *timeo
 	return (int)plx_sleep(&sleep, sigmask ? PLX_SLEEP_MASKED : PLX_SLEEP_ENDS, SYS_ppoll);
 }
 
-/* A select that sleeps in the kernel, on the program's own sets. */
-static long select_sleep(fd_set *const user[3], int n, const struct timespec *timeout,
-			 const sigset_t *sigmask)
-{
-	const struct {
-		const sigset_t *mask;
-		size_t size;
-	} masked = {sigmask, _NSIG / 8};
-	struct plx_sleep sleep = {
-		.args = {n, (long)user[0], (long)user[1], (long)user[2], 0, (long)&masked}};
-	struct timespec left;
-
-	if (plx_unlikely(!plx_load(&plx_sleeps_seen))) {
-		PLX_OUTSIDE(sleep_unseen);
-		int r;
-
-		/* As in unseen_sleep; but then its sets stay. */
-		if (sleep_unseen.interrupted && !sigmask)
-			return -EINTR;
-		r = plx_libc.pselect(n, user[0], user[1], user[2], timeout, sigmask);
-		return r < 0 ? -errno : r;
-	}
-	/* The kernel writes to it. */
-	if (timeout) {
-		left = *timeout;
-		sleep.args[4] = (long)&left;
-	}
-	return plx_sleep(&sleep, sigmask ? PLX_SLEEP_MASKED : PLX_SLEEP_ENDS, SYS_pselect6);
-}
-
-static long call_sleep(const struct wait_set *s, const struct timespec *timeout,
-		       const sigset_t *sigmask)
-{
-	if (s->user)
-		return select_sleep(s->user, s->numbers, timeout, sigmask);
-	return poll_sleep(s->fds, s->n, timeout, sigmask);
-}
-
-/* What select asks for, where the kernel has stored what it has found. */
-static bool select_restore(const struct wait_set *s)
-{
-	for (int k = 0; s->user && k < 3; k++)
-		if (s->in[k] && plx_copy_out(s->user[k], s->in[k], s->words * sizeof(long)))
-			return false;
-	return true;
-}
-
 /* Some of ours are ready. 0: not any more, and nothing else is. */
 static long call_answer(struct poll_call *c)
 {
@@ -368,8 +274,7 @@ static long call_answer(struct poll_call *c)
 	c->added = 0;
 	if (!walk(c->set, fix_one, c))
 		return -EFAULT;
-	r += c->added;
-	return r || select_restore(c->set) ? r : -EFAULT;
+	return r + c->added;
 }
 
 /* A moment in which something of ours may come; what the kernel has does not wait for it. */
@@ -384,10 +289,6 @@ static long call_spin(struct poll_call *c)
 	if (r) {
 		plx_spin_not(how);
 		return r == -EINTR ? 0 : r;
-	}
-	if (!select_restore(c->set)) {
-		plx_spin_not(how);
-		return -EFAULT;
 	}
 	PLX_DELAY(poll_spins);
 	plx_spin_until(how, &poll_yields, &poll_spin, call_ready, c);
@@ -420,7 +321,7 @@ static long call_run(struct poll_call *c, const struct timespec *timeout, const 
 			break;
 		uncount(c);
 	}
-	return call_sleep(c->set, timeout, sigmask);
+	return poll_sleep(c->set->fds, c->set->n, timeout, sigmask);
 }
 
 /* PLX_PASS: there is nothing of ours in the set. */
@@ -442,13 +343,12 @@ static long call_once(const struct wait_set *s, const struct timespec *timeout,
 	return r;
 }
 
-/* Whether timeout is one that passes; when, if so. */
-static bool poll_end(const struct timespec *timeout, int64_t *end)
+/* When a call that may sleep again, as it has a mask, is over; 0: never. */
+static int64_t masked_end(const struct timespec *timeout, const sigset_t *sigmask)
 {
-	if (!timeout || is_look(timeout) || timeout->tv_sec >= INT64_MAX / PLX_NSEC / 2)
-		return false;
-	*end = plx_now_ns() + timeout->tv_sec * PLX_NSEC + timeout->tv_nsec;
-	return true;
+	if (!sigmask || !timeout || is_look(timeout) || timeout->tv_sec >= INT64_MAX / PLX_NSEC / 2)
+		return 0;
+	return plx_now_ns() + timeout->tv_sec * PLX_NSEC + timeout->tv_nsec;
 }
 
 /* The time to the end in *left. */
@@ -461,44 +361,21 @@ static const struct timespec *poll_left(int64_t end, struct timespec *left)
 	return left;
 }
 
-/*
- * A handler has run in the sleep of a call, and all that it began with may have changed: once(args,
- * timeout) makes it anew. end: when its time is over; 0 if it has none.
- */
-static __attribute__((noinline)) long
-poll_again(long r, long (*once)(const void *args, const struct timespec *timeout), const void *args,
-	   const struct timespec *timeout, int64_t end)
+/* A handler has run in the sleep of a call, and all that it began with may have changed. */
+static __attribute__((noinline)) long poll_again(long r, const struct wait_set *set,
+						 const struct timespec *timeout,
+						 const sigset_t *sigmask, int64_t end)
 {
 	struct timespec left;
 
 	while (r == PLX_SLEEP_ANEW)
-		r = once(args, end ? poll_left(end, &left) : timeout);
+		r = call_once(set, end ? poll_left(end, &left) : timeout, sigmask);
 	if (!plx_sleep_is_over(r))
 		return r;
 	if (r == PLX_SLEEP_LOOK)
-		r = once(args, &look_only);
+		r = call_once(set, &look_only, sigmask);
 	/* What the handler has made of the numbers is no error of this call's. */
 	return r > 0 || r == -EFAULT ? r : -EINTR;
-}
-
-/* Only with a mask may a call sleep again. */
-static int64_t masked_end(const struct timespec *timeout, const sigset_t *sigmask)
-{
-	int64_t end;
-
-	return sigmask && poll_end(timeout, &end) ? end : 0;
-}
-
-struct ppoll_args {
-	const struct wait_set *set;
-	const sigset_t *sigmask;
-};
-
-static long ppoll_call(const void *args, const struct timespec *timeout)
-{
-	const struct ppoll_args *a = args;
-
-	return call_once(a->set, timeout, a->sigmask);
 }
 
 /* Where a signal ends a poll, nothing was ready, and the kernel says so of each. */
@@ -518,12 +395,11 @@ long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 	PLX_INSIDE();
 	/* The kernel takes no more of it. */
 	struct wait_set set = {.fds = fds, .n = (unsigned int)n};
-	struct ppoll_args args = {.set = &set, .sigmask = sigmask};
 	int64_t end = masked_end(timeout, sigmask);
 	long r = call_once(&set, timeout, sigmask);
 
 	if (plx_sleep_is_over(r))
-		r = poll_again(r, ppoll_call, &args, timeout, end);
+		r = poll_again(r, &set, timeout, sigmask, end);
 	return plx_unlikely(r == -EINTR) ? ppoll_interrupted(fds, set.n) : r;
 }
 
@@ -538,67 +414,29 @@ uint16_t plx_px_ready(int fd, uint16_t events)
 	return r == 1 && !(p.revents & POLLNVAL) ? (uint16_t)p.revents : 0;
 }
 
-/* Copies the set k in; what is above the last descriptor is not looked at. */
-static long select_fetch(struct wait_set *s, int k)
+static bool leave_one(void *arg, int fd, bool input, nfds_t at)
 {
-	unsigned int rest = s->numbers % SET_WORD;
-	long r = plx_copy_in(s->in[k], s->user[k], s->words * sizeof(long));
-
-	if (!r && rest)
-		s->in[k][s->words - 1] &= (1ul << rest) - 1;
-	return r;
+	(void)arg;
+	(void)input;
+	(void)at;
+	plx_px_escape(fd, PLX_OUT_SYSCALL);
+	return true;
 }
 
-struct pselect_args {
-	int n;
-	fd_set **sets;
-	const sigset_t *sigmask;
-};
-
-static long pselect_call(const void *args, const struct timespec *timeout)
+void plx_px_poll_leaves(struct pollfd *fds, nfds_t n)
 {
-	const struct pselect_args *a = args;
-	struct wait_set s = {.user = a->sets, .numbers = a->n};
-	unsigned long in[3][SET_WORDS];
-	bool read = a->n > 0;
-	long r = PLX_PASS;
-
-	s.words = read ? (a->n + SET_WORD - 1) / SET_WORD : 0;
-	for (int k = 0; k < 3 && read; k++) {
-		if (!s.user[k])
-			continue;
-		s.in[k] = in[k];
-		read = !select_fetch(&s, k);
-	}
-	if (read)
-		r = call_once(&s, timeout, a->sigmask);
-	/* The sets of a select that is interrupted stay as they are. */
-	return !r && timeout == &look_only && !select_restore(&s) ? -EFAULT : r;
+	PLX_INSIDE();
+	walk(&(struct wait_set){.fds = fds, .n = n}, leave_one, NULL);
 }
 
-/* The word of a set of which n bits count. */
-static bool word_has_ours(unsigned long bits, size_t word, int n)
+void plx_px_select(int n, const fd_set *rd, const fd_set *wr, const fd_set *ex)
 {
-	int first = (int)(word * SET_WORD);
+	PLX_INSIDE();
+	const fd_set *sets[3] = {rd, wr, ex};
 
-	if (n - first < (int)SET_WORD)
-		bits &= (1ul << (n - first)) - 1;
-	for (; bits; bits &= bits - 1)
-		if (plx_fd_ours(first + __builtin_ctzl(bits)))
-			return true;
-	return false;
-}
-
-/*
- * The kernel looks at no number behind the end of its table of descriptors, so programs may say far
- * more than their sets have room for (select(2), BUGS). What is ours in such a set is the kernel's
- * for good, so that nobody else has to know where that end is.
- */
-static bool select_large(int n, const fd_set *const sets[3])
-{
-	if (plx_likely(n <= FD_SETSIZE))
-		return false;
-	for (int fd = plx_table_next_to(0, n - 1); fd >= 0; fd = plx_table_next_to(fd + 1, n - 1))
+	/* No number behind the end of the table is looked at, whatever n is (select(2), BUGS). */
+	for (int fd = n > 0 ? plx_table_next_to(0, n - 1) : -1; fd >= 0;
+	     fd = plx_table_next_to(fd + 1, n - 1)) {
 		for (int k = 0; k < 3; k++) {
 			unsigned long word;
 
@@ -606,43 +444,7 @@ static bool select_large(int n, const fd_set *const sets[3])
 			    !plx_copy_in(&word, (const long *)sets[k] + fd / SET_WORD,
 					 sizeof(word)) &&
 			    (word >> fd % SET_WORD & 1))
-				plx_px_escape(fd, PLX_OUT_POLL);
+				plx_px_escape(fd, PLX_OUT_SELECT);
 		}
-	return true;
-}
-
-bool plx_px_select_ours(int n, const fd_set *rd, const fd_set *wr, const fd_set *ex)
-{
-	const fd_set *given[3] = {rd, wr, ex};
-	size_t words = n > 0 ? (n + SET_WORD - 1) / SET_WORD : 0;
-
-	if (select_large(n, given))
-		return false;
-	for (int k = 0; k < 3; k++) {
-		unsigned long in[SET_WORDS];
-
-		if (!given[k])
-			continue;
-		if (plx_copy_in(in, given[k], words * sizeof(*in)))
-			return false;
-		for (size_t w = 0; w < words; w++)
-			if (in[w] && word_has_ours(in[w], w, n))
-				return true;
 	}
-	return false;
-}
-
-long plx_px_pselect(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct timespec *timeout,
-		    const sigset_t *sigmask)
-{
-	PLX_INSIDE();
-	fd_set *sets[3] = {rd, wr, ex};
-	struct pselect_args args = {.n = n, .sets = sets, .sigmask = sigmask};
-	int64_t end = masked_end(timeout, sigmask);
-	long r;
-
-	if (select_large(n, (const fd_set *const *)sets))
-		return PLX_PASS;
-	r = pselect_call(&args, timeout);
-	return plx_sleep_is_over(r) ? poll_again(r, pselect_call, &args, timeout, end) : r;
 }

@@ -44,8 +44,6 @@ struct plx_libc {
 	int (*epoll_pwait2)(int, struct epoll_event *, int, const struct timespec *,
 			    const sigset_t *);
 	int (*ppoll)(struct pollfd *, nfds_t, const struct timespec *, const sigset_t *);
-	int (*pselect)(int, fd_set *, fd_set *, fd_set *, const struct timespec *,
-		       const sigset_t *);
 	/* Not a call that blocks, but one that the run-time of a sanitizer is to see. */
 	int (*close)(int);
 };
@@ -113,19 +111,17 @@ long plx_px_dup3(int oldfd, int newfd, int flags);
 long plx_px_fcntl(int fd, int cmd, long arg);
 long plx_px_ioctl(int fd, unsigned long req, void *arg);
 
-/* --- poll and select (poll.c) --------------------------------------------------------- */
+/* --- poll and select (poll.c) ---------------------------------------------------------- */
 /* PLX_PASS when no descriptor in the set is ours. timeout is not written back. */
 long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 		  const sigset_t *sigmask);
 /* What fd is ready for now of events, ERR and HUP; 0 if nothing, or if that is not so simple. */
 uint16_t plx_px_ready(int fd, uint16_t events);
-long plx_px_pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *timeout,
-		    const sigset_t *sigmask);
-/*
- * Whether the sets of a select name anything of ours; not if they cannot be read, which is for the
- * kernel to say.
- */
-bool plx_px_select_ours(int n, const fd_set *r, const fd_set *w, const fd_set *e);
+/* What a poll names is the kernel's from now on. */
+void plx_px_poll_leaves(struct pollfd *fds, nfds_t n);
+/* What the sets of a select name is the kernel's from now on. */
+void plx_px_select(int n, const fd_set *r, const fd_set *w, const fd_set *e);
+
 /* --- ways out (escape.c, fork.c) ------------------------------------------------------ */
 
 /* Why an object left our sight; rows of the table in escape.c. */
@@ -155,6 +151,7 @@ enum plx_way_out {
 	PLX_OUT_WATCHED,
 	PLX_OUT_STRANGER,
 	PLX_OUT_POLL,
+	PLX_OUT_SELECT,
 	PLX_OUT_SYSCALL,
 	PLX_OUT_CANCEL,
 	PLX_OUT_TIMER_DUP,

@@ -65,7 +65,6 @@ static __attribute__((no_sanitize("thread"))) PLX_START_CODE void take_libc(void
 	plx_store(&plx_libc.epoll_pwait, plx_load(&plx_real.epoll_pwait));
 	plx_store(&plx_libc.epoll_pwait2, plx_load(&plx_real.epoll_pwait2));
 	plx_store(&plx_libc.ppoll, plx_load(&plx_real.ppoll));
-	plx_store(&plx_libc.pselect, plx_load(&plx_real.pselect));
 	plx_store(&plx_libc.close, plx_load(&plx_real.close));
 }
 

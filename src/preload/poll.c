@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * poll, ppoll, select, pselect, __poll_chk, __ppoll_chk   if the set holds one of ours
- *
- * select alone reports the time that was left.
+ * poll, ppoll, __poll_chk, __ppoll_chk   if the set holds one of ours
+ * select, pselect                        what their sets name is the kernel's before
  */
 #include "preload/preload.h"
 
 #include "base/inject.h"
-#include "cache/timeleft.h"
 
 /* The kernel's, while the process is not prepared. */
 #define COLD_POLL(call)                                                                            \
@@ -70,48 +68,24 @@ PLX_EXPORT int __ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *
 	return ppoll(fds, n, timeout, mask);
 }
 
-/* Before anything else is looked at: most sets have nothing of ours. */
-static bool names_ours(int n, const fd_set *r, const fd_set *w, const fd_set *e)
+static void before_select(int n, const fd_set *r, const fd_set *w, const fd_set *e)
 {
-	return plx_any() && plx_px_select_ours(n, r, w, e);
+	if (plx_any())
+		plx_px_select(n, r, w, e);
 }
 
 PLX_EXPORT int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *timeout,
 		       const sigset_t *mask)
 {
-	struct timespec ts;
-	sigset_t copy;
-
 	COLD_SELECT(plx_real.pselect(n, r, w, e, timeout, mask));
-	if (names_ours(n, r, w, e) &&
-	    !(timeout && (plx_copy_in(&ts, timeout, sizeof(ts)) || plx_timespec_bad(&ts))) &&
-	    !(mask && plx_copy_in(&copy, mask, 8))) {
-		plx_cancel_point();
-		PLX_SERVED(plx_px_pselect(n, r, w, e, timeout ? &ts : NULL, mask ? &copy : NULL));
-	}
+	before_select(n, r, w, e);
 	return plx_real.pselect(n, r, w, e, timeout, mask);
 }
 
 PLX_EXPORT int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *timeout)
 {
-	struct timespec deadline, ts;
-	struct timeval tv;
-
 	COLD_SELECT(plx_real.select(n, r, w, e, timeout));
-	if (names_ours(n, r, w, e) && !(timeout && (plx_copy_in(&tv, timeout, sizeof(tv)) ||
-						    plx_timeval_start(&tv, &ts, &deadline)))) {
-		int saved = errno;
-		long ret;
-
-		plx_cancel_point();
-		ret = plx_px_pselect(n, r, w, e, timeout ? &ts : NULL, NULL);
-		if (ret != PLX_PASS) {
-			if (timeout && (tv.tv_sec || tv.tv_usec))
-				plx_timeval_left(&deadline, timeout);
-			return plx_result_saved(ret, saved);
-		}
-		errno = saved;
-	}
+	before_select(n, r, w, e);
 	return plx_real.select(n, r, w, e, timeout);
 }
 PLX_ALIAS(__select, select);

@@ -14,7 +14,6 @@
 #include "aio/aio.h"
 #include "base/inside.h"
 #include "base/sys.h"
-#include "cache/timeleft.h"
 #include "epoll/engine.h"
 #include "preload/uring.h"
 
@@ -135,67 +134,19 @@ static long do_epoll_wait(const struct raw *s)
 	return plx_px_epoll_wait(s->a, (struct epoll_event *)s->b, s->c, ts, mask);
 }
 
-/* ppoll and pselect6. */
-static long do_poll(const struct raw *s)
-{
-	bool polls = s->nr == SYS_ppoll;
-	struct {
-		long mask;
-		long size;
-	} arg = {.mask = polls ? s->d : 0, .size = polls ? s->e : 0};
-	long user = polls ? s->c : s->e;
-	const struct timespec *ts;
-	struct timespec copy, deadline;
-	const sigset_t *mask;
-	sigset_t set;
-	long r;
-
-	if (!plx_any() || (!polls && s->f && plx_copy_in(&arg, (const void *)s->f, sizeof(arg))) ||
-	    timespec_in(&ts, &copy, user) || mask_in(&mask, &set, arg.mask, arg.size))
-		return PLX_PASS;
-	if (ts)
-		plx_deadline_set(&deadline, ts);
-	if (polls)
-		r = plx_px_ppoll((struct pollfd *)s->a, (unsigned int)s->b, ts, mask);
-	else
-		r = plx_px_pselect((int)s->a, (fd_set *)s->b, (fd_set *)s->c, (fd_set *)s->d, ts,
-				   mask);
-	if (r != PLX_PASS && ts && (ts->tv_sec || ts->tv_nsec))
-		plx_timespec_left(&deadline, (struct timespec *)user);
-	return r;
-}
-
-#ifdef SYS_select
-static long do_select(const struct raw *s)
-{
-	struct timeval *user = (struct timeval *)s->e;
-	struct timespec ts, deadline;
-	struct timeval tv;
-	long r;
-
-	if (!plx_any() || (user && (plx_copy_in(&tv, user, sizeof(tv)) ||
-				    plx_timeval_start_raw(&tv, &ts, &deadline))))
-		return PLX_PASS;
-	r = plx_px_pselect((int)s->a, (fd_set *)s->b, (fd_set *)s->c, (fd_set *)s->d,
-			   user ? &ts : NULL, NULL);
-	if (r == PLX_PASS)
-		return PLX_PASS;
-	if (user && (ts.tv_sec || ts.tv_nsec))
-		plx_timeval_left(&deadline, user);
-	return r;
-}
-#endif
-
 static long serve_sleeping(const struct raw *s)
 {
 	switch (s->nr) {
+	/* The kernel says how much of the time is left, which libc's ppoll does not. */
 	case SYS_ppoll:
+		plx_px_poll_leaves((struct pollfd *)s->a, (unsigned int)s->b);
+		return PLX_PASS;
 	case SYS_pselect6:
-		return do_poll(s);
 #ifdef SYS_select
 	case SYS_select:
-		return do_select(s);
 #endif
+		plx_px_select((int)s->a, (fd_set *)s->b, (fd_set *)s->c, (fd_set *)s->d);
+		return PLX_PASS;
 	default:
 		return do_epoll_wait(s);
 	}

@@ -43,7 +43,8 @@ static bool poll_make(struct gen *g, struct step *s)
 	/* An epoll in the set goes to the kernel by it, with all that it watches. */
 	if (g->m.profile == PROFILE_INPROC ? !rare(g, 200) : !rare(g, 12))
 		kinds &= ~KINDS(KIND_EPOLL);
-	s->how = below(g, 5);
+	/* What is in the sets of a select goes to the kernel, too. */
+	s->how = below(g, g->m.profile == PROFILE_INPROC && !rare(g, 200) ? POLL_SELECT : 5);
 	s->n = chance(g, 60) ? 1 : below(g, SET + 1);
 	for (int i = 0; i < s->n; i++) {
 		int slot = pick_slot_or_bad(g, kinds);
@@ -60,6 +61,16 @@ static bool poll_make(struct gen *g, struct step *s)
 	return true;
 }
 
+static bool leaves(enum poll_how how)
+{
+#ifdef SYS_poll
+	return how >= POLL_SELECT;
+#else
+	/* The system call is ppoll, which says how much of the time is left. */
+	return how >= POLL_SYSCALL;
+#endif
+}
+
 static void poll_apply(struct model *m, struct step *s)
 {
 	for (int i = 0; i < s->n; i++) {
@@ -70,9 +81,8 @@ static void poll_apply(struct model *m, struct step *s)
 			model_leaves_first(m, s, entry_slot(s, i));
 		else if (o && s->n > m->me->limit)
 			model_escape_maybe(m, o);
-		/* A select that sleeps beside a hang-up which it does not ask for is the kernel's.
-		 */
-		if (o && storming && s->how >= POLL_SELECT)
+		/* If the mask names a set, and the number has a place there. */
+		if (o && leaves(s->how))
 			model_escape_maybe(m, o);
 	}
 }
