@@ -649,7 +649,7 @@ static bool sleeps_at_once(struct waiter *w)
 	if (!plx_load(&w->fr->nkernel) || plx_load(&w->fr->turn) == TURN_KERNEL ||
 	    plx_timers_unseen(w->fr) || plx_bell_stray(ep))
 		return false;
-	if (__libc_single_threaded)
+	if (__libc_single_threaded || !plx_load(&w->fr->inproc))
 		return true;
 	if (!direct)
 		return false;
@@ -924,6 +924,7 @@ static __attribute__((noinline)) long wait_ring(struct waiter *w)
 	return 0;
 }
 
+/* Of an epoll with items, or with timers that may be lazy. */
 static long wait_mixed(struct waiter *w, bool poll_only)
 {
 	bool over = poll_only, slept = false, hit = false;
@@ -932,8 +933,8 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 	if (!poll_only)
 		plx_flood_wait();
 	for (;;) {
+		bool items = plx_load_acq(&w->fr->inproc), at_once;
 		uint32_t handlers, since;
-		bool at_once;
 		int n = 0;
 
 		look_begins(w);
@@ -967,7 +968,7 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 			}
 			return hit ? -EINTR : 0;
 		}
-		if (plx_unlikely(plx_load_acq(&w->fr->doorbell) < 0) && wait_ring(w))
+		if (items && plx_unlikely(plx_load_acq(&w->fr->doorbell) < 0) && wait_ring(w))
 			return PLX_SLEEP_ANEW;
 		if (!at_once && plx_ep_spin(w->fr->ep))
 			continue;
@@ -978,6 +979,11 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 				waiter_leave(w);
 				return wait_lost(w);
 			}
+			/* The first item has come. Partner: front_setup. */
+			if (plx_unlikely(!items && plx_load_acq(&w->fr->inproc))) {
+				waiter_leave(w);
+				continue;
+			}
 			if (plx_unlikely(plx_load(&w->fr->timer_mark)))
 				timers_enter(w);
 			plx_px_count(PLX_COUNT_SLEEPS);
@@ -986,6 +992,7 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 			if (plx_sleep_is_over(n))
 				return n;
 			plx_spin_slept(&w->fr->ep->spin, since);
+			w->timeout = NULL;
 			slept = true;
 		}
 		/*
@@ -1006,6 +1013,8 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 			if (n)
 				return n;
 		}
+		if (slept && !w->swallowed && !plx_load_acq(&w->fr->inproc))
+			return 0;
 		/* A signal that came with it ends the wait; if it was a ring, events go before. */
 		hit = plx_unlikely(handlers != plx_inside.handlers);
 		if (plx_unlikely(w->swallowed) && hit)
@@ -1024,75 +1033,15 @@ static __attribute__((noinline)) long wait_hit(struct waiter *w)
 	return r || (w->deadline >= 0 && plx_now_ns() >= w->deadline) ? r : -EINTR;
 }
 
-/*
- * The same where there are no in-process items, but timers that may be lazy. Their events pass
- * through a buffer of our own, too; one sleep follows another while nothing else comes. If a timer
- * is to know that the list has been looked through, a look comes first: it says so if there is
- * nothing, and a sleep with room for few that is ended by an event does not.
- */
-static __attribute__((noinline)) long wait_timers(struct waiter *w, const struct timespec *timeout,
-						  bool poll_only)
-{
-	w->timeout = timeout;
-	timers_enter(w);
-	for (;;) {
-		bool sleeps = !poll_only && !plx_timers_unseen(w->fr);
-		uint32_t handlers = plx_inside.handlers;
-		int n;
-
-		w->swallowed = false;
-		if (sleeps) {
-			w->announced = true;
-			plx_xadd(&w->fr->ep->sleepers, 1);
-			plx_mb_after_rmw();
-		}
-		if (number_lost(w)) {
-			if (w->announced)
-				waiter_leave(w);
-			return wait_lost(w);
-		}
-		if (plx_load_acq(&w->fr->inproc)) {
-			if (w->announced)
-				waiter_retract(w);
-			w->timeout = NULL;
-			return wait_mixed(w, poll_only);
-		}
-		n = collect_kernel(w, 0, sleeps);
-		if (plx_sleep_is_over(n))
-			return n;
-		if (sleeps)
-			w->timeout = NULL;
-		if (w->announced && n < 0)
-			waiter_leave(w);
-		else if (w->announced)
-			waiter_retract(w);
-		if (n > 0 && plx_load_acq(&w->fr->inproc)) {
-			int more = collect_inproc(w, n);
-
-			return more > 0 ? n + more : n;
-		}
-		if (n)
-			return n;
-		if (!sleeps && !poll_only)
-			continue;
-		/* The first in-process item may have come while this thread slept. */
-		if (!w->swallowed && !plx_load_acq(&w->fr->inproc))
-			return 0;
-		if (handlers != plx_inside.handlers)
-			return w->swallowed ? -EINTR : wait_hit(w);
-		if (w->deadline >= 0 && plx_now_ns() >= w->deadline)
-			poll_only = true;
-	}
-}
-
 /* No item so far, or none any more: the kernel's own wait, announced. */
 static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool poll_only)
 {
 	uint32_t handlers = plx_inside.handlers;
 	int n, more;
 
+	w->timeout = timeout;
 	if (plx_unlikely(plx_load(&w->fr->timer_mark)) && timers_enter(w))
-		return wait_timers(w, timeout, poll_only);
+		return wait_mixed(w, poll_only);
 	if (poll_only) {
 		PLX_DELAY(wait_look);
 		n = kernel_look(w, w->ev, w->max);
@@ -1114,8 +1063,7 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 			more = collect_inproc(w, n);
 			return more > 0 ? n + more : n;
 		}
-		return plx_load_acq(&w->fr->inproc) ? wait_mixed(w, true)
-						    : wait_timers(w, NULL, true);
+		return wait_mixed(w, true);
 	}
 	w->announced = true;
 	plx_xadd(&w->fr->ep->sleepers, 1);
@@ -1130,19 +1078,19 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 	}
 	if (plx_unlikely(plx_load(&w->fr->timer_mark)) && timers_enter(w)) {
 		waiter_retract(w);
-		return wait_timers(w, timeout, false);
+		return wait_mixed(w, false);
 	}
 	n = kernel_wait(w, true, w->ev, w->max, timeout);
 	if (plx_sleep_is_over(n))
 		return n;
+	w->timeout = NULL;
 	if (n < 0) {
 		waiter_leave(w);
 		if (n == -EFAULT && !plx_front_spilled(w->fr) &&
 		    (plx_load_acq(&w->fr->inproc) || plx_load(&w->fr->timer_mark))) {
 			if (handlers != plx_inside.handlers)
 				return wait_hit(w);
-			return plx_load_acq(&w->fr->inproc) ? wait_mixed(w, false)
-							    : wait_timers(w, NULL, false);
+			return wait_mixed(w, false);
 		}
 		return n;
 	}
@@ -1158,8 +1106,6 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 		n = filter_events(w, w->ev, n, n < w->max);
 		if (!n && w->swallowed && handlers != plx_inside.handlers)
 			return -EINTR;
-		if (!n && !plx_load_acq(&w->fr->inproc))
-			return wait_timers(w, NULL, false);
 		if (!n)
 			return handlers != plx_inside.handlers ? wait_hit(w) : wait_mixed(w, false);
 	}
