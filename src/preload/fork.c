@@ -76,25 +76,33 @@ static void errno_restore(int saved)
 		errno = saved;
 }
 
-/* In a sandbox nothing comes of it. */
-static PLX_CHILD_CODE void born(void)
+static PLX_CHILD_CODE void begin_child(void)
 {
+	int saved;
+
+	/* In a sandbox nothing comes of it. */
 	if (!plx_guard_keeps_none())
 		plx_cold_born();
+	plx_guard_after_fork(false);
+	/* errno is in a page of libc's code that the child may not need otherwise. */
+	if (plx_px_fork_child_empty() || plx_px_fork_child_quiet())
+		return;
+	saved = errno;
+	plx_px_fork_child();
+	errno_restore(saved);
 }
 
 void plx_fork_done(bool child)
 {
-	int saved = errno;
+	int saved;
 
 	if (child) {
-		born();
-		plx_guard_after_fork(false);
-		plx_px_fork_child();
-	} else {
-		plx_guard_fork_done();
-		plx_px_fork_parent();
+		begin_child();
+		return;
 	}
+	saved = errno;
+	plx_guard_fork_done();
+	plx_px_fork_parent();
 	errno_restore(saved);
 }
 
@@ -142,18 +150,8 @@ static void at_parent(void)
 
 static PLX_CHILD_CODE void at_child(void)
 {
-	int saved;
-
-	if (forks_beside)
-		return;
-	born();
-	plx_guard_after_fork(false);
-	/* errno is in a page of libc's code that the child may not need otherwise. */
-	if (plx_px_fork_child_empty() || plx_px_fork_child_quiet())
-		return;
-	saved = errno;
-	plx_px_fork_child();
-	errno_restore(saved);
+	if (!forks_beside)
+		begin_child();
 }
 
 PLX_START_CODE void plx_fork_register(void)
