@@ -24,7 +24,7 @@ void plx_deadline_set(struct timespec *deadline, const struct timespec *ts)
 		deadline->tv_sec = LONG_MAX;
 }
 
-/* Microseconds beyond a second count as seconds, in both. */
+/* Microseconds beyond a second count as seconds. */
 bool plx_timeval_start(const struct timeval *tv, struct timespec *ts, struct timespec *deadline)
 {
 	/* libc keeps so much of them, and its sum has an upper end. */
@@ -35,17 +35,6 @@ bool plx_timeval_start(const struct timeval *tv, struct timespec *ts, struct tim
 	ts->tv_nsec = usec % 1000000 * 1000l;
 	if (__builtin_add_overflow(tv->tv_sec, usec / 1000000, &ts->tv_sec))
 		*ts = (struct timespec){.tv_sec = LONG_MAX, .tv_nsec = PLX_NSEC - 1};
-	plx_deadline_set(deadline, ts);
-	return false;
-}
-
-bool plx_timeval_start_raw(const struct timeval *tv, struct timespec *ts, struct timespec *deadline)
-{
-	/* The kernel's sum comes round; what it is then is judged like any other. */
-	ts->tv_sec = (long)((unsigned long)tv->tv_sec + (unsigned long)(tv->tv_usec / 1000000));
-	ts->tv_nsec = tv->tv_usec % 1000000 * 1000;
-	if (plx_timespec_bad(ts))
-		return true;
 	plx_deadline_set(deadline, ts);
 	return false;
 }

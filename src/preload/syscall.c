@@ -33,47 +33,47 @@ static long pass(const struct raw *s)
 	return plx_real.syscall(s->nr, s->a, s->b, s->c, s->d, s->e, s->f);
 }
 
-/* Whether it gives a descriptor, as its result, where it is passed on to the kernel. */
-static bool gives(const struct raw *s)
-{
-	switch (s->nr) {
+/* What becomes of a call. */
+enum kind {
+	OTHER,
+	/* Gives a descriptor, as its result, where it is passed on to the kernel. */
+	GIVES,
+	/* Goes to libc's function of that name if its first argument, or anything, may be ours. */
+	OF_FD,
+	OF_ANY,
+	/* May sleep, and has other arguments, or another end, than in libc. */
+	SLEEPS,
+};
+
+/* clang-format off */
+static const uint8_t kinds[] = {
+#define KIND(name, kind) [SYS_##name] = (kind)
+	KIND(openat, GIVES), KIND(openat2, GIVES), KIND(open_by_handle_at, GIVES),
+	KIND(open_tree, GIVES), KIND(fsopen, GIVES), KIND(fspick, GIVES), KIND(fsmount, GIVES),
+	KIND(mq_open, GIVES), KIND(memfd_create, GIVES), KIND(userfaultfd, GIVES),
+	KIND(socket, GIVES), KIND(accept, GIVES), KIND(accept4, GIVES),
+	KIND(pidfd_open, GIVES), KIND(pidfd_getfd, GIVES), KIND(perf_event_open, GIVES),
+	KIND(epoll_create1, GIVES), KIND(eventfd2, GIVES), KIND(timerfd_create, GIVES),
+	KIND(signalfd4, GIVES), KIND(inotify_init1, GIVES), KIND(fanotify_init, GIVES),
+	KIND(read, OF_FD), KIND(write, OF_FD), KIND(close, OF_FD),
+	KIND(timerfd_settime, OF_FD), KIND(timerfd_gettime, OF_FD),
+	KIND(dup, OF_ANY), KIND(dup3, OF_ANY),
+	KIND(ppoll, SLEEPS), KIND(pselect6, SLEEPS),
+	KIND(epoll_pwait, SLEEPS), KIND(epoll_pwait2, SLEEPS),
 #ifdef SYS_open
-	case SYS_open:
-	case SYS_creat:
-	case SYS_epoll_create:
-	case SYS_eventfd:
-	case SYS_signalfd:
-	case SYS_inotify_init:
+	KIND(open, GIVES), KIND(creat, GIVES), KIND(epoll_create, GIVES),
+	KIND(eventfd, GIVES), KIND(signalfd, GIVES), KIND(inotify_init, GIVES),
+	KIND(dup2, OF_ANY), KIND(poll, OF_ANY), KIND(select, SLEEPS), KIND(epoll_wait, SLEEPS),
 #endif
-	case SYS_openat:
-	case SYS_openat2:
-	case SYS_open_by_handle_at:
-	case SYS_open_tree:
-	case SYS_fsopen:
-	case SYS_fspick:
-	case SYS_fsmount:
-	case SYS_mq_open:
-	case SYS_memfd_create:
-	case SYS_socket:
-	case SYS_accept:
-	case SYS_accept4:
-	case SYS_dup:
-	case SYS_pidfd_open:
-	case SYS_pidfd_getfd:
-	case SYS_epoll_create1:
-	case SYS_eventfd2:
-	case SYS_timerfd_create:
-	case SYS_signalfd4:
-	case SYS_inotify_init1:
-	case SYS_fanotify_init:
-	case SYS_userfaultfd:
-	case SYS_perf_event_open:
-		return true;
-	case SYS_fcntl:
-		return s->b == F_DUPFD || s->b == F_DUPFD_CLOEXEC;
-	default:
-		return false;
-	}
+#undef KIND
+};
+/* clang-format on */
+
+static enum kind kind_of(const struct raw *s)
+{
+	if (s->nr == SYS_fcntl && (s->b == F_DUPFD || s->b == F_DUPFD_CLOEXEC))
+		return GIVES;
+	return (unsigned long)s->nr < sizeof(kinds) ? kinds[s->nr] : OTHER;
 }
 
 /* Two, in the program's memory. */
@@ -168,21 +168,18 @@ static long do_poll(const struct raw *s)
 #ifdef SYS_select
 static long do_select(const struct raw *s)
 {
-	struct timeval *user = (struct timeval *)s->e;
-	struct timespec ts, deadline;
-	struct timeval tv;
-	long r;
+	struct timeval tv = {0}, *user = (struct timeval *)s->e;
+	int r;
 
-	if (!plx_any() || (user && (plx_copy_in(&tv, user, sizeof(tv)) ||
-				    plx_timeval_start_raw(&tv, &ts, &deadline))))
+	if (user && plx_copy_in(&tv, user, sizeof(tv)))
 		return PLX_PASS;
-	r = plx_px_pselect((int)s->a, (fd_set *)s->b, (fd_set *)s->c, (fd_set *)s->d,
-			   user ? &ts : NULL, NULL);
-	if (r == PLX_PASS)
+	/* What is more than a second libc adds up in another way. */
+	if (tv.tv_sec < 0 || (unsigned long)tv.tv_usec >= 1000000) {
+		plx_px_escape_all(PLX_OUT_SYSCALL);
 		return PLX_PASS;
-	if (user && (ts.tv_sec || ts.tv_nsec))
-		plx_timeval_left(&deadline, user);
-	return r;
+	}
+	r = select((int)s->a, (fd_set *)s->b, (fd_set *)s->c, (fd_set *)s->d, user);
+	return r < 0 ? -errno : r;
 }
 #endif
 
@@ -201,7 +198,6 @@ static long serve_sleeping(const struct raw *s)
 	}
 }
 
-/* Calls that may sleep, and have other arguments, or another end, than in libc. */
 static __attribute__((noinline)) long sleeping(const struct raw *s)
 {
 	int state;
@@ -300,21 +296,8 @@ static long do_send(const struct raw *s)
 static long serve(const struct raw *s)
 {
 	switch (s->nr) {
-	case SYS_read:
-	case SYS_write:
-	case SYS_dup:
-	case SYS_close:
-	case SYS_timerfd_settime:
-	case SYS_timerfd_gettime:
-		return concerns_us((int)s->a) ? by_name(s) : PLX_PASS;
 	case SYS_epoll_ctl:
 		return concerns_us((int)s->a) || concerns_us((int)s->c) ? by_name(s) : PLX_PASS;
-	case SYS_dup3:
-#ifdef SYS_poll
-	case SYS_dup2:
-	case SYS_poll:
-#endif
-		return plx_any() || plx_cold_any() ? by_name(s) : PLX_PASS;
 	case SYS_readv:
 	case SYS_writev:
 		plx_note_leaves((int)s->a);
@@ -323,15 +306,6 @@ static long serve(const struct raw *s)
 	case SYS_pwritev2:
 		plx_note_leaves((int)s->a);
 		return s->d == -1 && plx_ours(s->a) ? plx_px_vector(s->a) : PLX_PASS;
-	case SYS_ppoll:
-	case SYS_pselect6:
-	case SYS_epoll_pwait:
-	case SYS_epoll_pwait2:
-#ifdef SYS_select
-	case SYS_select:
-	case SYS_epoll_wait:
-#endif
-		return sleeping(s);
 	case SYS_epoll_create1:
 		return plx_may_adopt() ? plx_px_epoll_create1(s->a) : PLX_PASS;
 	case SYS_timerfd_create:
@@ -506,12 +480,19 @@ static struct outcome jump(void)
 static __attribute__((noinline)) struct outcome enter(const struct raw *s)
 {
 	int saved = errno;
-	long r = serve(s);
+	enum kind kind = kind_of(s);
+	long r;
 
+	if (kind == OF_FD)
+		r = concerns_us((int)s->a) ? by_name(s) : PLX_PASS;
+	else if (kind == OF_ANY)
+		r = plx_any() || plx_cold_any() ? by_name(s) : PLX_PASS;
+	else
+		r = kind == SLEEPS ? sleeping(s) : serve(s);
 	errno = saved;
 	if (r != PLX_PASS)
 		return done(plx_result(r));
-	return gives(s) ? done(plx_given((int)pass(s))) : jump();
+	return kind == GIVES ? done(plx_given((int)pass(s))) : jump();
 }
 
 __attribute__((used, visibility("hidden"))) struct outcome plx_syscall(const struct raw *s);
