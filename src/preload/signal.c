@@ -247,33 +247,6 @@ enum caller {
 	BY_ITSELF,
 };
 
-/* Locked, and nothing of ours stands there. */
-static int pass_on(int sig, const struct sigaction *act, struct sigaction *old, enum caller by)
-{
-	struct action in, out = {0};
-	long r;
-
-	if (by == BY_LIBC)
-		return plx_real.sigaction(sig, act, old) ? -errno : 0;
-	if (act)
-		in = to_action(act);
-	r = plx_sys4(SYS_rt_sigaction, sig, act ? &in : NULL, &out, sizeof(in.mask));
-	*old = from_action(&out);
-	return (int)r;
-}
-
-/* What libc has made of an action without a restorer is visible to the program. */
-static __attribute__((noinline)) void marks_of_libc(int sig, struct guard *g, struct action *keep)
-{
-	struct sigaction now;
-
-	if (plx_real.sigaction(sig, NULL, &now))
-		return;
-	keep->flags |= now.sa_flags & RESTORER;
-	keep->restorer = now.sa_restorer;
-	set_program_action(g, keep);
-}
-
 /* Locked. What the program wants becomes what the kernel does. */
 static int install(int sig, struct guard *g, const struct sigaction *want, enum caller by)
 {
@@ -306,25 +279,23 @@ static int install(int sig, struct guard *g, const struct sigaction *want, enum 
 	set_program_action(g, &keep);
 	if (plx_real.sigaction(sig, &kernel, NULL))
 		return -errno;
-	if (by == BY_LIBC && !(keep.flags & RESTORER))
-		marks_of_libc(sig, g, &keep);
+	/* What libc has made of an action without a restorer is visible to the program. */
+	if (by == BY_LIBC && !plx_real.sigaction(sig, NULL, &kernel)) {
+		keep.flags |= kernel.sa_flags & RESTORER;
+		keep.restorer = kernel.sa_restorer;
+		set_program_action(g, &keep);
+	}
 	return 0;
 }
 
-static void guard_one(int sig)
+static bool guard_one(int sig)
 {
 	struct guard *g = guard_of(sig);
 	struct sigaction act;
 
-	if (g->on || plx_real.sigaction(sig, NULL, &act))
-		return;
-	if (install(sig, g, &act, BY_LIBC) == 0) {
-		struct action found = to_action(&act);
-
-		/* Installing has added libc's marks. */
-		set_program_action(g, &found);
-		g->on = 1;
-	}
+	if (!g->on && !plx_real.sigaction(sig, NULL, &act))
+		g->on = install(sig, g, &act, BY_ITSELF) == 0;
+	return g->on;
 }
 
 void plx_guard_install(void)
@@ -453,23 +424,15 @@ static int guard_action(int sig, struct guard *g, const struct sigaction *act,
 		return r;
 	}
 	h = lock();
-	if (!g->on) {
-		r = pass_on(sig, act ? &want : NULL, &was, by);
-	} else {
-		was = program_action(g);
-		if (act)
-			r = install(sig, g, &want, by);
-	}
+	if (!guard_one(sig))
+		r = -errno;
+	was = program_action(g);
+	if (r == 0 && act)
+		r = install(sig, g, &want, by);
 	unlock(h);
 	if (r == 0 && old)
 		*old = was;
 	return plx_result(r);
-}
-
-static int guard_sigaction(int sig, struct guard *g, const struct sigaction *act,
-			   struct sigaction *old)
-{
-	return guard_action(sig, g, act, old, BY_LIBC);
 }
 
 static long send_self(int sig, siginfo_t *info)
@@ -540,7 +503,7 @@ static __attribute__((noinline)) void reset(int sig, struct guard *g)
 
 	dfl.sa_handler = SIG_DFL;
 	h = lock();
-	install(sig, g, &dfl, BY_LIBC);
+	install(sig, g, &dfl, BY_ITSELF);
 	unlock(h);
 	errno = saved;
 }
@@ -897,7 +860,7 @@ PLX_EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction 
 {
 	struct guard *g = guard_of(sig);
 
-	return g ? guard_sigaction(sig, g, act, old) : plx_real.sigaction(sig, act, old);
+	return g ? guard_action(sig, g, act, old, BY_LIBC) : plx_real.sigaction(sig, act, old);
 }
 PLX_ALIAS(__sigaction, sigaction);
 
@@ -912,7 +875,7 @@ static sighandler_t set_handler(int sig, struct guard *g, sighandler_t h, int fl
 	sigemptyset(&act.sa_mask);
 	if (self)
 		sigaddset(&act.sa_mask, sig);
-	return guard_sigaction(sig, g, &act, &old) ? SIG_ERR : old.sa_handler;
+	return guard_action(sig, g, &act, &old, BY_LIBC) ? SIG_ERR : old.sa_handler;
 }
 
 PLX_EXPORT sighandler_t signal(int sig, sighandler_t h)
@@ -950,7 +913,7 @@ PLX_EXPORT sighandler_t sigset(int sig, sighandler_t h)
 	if ((uintptr_t)h == 2) {
 		/* SIG_HOLD */
 		was = block(set);
-		if (guard_sigaction(sig, g, NULL, &act))
+		if (guard_action(sig, g, NULL, &act, BY_LIBC))
 			return SIG_ERR;
 		return was & set ? h : act.sa_handler;
 	}
@@ -977,11 +940,11 @@ PLX_EXPORT int siginterrupt(int sig, int on)
 
 	if (!g)
 		return plx_real.siginterrupt(sig, on);
-	if (guard_sigaction(sig, g, NULL, &act))
+	if (guard_action(sig, g, NULL, &act, BY_LIBC))
 		return -1;
 	plx_store(&g->interrupts, on != 0);
 	act.sa_flags = on ? act.sa_flags & ~SA_RESTART : act.sa_flags | SA_RESTART;
-	return guard_sigaction(sig, g, &act, NULL);
+	return guard_action(sig, g, &act, NULL, BY_LIBC);
 }
 
 long plx_guard_raw_sigaction(int sig, const void *user_act, void *user_old, size_t size)
