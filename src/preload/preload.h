@@ -154,9 +154,6 @@ static inline int plx_kernel_ctl(int epfd, int op, int fd, struct epoll_event *e
 	return (int)plx_sys4(SYS_epoll_ctl, epfd, op, fd, ev);
 }
 
-void plx_note_ioctl(int fd, unsigned long req);
-/* fd.c: the result, a negative errno, or PLX_PASS. */
-long plx_serve_ioctl(int fd, unsigned long req, void *arg);
 /* fd.c: before close_range, which may also give the caller a table of its own. */
 void plx_note_range(unsigned int first, unsigned int last, unsigned int flags);
 

@@ -179,11 +179,11 @@ static PLX_START_CODE __attribute__((noinline)) void *look_up(const char *name)
 	return p ? p : (void *)absent;
 }
 
+/* In what stands behind us, loaded later, too. */
 struct anywhere {
 	const char *name;
 	uint32_t hash;
-	/* Only in what stands behind us. */
-	bool next;
+	bool before;
 	void *found;
 };
 
@@ -199,8 +199,8 @@ static int look_in(struct dl_phdr_info *info, size_t size, void *arg)
 		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
 			m.l_ld = (void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
 	if (m.l_ld == _DYNAMIC)
-		a->next = false;
-	if (m.l_ld == _DYNAMIC || a->next || !tables_of(&m, &t))
+		a->before = false;
+	if (m.l_ld == _DYNAMIC || a->before || !tables_of(&m, &t))
 		return 0;
 	s = search(&t, a->name, a->hash);
 	if (s)
@@ -208,36 +208,32 @@ static int look_in(struct dl_phdr_info *info, size_t size, void *arg)
 	return s != NULL;
 }
 
-#ifndef PLX_STARTER
-/* Objects that were loaded later are not changed while the loader lists them. */
-void *plx_real_anywhere(const char *name)
-{
-	struct anywhere a = {.name = name, .hash = gnu_hash(name), .found = walk(name)};
-
-	if (!a.found || a.found == (void *)absent) {
-		a.found = NULL;
-		dl_iterate_phdr(look_in, &a);
-	}
-	return a.found;
-}
-#endif
-
 /*
  * For a call that is being made. It may come from a library that was loaded later, with the one
  * that has the function: before glibc 2.34 some are not in libc.
  */
 static PLX_START_CODE __attribute__((noinline)) void *look_up_late(const char *name)
 {
-	struct anywhere a = {.name = name, .hash = gnu_hash(name), .next = true};
+	struct anywhere a = {.name = name, .hash = gnu_hash(name), .before = true};
 	int saved = errno;
 	void *p = look_up(name);
 
 	if (p != (void *)absent)
 		return p;
+	/* What was loaded later is not changed while the loader lists it. */
 	dl_iterate_phdr(look_in, &a);
 	errno = saved;
 	return a.found ? a.found : p;
 }
+
+#ifndef PLX_STARTER
+void *plx_real_anywhere(const char *name)
+{
+	void *p = look_up_late(name);
+
+	return p == (void *)absent ? NULL : p;
+}
+#endif
 
 /* Of all functions, in their order, one after the other. */
 #define NAME(name) #name "\0"

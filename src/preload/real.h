@@ -85,19 +85,15 @@ int pidfd_spawnp(int *, const char *, const posix_spawn_file_actions_t *, const 
 	X(socket) X(socketpair) X(accept) X(accept4) X(sendmsg) X(sendmmsg)                        \
 	X(_Fork) X(vfork) X(clone) X(unshare) X(__register_atfork)                                 \
 	X(system) X(popen) X(pclose) X(wordexp)                                                    \
-	X(sigaction) X(signal) X(sysv_signal) X(sigset) X(sigignore) X(siginterrupt)               \
-	X(mmap) X(mremap) X(_exit) X(pthread_create) X(pthread_cancel) X(syscall)
+	X(sigaction) X(mmap) X(mremap) X(_exit) X(pthread_create) X(pthread_cancel) X(syscall)
 #endif
 /* clang-format on */
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 struct plx_real {
 #define PLX_REAL_FIELD(name) __typeof__(name) *name;
 	PLX_REALS(PLX_REAL_FIELD)
 #undef PLX_REAL_FIELD
 };
-#pragma GCC diagnostic pop
 
 extern __attribute__((visibility("hidden"))) struct plx_real plx_real;
 

@@ -402,13 +402,15 @@ bool plx_guard_keeps_none(void)
 		plx_cold_await();                                                                  \
 	}
 
-static int guard_action(int sig, struct guard *g, const struct sigaction *act,
-			struct sigaction *old, enum caller by)
+static int guard_action(int sig, const struct sigaction *act, struct sigaction *old, enum caller by)
 {
+	struct guard *g = guard_of(sig);
 	struct sigaction was, want;
 	struct held h;
 	int r = 0;
 
+	if (!g)
+		return plx_real.sigaction(sig, act, old);
 	UNGUARDED(g, plx_real.sigaction(sig, act, old));
 	if (act)
 		want = *act;
@@ -858,13 +860,11 @@ static bool deliver(void)
 
 PLX_EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old)
 {
-	struct guard *g = guard_of(sig);
-
-	return g ? guard_action(sig, g, act, old, BY_LIBC) : plx_real.sigaction(sig, act, old);
+	return guard_action(sig, act, old, BY_LIBC);
 }
 PLX_ALIAS(__sigaction, sigaction);
 
-static sighandler_t set_handler(int sig, struct guard *g, sighandler_t h, int flags, bool self)
+static sighandler_t set_handler(int sig, sighandler_t h, int flags, bool self)
 {
 	struct sigaction act = {.sa_handler = h, .sa_flags = flags}, old;
 
@@ -875,16 +875,14 @@ static sighandler_t set_handler(int sig, struct guard *g, sighandler_t h, int fl
 	sigemptyset(&act.sa_mask);
 	if (self)
 		sigaddset(&act.sa_mask, sig);
-	return guard_action(sig, g, &act, &old, BY_LIBC) ? SIG_ERR : old.sa_handler;
+	return sigaction(sig, &act, &old) ? SIG_ERR : old.sa_handler;
 }
 
 PLX_EXPORT sighandler_t signal(int sig, sighandler_t h)
 {
 	struct guard *g = guard_of(sig);
 
-	if (!g)
-		return plx_real.signal(sig, h);
-	return set_handler(sig, g, h, plx_load(&g->interrupts) ? 0 : SA_RESTART, true);
+	return set_handler(sig, h, g && plx_load(&g->interrupts) ? 0 : SA_RESTART, true);
 }
 sighandler_t bsd_signal(int sig, sighandler_t h);
 PLX_ALIAS(bsd_signal, signal);
@@ -892,45 +890,36 @@ PLX_ALIAS(ssignal, signal);
 
 PLX_EXPORT sighandler_t sysv_signal(int sig, sighandler_t h)
 {
-	struct guard *g = guard_of(sig);
-
-	if (!g)
-		return plx_real.sysv_signal(sig, h);
-	return set_handler(sig, g, h, (int)SA_RESETHAND | SA_NODEFER, false);
+	return set_handler(sig, h, (int)SA_RESETHAND | SA_NODEFER, false);
 }
 PLX_ALIAS(__sysv_signal, sysv_signal);
 
 PLX_EXPORT sighandler_t sigset(int sig, sighandler_t h)
 {
-	struct guard *g = guard_of(sig);
-	sighandler_t before;
+	const sighandler_t hold = (sighandler_t)2;
 	struct sigaction act;
-	uint64_t set, was;
+	sigset_t set;
+	uint64_t was;
 
-	if (!g || h == SIG_ERR)
-		return plx_real.sigset(sig, h);
-	set = 1ull << (sig - 1);
-	if ((uintptr_t)h == 2) {
-		/* SIG_HOLD */
-		was = block(set);
-		if (guard_action(sig, g, NULL, &act, BY_LIBC))
-			return SIG_ERR;
-		return was & set ? h : act.sa_handler;
-	}
-	before = set_handler(sig, g, h, 0, false);
-	if (before == SIG_ERR)
+	sigemptyset(&set);
+	if (sigaddset(&set, sig))
 		return SIG_ERR;
-	plx_sys4(SYS_rt_sigprocmask, SIG_UNBLOCK, &set, &was, sizeof(set));
-	return was & set ? (sighandler_t)2 : before;
+	if (h == hold) {
+		was = block(BIT(sig));
+		if (sigaction(sig, NULL, &act))
+			return SIG_ERR;
+		return was & BIT(sig) ? hold : act.sa_handler;
+	}
+	h = set_handler(sig, h, 0, false);
+	if (h == SIG_ERR)
+		return SIG_ERR;
+	plx_sys4(SYS_rt_sigprocmask, SIG_UNBLOCK, &set, &was, sizeof(was));
+	return was & BIT(sig) ? hold : h;
 }
 
 PLX_EXPORT int sigignore(int sig)
 {
-	struct guard *g = guard_of(sig);
-
-	if (!g)
-		return plx_real.sigignore(sig);
-	return set_handler(sig, g, SIG_IGN, 0, false) == SIG_ERR ? -1 : 0;
+	return set_handler(sig, SIG_IGN, 0, false) == SIG_ERR ? -1 : 0;
 }
 
 PLX_EXPORT int siginterrupt(int sig, int on)
@@ -938,13 +927,12 @@ PLX_EXPORT int siginterrupt(int sig, int on)
 	struct guard *g = guard_of(sig);
 	struct sigaction act;
 
-	if (!g)
-		return plx_real.siginterrupt(sig, on);
-	if (guard_action(sig, g, NULL, &act, BY_LIBC))
+	if (sigaction(sig, NULL, &act))
 		return -1;
-	plx_store(&g->interrupts, on != 0);
+	if (g)
+		plx_store(&g->interrupts, on != 0);
 	act.sa_flags = on ? act.sa_flags & ~SA_RESTART : act.sa_flags | SA_RESTART;
-	return guard_action(sig, g, &act, NULL, BY_LIBC);
+	return sigaction(sig, &act, NULL);
 }
 
 long plx_guard_raw_sigaction(int sig, const void *user_act, void *user_old, size_t size)
@@ -961,7 +949,7 @@ long plx_guard_raw_sigaction(int sig, const void *user_act, void *user_old, size
 		return PLX_PASS;
 	if (user_act)
 		act = from_action(&in);
-	if (guard_action(sig, g, user_act ? &act : NULL, &old, BY_ITSELF)) {
+	if (guard_action(sig, user_act ? &act : NULL, &old, BY_ITSELF)) {
 		int err = errno;
 
 		errno = saved;

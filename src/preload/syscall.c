@@ -57,7 +57,8 @@ static const uint8_t kinds[] = {
 	KIND(signalfd4, GIVES), KIND(inotify_init1, GIVES), KIND(fanotify_init, GIVES),
 	KIND(read, OF_FD), KIND(write, OF_FD), KIND(close, OF_FD),
 	KIND(timerfd_settime, OF_FD), KIND(timerfd_gettime, OF_FD),
-	KIND(dup, OF_ANY), KIND(dup3, OF_ANY),
+	KIND(dup, OF_ANY), KIND(dup3, OF_ANY), KIND(ioctl, OF_ANY),
+	KIND(sendmsg, OF_ANY), KIND(sendmmsg, OF_ANY),
 	KIND(ppoll, SLEEPS), KIND(pselect6, SLEEPS),
 	KIND(epoll_pwait, SLEEPS), KIND(epoll_pwait2, SLEEPS),
 #ifdef SYS_open
@@ -245,8 +246,18 @@ static long call_libc(const struct raw *s)
 	case SYS_dup2:
 		return dup2(fd, (int)s->b);
 #endif
-	default:
+	case SYS_dup3:
 		return dup3(fd, (int)s->b, (int)s->c);
+	case SYS_ioctl:
+		return ioctl(fd, (unsigned int)s->b, s->c);
+	case SYS_sendmsg:
+		return sendmsg(fd, (const struct msghdr *)s->b, (int)s->c);
+	case SYS_sendmmsg:
+		return sendmmsg(fd, (struct mmsghdr *)s->b, (unsigned int)s->c, (int)s->d);
+	case SYS_unshare:
+		return unshare((int)s->a);
+	default:
+		return prctl((int)s->a, s->b, s->c, s->d, s->e);
 	}
 }
 
@@ -268,28 +279,6 @@ static long do_close_range(const struct raw *s)
 	if (!plx_any())
 		return PLX_PASS;
 	return plx_px_close_range(s->a, s->b, s->c);
-}
-
-static long do_ioctl(const struct raw *s)
-{
-	plx_note_ioctl((int)s->a, (unsigned int)s->b);
-	return plx_serve_ioctl((int)s->a, (unsigned int)s->b, (void *)s->c);
-}
-
-static long do_send(const struct raw *s)
-{
-	if (plx_cold_any() && s->nr == SYS_sendmsg)
-		return plx_cold_sent(plx_sys3(s->nr, s->a, s->b, s->c), (void *)s->b);
-	if (plx_cold_any())
-		return plx_cold_sent_many((int)plx_sys4(s->nr, s->a, s->b, s->c, s->d),
-					  (void *)s->b);
-	if (!plx_any())
-		return PLX_PASS;
-	if (s->nr == SYS_sendmsg)
-		plx_escape_message((const struct msghdr *)s->b);
-	else
-		plx_escape_messages((const struct mmsghdr *)s->b, s->c);
-	return PLX_PASS;
 }
 
 /* Calls that do not return twice. */
@@ -326,14 +315,9 @@ static long serve(const struct raw *s)
 	case SYS_fcntl:
 		plx_note_leaves((int)s->a);
 		return plx_ours(s->a) ? plx_px_fcntl(s->a, s->b, s->c) : PLX_PASS;
-	case SYS_ioctl:
-		return do_ioctl(s);
 	case SYS_pidfd_getfd:
 		plx_escape_if_ours(s->b, PLX_OUT_SYSCALL);
 		return PLX_PASS;
-	case SYS_sendmsg:
-	case SYS_sendmmsg:
-		return do_send(s);
 	case SYS_openat:
 	case SYS_openat2:
 		plx_path_check((const char *)s->b);
@@ -341,15 +325,8 @@ static long serve(const struct raw *s)
 	case SYS_rt_sigaction:
 		return plx_guard_raw_sigaction(s->a, (const void *)s->b, (void *)s->c, s->d);
 	case SYS_unshare:
-		if ((s->a & CLONE_FILES) && !plx_vfork_child())
-			plx_stop_adopting(PLX_OUT_UNSHARE);
-		if (s->a & CLONE_NEWPID)
-			plx_pid_space();
-		return PLX_PASS;
 	case SYS_prctl:
-		if ((int)s->a == PR_SET_SECCOMP)
-			plx_sandbox_prctl((unsigned long)s->b, (const void *)s->c);
-		return PLX_PASS;
+		return by_name(s);
 	case SYS_seccomp:
 		plx_sandbox_seccomp((unsigned int)s->a, (const void *)s->c);
 		return PLX_PASS;
