@@ -279,28 +279,28 @@ static bool like_vfork(unsigned long flags)
 	return (flags & (CLONE_VM | CLONE_VFORK | CLONE_SETTLS)) == (CLONE_VM | CLONE_VFORK);
 }
 
-enum plx_clone_kind plx_clone_prepare(unsigned long flags)
+bool plx_clone_forks(unsigned long flags)
 {
 	if (plx_vfork_child())
-		return PLX_CLONE_PASS;
+		return false;
 	if ((flags & (CLONE_VM | CLONE_FILES)) == (CLONE_VM | CLONE_FILES)) {
 		plx_store(&plx_px_raw_threads, 1);
 		/* Two threads would have our variables of one. */
 		if (!(flags & CLONE_SETTLS))
 			plx_stop_adopting(PLX_OUT_CLONE);
-		return PLX_CLONE_PASS;
+		return false;
 	}
 	if (flags & CLONE_NEWPID)
 		plx_pid_space();
 	if (like_vfork(flags)) {
 		plx_vfork_enter();
-		return PLX_CLONE_PASS;
+		return false;
 	}
 	if (flags & CLONE_VM)
 		plx_store(&plx_px_raw_threads, 1);
 	if (flags & (CLONE_VM | CLONE_FILES))
 		plx_stop_adopting(PLX_OUT_CLONE);
-	return flags & CLONE_VM ? PLX_CLONE_PASS : PLX_CLONE_FORK;
+	return !(flags & CLONE_VM);
 }
 
 struct clone_start {
@@ -329,7 +329,7 @@ PLX_EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 	tls = va_arg(ap, void *);
 	ctid = va_arg(ap, void *);
 	va_end(ap);
-	if (!fn || !stack || plx_clone_prepare((unsigned int)flags) == PLX_CLONE_PASS) {
+	if (!fn || !stack || !plx_clone_forks((unsigned int)flags)) {
 		return plx_real.clone(fn, stack, flags, arg, ptid, tls, ctid);
 	}
 	plx_fork_prepare();

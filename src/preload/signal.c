@@ -178,6 +178,12 @@ static void unlock(struct held h)
 	plx_inside_end(&h.depth);
 }
 
+/* The signals in a set of libc's. */
+static uint64_t *bits(sigset_t *set)
+{
+	return (uint64_t *)set;
+}
+
 static struct action action_of(struct guard *g)
 {
 	struct action a;
@@ -193,14 +199,12 @@ static struct action action_of(struct guard *g)
 
 static struct action to_action(const struct sigaction *act)
 {
-	struct action a = {
+	return (struct action){
 		.handler = act->sa_sigaction,
 		.flags = (unsigned int)act->sa_flags,
 		.restorer = act->sa_restorer,
+		.mask = *(const uint64_t *)&act->sa_mask,
 	};
-
-	memcpy(&a.mask, &act->sa_mask, sizeof(a.mask));
-	return a;
 }
 
 static struct sigaction from_action(const struct action *a)
@@ -211,7 +215,7 @@ static struct sigaction from_action(const struct action *a)
 		.sa_restorer = a->restorer,
 	};
 
-	memcpy(&act.sa_mask, &a->mask, sizeof(a->mask));
+	*bits(&act.sa_mask) = a->mask;
 	return act;
 }
 
@@ -226,19 +230,6 @@ static void set_program_action(struct guard *g, const struct action *act)
 {
 	g->versions[(g->version + 1) % 2] = *act;
 	plx_store_rel(&g->version, g->version + 1);
-}
-
-/*
- * What is kept while a fault is answered would be kept with the mask of that: the thread's own
- * would be lost (keep).
- */
-static void block_all_that_wait(sigset_t *mask)
-{
-	uint64_t bits;
-
-	memcpy(&bits, mask, sizeof(bits));
-	bits |= MAY_WAIT;
-	memcpy(mask, &bits, sizeof(bits));
 }
 
 /* Who asks: libc's functions give every action their own restorer, a bare call as it is. */
@@ -265,8 +256,12 @@ static int install(int sig, struct guard *g, const struct sigaction *want, enum 
 		sigemptyset(&kernel.sa_mask);
 		kernel.sa_flags = SA_SIGINFO | SA_RESTART;
 	}
+	/*
+	 * What is kept while a fault is answered would be kept with the mask of that: the thread's
+	 * own would be lost (keep).
+	 */
 	if (kernel.sa_sigaction == fault || kernel.sa_sigaction == statistics)
-		block_all_that_wait(&kernel.sa_mask);
+		*bits(&kernel.sa_mask) |= MAY_WAIT;
 	if (is_handler(want)) {
 		(void)plx_or(&handled, BIT(sig));
 	} else {
@@ -465,12 +460,11 @@ static __attribute__((noinline)) void die(int sig, siginfo_t *info)
 }
 
 /* As the kernel would have it for the program's handler. */
-static void set_mask_of(int sig, const struct action *act, const ucontext_t *context)
+static void set_mask_of(int sig, const struct action *act, ucontext_t *context)
 {
-	uint64_t mask;
+	uint64_t mask =
+		*bits(&context->uc_sigmask) | act->mask | (act->flags & SA_NODEFER ? 0 : BIT(sig));
 
-	memcpy(&mask, &context->uc_sigmask, sizeof(mask));
-	mask |= act->mask | (act->flags & SA_NODEFER ? 0 : BIT(sig));
 	plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
 }
 
@@ -682,26 +676,21 @@ static void keep(int sig, struct guard *g, siginfo_t *info, ucontext_t *context)
 	/* One that came before has been kept, with a mask of no use; none comes from here on. */
 	block(all);
 	put_by(sig, g, info);
-	memcpy(&kept_mask, &context->uc_sigmask, sizeof(kept_mask));
-	all |= kept_mask;
+	kept_mask = *bits(&context->uc_sigmask);
+	*bits(&context->uc_sigmask) |= all;
 	/* Blocked only until a handler of libc's returns, which this one has interrupted. */
 	kept_mask &= ~LIBC_SIGNALS;
-	memcpy(&context->uc_sigmask, &all, sizeof(all));
 	plx_inside.waits = 1;
 }
 
 /* The signal has interrupted another handler, before what that one had interrupted was over. */
 static void come_later(int sig, struct guard *g, siginfo_t *info, ucontext_t *context)
 {
-	uint64_t mask;
-
 	block(that_wait(sig));
 	put_by(sig, g, info);
 	if (kept_first(sig) >= 0)
 		send_carrier(sig);
-	memcpy(&mask, &context->uc_sigmask, sizeof(mask));
-	mask |= BIT(sig);
-	memcpy(&context->uc_sigmask, &mask, sizeof(mask));
+	*bits(&context->uc_sigmask) |= BIT(sig);
 	comes_later = true;
 }
 
@@ -771,11 +760,10 @@ static __attribute__((noinline)) uint64_t run_here(int i, uint64_t mask)
 	kept_drop(i);
 	if (is_default(&act) || is_ignored(&act) || !context_here(&context))
 		return mask;
-	memcpy(&context.uc_sigmask, &mask, sizeof(mask));
+	*bits(&context.uc_sigmask) = mask;
 	set_mask(act.mask | mask | BIT(sig));
 	run_handler(sig, g, &act, &info, &context);
-	memcpy(&mask, &context.uc_sigmask, sizeof(mask));
-	return mask;
+	return *bits(&context.uc_sigmask);
 }
 
 /*

@@ -27,10 +27,8 @@ static void passed(int fd)
 
 void plx_escape_message(const struct msghdr *m)
 {
-	struct msghdr copy;
-
-	if (has_control(m) && plx_copy_in(&copy, m, sizeof(copy)) == 0)
-		plx_px_passed(&copy, passed);
+	if (has_control(m))
+		plx_px_passed(m, passed);
 }
 
 void plx_escape_messages(const struct mmsghdr *m, unsigned int n)
@@ -38,14 +36,8 @@ void plx_escape_messages(const struct mmsghdr *m, unsigned int n)
 	/* The kernel sends no more than this at a time. */
 	if (n > UIO_MAXIOV)
 		n = UIO_MAXIOV;
-	for (unsigned int i = 0; i < n; i++) {
-		struct msghdr copy;
-
-		if (plx_copy_in(&copy, &m[i].msg_hdr, sizeof(copy)))
-			break;
-		if (copy.msg_controllen && copy.msg_control)
-			plx_px_passed(&copy, passed);
-	}
+	for (unsigned int i = 0; i < n; i++)
+		plx_escape_message(&m[i].msg_hdr);
 }
 
 /* It has been sent, or not: before that the memory is the kernel's to judge. */

@@ -390,7 +390,7 @@ static __attribute__((noinline)) bool clone_forks(const struct raw *s)
 		flags = args.flags;
 		own_stack = args.stack;
 	}
-	forks = plx_clone_prepare(flags) == PLX_CLONE_FORK;
+	forks = plx_clone_forks(flags);
 	if (forks && own_stack) {
 		/* The child does not come back to us: it must have nothing of ours. */
 		plx_stop_adopting(PLX_OUT_CLONE);
