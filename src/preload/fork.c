@@ -228,49 +228,8 @@ void *plx_vfork_enter(void)
 	return (void *)plx_load(&plx_real.vfork);
 }
 
-/*
- * vfork returns twice into the caller's frame, so no frame of ours may lie between:
- * the real one is entered by a jump.
- */
-#if defined(__x86_64__)
-__asm__(".pushsection .text\n"
-	".globl vfork\n"
-	".type vfork, @function\n"
-	"vfork:\n"
-	".cfi_startproc\n"
-	"	endbr64\n"
-	"	subq $8, %rsp\n"
-	".cfi_adjust_cfa_offset 8\n"
-	"	call plx_vfork_enter\n"
-	"	addq $8, %rsp\n"
-	".cfi_adjust_cfa_offset -8\n"
-	"	jmp *%rax\n"
-	".cfi_endproc\n"
-	".size vfork, .-vfork\n"
-	".popsection\n");
-#elif defined(__aarch64__)
-__asm__(".pushsection .text\n"
-	".globl vfork\n"
-	".type vfork, %function\n"
-	"vfork:\n"
-	".cfi_startproc\n"
-	"	hint #34\n"
-	"	stp x29, x30, [sp, #-16]!\n"
-	".cfi_adjust_cfa_offset 16\n"
-	".cfi_rel_offset x29, 0\n"
-	".cfi_rel_offset x30, 8\n"
-	"	mov x29, sp\n"
-	"	bl plx_vfork_enter\n"
-	"	mov x16, x0\n"
-	"	ldp x29, x30, [sp], #16\n"
-	".cfi_restore x30\n"
-	".cfi_restore x29\n"
-	".cfi_adjust_cfa_offset -16\n"
-	"	br x16\n"
-	".cfi_endproc\n"
-	".size vfork, .-vfork\n"
-	".popsection\n");
-#endif
+/* It returns twice into the caller's frame: no frame of ours may lie between. */
+PLX_ENTRY(vfork, plx_vfork_enter);
 __asm__(".globl __vfork\n"
 	".set __vfork, vfork\n");
 

@@ -266,13 +266,14 @@ UNSEEN void plx_real_init(void)
 }
 #endif
 
-__attribute__((used, visibility("hidden"))) void *plx_real_find(size_t offset);
+__attribute__((used)) void *plx_real_find(const void *arguments, size_t offset);
 /* For a stub. */
-UNSEEN PLX_START_CODE void *plx_real_find(size_t offset)
+UNSEEN PLX_START_CODE void *plx_real_find(const void *arguments, size_t offset)
 {
 	void **place = (void **)((char *)&plx_real + offset), *p;
 	const char *name = names;
 
+	(void)arguments;
 	for (size_t i = offset / sizeof(*place); i; i--)
 		name += strlen(name) + 1;
 	p = look_up_late(name);
@@ -282,13 +283,19 @@ UNSEEN PLX_START_CODE void *plx_real_find(size_t offset)
 }
 
 /*
- * A stub has the place of its function in the table in a register. What is common to all leaves the
- * arguments as they are, on the stack, too, and goes on in the function by a jump: that may return
- * twice (vfork), and read memory of its caller (syscall).
+ * The way of all that is entered without a frame. A register has the function that is to be called,
+ * for a stub another one the place in the table. The arguments are put by, as struct raw in
+ * syscall.c has them, and are the program's again when it goes on. On x86-64 a seventh one is in
+ * memory, in a frame that is the caller's. Most callers pass fewer, and have a variable of their
+ * own there. It is read, as libc does, and never written: a compiler may store it back before the
+ * last call, and undo what another thread has written meanwhile.
  */
 #if defined(__x86_64__)
 __asm__(".pushsection .text.startup.plx, \"ax\"\n"
-	"plx_first:\n"
+	".globl plx_jump\n"
+	".hidden plx_jump\n"
+	".type plx_jump, @function\n"
+	"plx_jump:\n"
 	".cfi_startproc\n"
 	"	pushq %rdi\n"
 	"	pushq %rsi\n"
@@ -298,9 +305,11 @@ __asm__(".pushsection .text.startup.plx, \"ax\"\n"
 	"	pushq %r9\n"
 	"	pushq %rax\n"
 	".cfi_adjust_cfa_offset 56\n"
-	"	movq %r11, %rdi\n"
-	"	call plx_real_find\n"
+	"	movq %rsp, %rdi\n"
+	"	movq %r10, %rsi\n"
+	"	call *%r11\n"
 	"	movq %rax, %r11\n"
+	"	movq %rdx, %r10\n"
 	"	popq %rax\n"
 	"	popq %r9\n"
 	"	popq %r8\n"
@@ -309,13 +318,21 @@ __asm__(".pushsection .text.startup.plx, \"ax\"\n"
 	"	popq %rsi\n"
 	"	popq %rdi\n"
 	".cfi_adjust_cfa_offset -56\n"
+	"	testq %r11, %r11\n"
+	"	jz 1f\n"
 	"	jmp *%r11\n"
+	"1:	movq %r10, %rax\n"
+	"	ret\n"
 	".cfi_endproc\n"
+	".size plx_jump, .-plx_jump\n"
 	".popsection\n");
-#define STUB_CODE "endbr64\n	movl $%c0, %%r11d\n	jmp plx_first\n"
+#define STUB_CODE "	endbr64\n	movl $%c0, %%r10d\n	jmp plx_first\n"
 #elif defined(__aarch64__)
 __asm__(".pushsection .text.startup.plx, \"ax\"\n"
-	"plx_first:\n"
+	".globl plx_jump\n"
+	".hidden plx_jump\n"
+	".type plx_jump, %function\n"
+	"plx_jump:\n"
 	".cfi_startproc\n"
 	"	stp x29, x30, [sp, #-80]!\n"
 	".cfi_adjust_cfa_offset 80\n"
@@ -326,9 +343,11 @@ __asm__(".pushsection .text.startup.plx, \"ax\"\n"
 	"	stp x2, x3, [sp, #32]\n"
 	"	stp x4, x5, [sp, #48]\n"
 	"	stp x6, x7, [sp, #64]\n"
-	"	mov x0, x16\n"
-	"	bl plx_real_find\n"
+	"	mov x0, sp\n"
+	"	mov x1, x16\n"
+	"	blr x17\n"
 	"	mov x16, x0\n"
+	"	mov x17, x1\n"
 	"	ldp x0, x1, [sp, #16]\n"
 	"	ldp x2, x3, [sp, #32]\n"
 	"	ldp x4, x5, [sp, #48]\n"
@@ -337,11 +356,18 @@ __asm__(".pushsection .text.startup.plx, \"ax\"\n"
 	".cfi_restore x30\n"
 	".cfi_restore x29\n"
 	".cfi_adjust_cfa_offset -80\n"
+	"	cbz x16, 1f\n"
 	"	br x16\n"
+	"1:	mov x0, x17\n"
+	"	ret\n"
 	".cfi_endproc\n"
+	".size plx_jump, .-plx_jump\n"
 	".popsection\n");
-#define STUB_CODE "hint #34\n	mov x16, #%c0\n	b plx_first\n"
+#define STUB_CODE "	hint #34\n	mov x16, #%c0\n	b plx_first\n"
 #endif
+
+__asm__(".pushsection .text.startup.plx, \"ax\"\n"
+	"plx_first:\n" PLX_ENTER(plx_real_find) PLX_JUMP ".popsection\n");
 
 /* Never called: within a function the compiler tells the code the places. */
 static __attribute__((used)) void stubs(void)
@@ -351,7 +377,7 @@ static __attribute__((used)) void stubs(void)
 			 ".globl plx_first_" #name "\n"                                            \
 			 ".hidden plx_first_" #name "\n"                                           \
 			 ".type plx_first_" #name ", %%function\n"                                 \
-			 "plx_first_" #name ": " STUB_CODE ".popsection"                           \
+			 "plx_first_" #name ":\n" STUB_CODE ".popsection"                          \
 			 :                                                                         \
 			 : "i"(offsetof(struct plx_real, name)));
 	PLX_REALS(STUB)

@@ -97,6 +97,31 @@ struct plx_real {
 
 extern __attribute__((visibility("hidden"))) struct plx_real plx_real;
 
+/*
+ * The code of a name whose caller may return twice, or have memory of its own where a seventh
+ * argument would be: the function gets the address of the arguments, as plx_jump puts them by, and
+ * returns where to go on, by a jump and with the stack as it was, or NULL and the result.
+ */
+struct plx_outcome {
+	void *next;
+	long result;
+};
+#if defined(__x86_64__)
+#define PLX_ENTER(function) "	endbr64\n	leaq " #function "(%rip), %r11\n"
+#define PLX_JUMP "	jmp plx_jump\n"
+#else
+#define PLX_ENTER(function)                                                                        \
+	"	hint #34\n	adrp x17, " #function "\n	add x17, x17, :lo12:" #function "\n"
+#define PLX_JUMP "	b plx_jump\n"
+#endif
+#define PLX_ENTRY(name, function)                                                                  \
+	__asm__(".pushsection .text\n"                                                             \
+		".globl " #name "\n"                                                               \
+		".type " #name ", %function\n" #name ":\n"                                         \
+		".cfi_startproc\n" PLX_ENTER(function) PLX_JUMP ".cfi_endproc\n"                   \
+								".size " #name ", .-" #name "\n"   \
+								".popsection\n")
+
 /* In our constructor: where they are to be found. The path by which the loader has loaded us. */
 const char *plx_real_learn(void);
 /* Looks up all; harmless when two threads do it at the same time. */

@@ -23,9 +23,16 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-/* The arguments, as the entry at the end of this file lays them down. */
+/*
+ * The arguments, as plx_jump has put them by. A call that returns twice, or on another stack, must
+ * find no frame of ours: so those of the kernel's are made by a jump.
+ */
 struct raw {
-	long nr, a, b, c, d, e, f;
+#if defined(__x86_64__)
+	long unused, e, d, c, b, a, nr, caller, f;
+#else
+	long frame[2], nr, a, b, c, d, e, f, unused;
+#endif
 };
 
 static long pass(const struct raw *s)
@@ -435,26 +442,17 @@ static __attribute__((noinline)) long do_exec(const struct raw *s)
 	return pass(&with);
 }
 
-/*
- * What becomes of a call: the function to go on with, by a jump and with the program's own
- * arguments, or NULL and the result. Two registers hold it.
- */
-struct outcome {
-	void *next;
-	long result;
-};
-
-static struct outcome done(long result)
+static struct plx_outcome done(long result)
 {
-	return (struct outcome){.result = result};
+	return (struct plx_outcome){.result = result};
 }
 
-static struct outcome jump(void)
+static struct plx_outcome jump(void)
 {
-	return (struct outcome){.next = (void *)plx_load(&plx_real.syscall)};
+	return (struct plx_outcome){.next = (void *)plx_load(&plx_real.syscall)};
 }
 
-static __attribute__((noinline)) struct outcome enter(const struct raw *s)
+static __attribute__((noinline)) struct plx_outcome enter(const struct raw *s)
 {
 	int saved = errno;
 	enum kind kind = kind_of(s);
@@ -472,9 +470,9 @@ static __attribute__((noinline)) struct outcome enter(const struct raw *s)
 	return kind == GIVES ? done(plx_given((int)pass(s))) : jump();
 }
 
-__attribute__((used, visibility("hidden"))) struct outcome plx_syscall(const struct raw *s);
+__attribute__((used, visibility("hidden"))) struct plx_outcome plx_syscall(const struct raw *s);
 /* What is rare is not part of it, or each call would need more stack. */
-struct outcome plx_syscall(const struct raw *s)
+struct plx_outcome plx_syscall(const struct raw *s)
 {
 	switch (s->nr) {
 	case SYS_io_uring_setup:
@@ -520,89 +518,4 @@ struct outcome plx_syscall(const struct raw *s)
 	return jump();
 }
 
-/*
- * The name in the program. C would not do, for two reasons.
- *
- * On x86-64 the seventh argument is in memory, in a frame that is the caller's. Most callers pass
- * fewer, and have a variable of their own there. It is read, as libc does, and never written: a
- * compiler may store it back before the last call, and undo what another thread has written
- * meanwhile.
- *
- * A call that returns twice, or on another stack, must find no frame of ours. So the real function
- * is entered by a jump, with the stack as the caller has left it.
- */
-#if defined(__x86_64__)
-__asm__(".pushsection .text\n"
-	".globl syscall\n"
-	".type syscall, @function\n"
-	"syscall:\n"
-	".cfi_startproc\n"
-	"	endbr64\n"
-	"	subq $56, %rsp\n"
-	".cfi_adjust_cfa_offset 56\n"
-	"	movq %rdi, (%rsp)\n"
-	"	movq %rsi, 8(%rsp)\n"
-	"	movq %rdx, 16(%rsp)\n"
-	"	movq %rcx, 24(%rsp)\n"
-	"	movq %r8, 32(%rsp)\n"
-	"	movq %r9, 40(%rsp)\n"
-	"	movq 64(%rsp), %rax\n"
-	"	movq %rax, 48(%rsp)\n"
-	"	movq %rsp, %rdi\n"
-	"	call plx_syscall\n"
-	"	testq %rax, %rax\n"
-	"	jz 1f\n"
-	"	movq (%rsp), %rdi\n"
-	"	movq 8(%rsp), %rsi\n"
-	"	movq 16(%rsp), %rdx\n"
-	"	movq 24(%rsp), %rcx\n"
-	"	movq 32(%rsp), %r8\n"
-	"	movq 40(%rsp), %r9\n"
-	"	addq $56, %rsp\n"
-	".cfi_remember_state\n"
-	".cfi_adjust_cfa_offset -56\n"
-	"	jmp *%rax\n"
-	".cfi_restore_state\n"
-	"1:	movq %rdx, %rax\n"
-	"	addq $56, %rsp\n"
-	".cfi_adjust_cfa_offset -56\n"
-	"	ret\n"
-	".cfi_endproc\n"
-	".size syscall, .-syscall\n"
-	".popsection\n");
-#elif defined(__aarch64__)
-__asm__(".pushsection .text\n"
-	".globl syscall\n"
-	".type syscall, %function\n"
-	"syscall:\n"
-	".cfi_startproc\n"
-	"	hint #34\n"
-	"	stp x29, x30, [sp, #-80]!\n"
-	".cfi_adjust_cfa_offset 80\n"
-	".cfi_rel_offset x29, 0\n"
-	".cfi_rel_offset x30, 8\n"
-	"	mov x29, sp\n"
-	"	stp x0, x1, [sp, #16]\n"
-	"	stp x2, x3, [sp, #32]\n"
-	"	stp x4, x5, [sp, #48]\n"
-	"	str x6, [sp, #64]\n"
-	"	add x0, sp, #16\n"
-	"	bl plx_syscall\n"
-	"	mov x16, x0\n"
-	"	mov x17, x1\n"
-	"	ldp x0, x1, [sp, #16]\n"
-	"	ldp x2, x3, [sp, #32]\n"
-	"	ldp x4, x5, [sp, #48]\n"
-	"	ldr x6, [sp, #64]\n"
-	"	ldp x29, x30, [sp], #80\n"
-	".cfi_restore x30\n"
-	".cfi_restore x29\n"
-	".cfi_adjust_cfa_offset -80\n"
-	"	cbz x16, 1f\n"
-	"	br x16\n"
-	"1:	mov x0, x17\n"
-	"	ret\n"
-	".cfi_endproc\n"
-	".size syscall, .-syscall\n"
-	".popsection\n");
-#endif
+PLX_ENTRY(syscall, plx_syscall);
