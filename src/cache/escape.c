@@ -191,7 +191,7 @@ PLX_CHILD_CODE void plx_px_escape_inherited(enum plx_way_out why)
 	errno = saved;
 }
 
-void plx_px_escape_msg(const struct msghdr *msg)
+void plx_px_passed(const struct msghdr *msg, void (*each)(int fd))
 {
 	PLX_INSIDE();
 	struct msghdr m;
@@ -215,8 +215,7 @@ void plx_px_escape_msg(const struct msghdr *msg)
 
 				if (plx_copy_in(&fd, control + at + i, sizeof(fd)))
 					return;
-				if (plx_fd_ours(fd))
-					plx_px_escape(fd, PLX_OUT_SCM_RIGHTS);
+				each(fd);
 			}
 		}
 		at += CMSG_ALIGN(c.cmsg_len);

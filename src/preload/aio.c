@@ -53,27 +53,18 @@ long plx_aio_call_submit(aio_context_t ctx, long nr, struct iocb **iocbs)
 	return plx_aio_submit_rest(ctx, &b);
 }
 
+static long get(aio_context_t ctx, struct plx_aio_want *w)
+{
+	long r = getevents(ctx, w);
+
+	return plx_likely(r != PLX_PASS) ? r : plx_aio_get_rest(ctx, w);
+}
+
 long plx_aio_call_getevents(aio_context_t ctx, long min_nr, long nr, struct io_event *events,
 			    const struct timespec *timeout)
 {
-	struct plx_aio_want w = {.min = min_nr, .nr = nr, .events = events, .timeout = timeout};
-	long r = getevents(ctx, &w);
-
-	return plx_likely(r != PLX_PASS) ? r : plx_aio_get_rest(ctx, &w);
-}
-
-static long pgetevents(aio_context_t ctx, long min_nr, long nr, struct io_event *events,
-		       const struct timespec *timeout, const void *sig)
-{
-	struct plx_aio_want w = {.min = min_nr,
-				 .nr = nr,
-				 .events = events,
-				 .timeout = timeout,
-				 .pget = true,
-				 .sig = sig};
-	long r = getevents(ctx, &w);
-
-	return r != PLX_PASS ? r : plx_aio_get_rest(ctx, &w);
+	return get(ctx, &(struct plx_aio_want){
+				.min = min_nr, .nr = nr, .events = events, .timeout = timeout});
 }
 
 /* Those that do not sleep. */
@@ -101,8 +92,13 @@ long plx_aio_call(long nr, long a, long b, long c, long d, long e, long f)
 		return plx_aio_call_getevents((aio_context_t)a, b, c, (struct io_event *)d,
 					      (const struct timespec *)e);
 	case SYS_io_pgetevents:
-		return pgetevents((aio_context_t)a, b, c, (struct io_event *)d,
-				  (const struct timespec *)e, (const void *)f);
+		return get((aio_context_t)a,
+			   &(struct plx_aio_want){.min = b,
+						  .nr = c,
+						  .events = (struct io_event *)d,
+						  .timeout = (const struct timespec *)e,
+						  .pget = true,
+						  .sig = (const void *)f});
 	default:
 		r = serve(nr, a, b, c);
 		return r == PLX_PASS ? plx_sys6(nr, a, b, c, d, e, f) : r;

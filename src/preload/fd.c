@@ -173,7 +173,7 @@ PLX_EXPORT int plx_fcntl(int fd, int cmd, long arg)
 PLX_EXPORT int plx_fcntl64(int, int, long) __asm__("fcntl64") __attribute__((alias("fcntl")));
 PLX_EXPORT int plx_fcntl_(int, int, long) __asm__("__fcntl") __attribute__((alias("fcntl")));
 
-long plx_serve_ioctl(int fd, unsigned long req, void *arg)
+static long serve_ioctl(int fd, unsigned long req, void *arg)
 {
 	if (plx_ours(fd))
 		return plx_px_ioctl(fd, req, arg);
@@ -184,11 +184,11 @@ long plx_serve_ioctl(int fd, unsigned long req, void *arg)
 
 static __attribute__((noinline)) int ioctl_active(int fd, unsigned long req, void *arg)
 {
-	PLX_SERVED(plx_serve_ioctl(fd, req, arg));
+	PLX_SERVED(serve_ioctl(fd, req, arg));
 	return plx_real.ioctl(fd, req, arg);
 }
 
-void plx_note_ioctl(int fd, unsigned long req)
+static void note_ioctl(int fd, unsigned long req)
 {
 	if (!plx_cold_any() || plx_vfork_child())
 		return;
@@ -210,7 +210,7 @@ static __attribute__((noinline)) int ioctl_cold(int fd, unsigned long req, void 
 {
 	if (req == FIONBIO && plx_cold_noted(fd))
 		PLX_COLD_CHANGES(nonblock_noted(fd, arg));
-	plx_note_ioctl(fd, req);
+	note_ioctl(fd, req);
 	return plx_load(&plx_active) ? ioctl_active(fd, req, arg) : plx_real.ioctl(fd, req, arg);
 }
 

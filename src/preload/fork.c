@@ -76,25 +76,33 @@ static void errno_restore(int saved)
 		errno = saved;
 }
 
-/* In a sandbox nothing comes of it. */
-static PLX_CHILD_CODE void born(void)
+static PLX_CHILD_CODE void begin_child(void)
 {
+	int saved;
+
+	/* In a sandbox nothing comes of it. */
 	if (!plx_guard_keeps_none())
 		plx_cold_born();
+	plx_guard_after_fork(false);
+	/* errno is in a page of libc's code that the child may not need otherwise. */
+	if (plx_px_fork_child_empty() || plx_px_fork_child_quiet())
+		return;
+	saved = errno;
+	plx_px_fork_child();
+	errno_restore(saved);
 }
 
 void plx_fork_done(bool child)
 {
-	int saved = errno;
+	int saved;
 
 	if (child) {
-		born();
-		plx_guard_after_fork(false);
-		plx_px_fork_child();
-	} else {
-		plx_guard_fork_done();
-		plx_px_fork_parent();
+		begin_child();
+		return;
 	}
+	saved = errno;
+	plx_guard_fork_done();
+	plx_px_fork_parent();
 	errno_restore(saved);
 }
 
@@ -143,18 +151,8 @@ static void at_parent(void)
 
 static PLX_CHILD_CODE void at_child(void)
 {
-	int saved;
-
-	if (forks_beside)
-		return;
-	born();
-	plx_guard_after_fork(false);
-	/* errno is in a page of libc's code that the child may not need otherwise. */
-	if (plx_px_fork_child_empty() || plx_px_fork_child_quiet())
-		return;
-	saved = errno;
-	plx_px_fork_child();
-	errno_restore(saved);
+	if (!forks_beside)
+		begin_child();
 }
 
 PLX_START_CODE void plx_fork_register(void)
@@ -231,49 +229,8 @@ void *plx_vfork_enter(void)
 	return (void *)plx_load(&plx_real.vfork);
 }
 
-/*
- * vfork returns twice into the caller's frame, so no frame of ours may lie between:
- * the real one is entered by a jump.
- */
-#if defined(__x86_64__)
-__asm__(".pushsection .text\n"
-	".globl vfork\n"
-	".type vfork, @function\n"
-	"vfork:\n"
-	".cfi_startproc\n"
-	"	endbr64\n"
-	"	subq $8, %rsp\n"
-	".cfi_adjust_cfa_offset 8\n"
-	"	call plx_vfork_enter\n"
-	"	addq $8, %rsp\n"
-	".cfi_adjust_cfa_offset -8\n"
-	"	jmp *%rax\n"
-	".cfi_endproc\n"
-	".size vfork, .-vfork\n"
-	".popsection\n");
-#elif defined(__aarch64__)
-__asm__(".pushsection .text\n"
-	".globl vfork\n"
-	".type vfork, %function\n"
-	"vfork:\n"
-	".cfi_startproc\n"
-	"	hint #34\n"
-	"	stp x29, x30, [sp, #-16]!\n"
-	".cfi_adjust_cfa_offset 16\n"
-	".cfi_rel_offset x29, 0\n"
-	".cfi_rel_offset x30, 8\n"
-	"	mov x29, sp\n"
-	"	bl plx_vfork_enter\n"
-	"	mov x16, x0\n"
-	"	ldp x29, x30, [sp], #16\n"
-	".cfi_restore x30\n"
-	".cfi_restore x29\n"
-	".cfi_adjust_cfa_offset -16\n"
-	"	br x16\n"
-	".cfi_endproc\n"
-	".size vfork, .-vfork\n"
-	".popsection\n");
-#endif
+/* It returns twice into the caller's frame: no frame of ours may lie between. */
+PLX_ENTRY(vfork, plx_vfork_enter);
 __asm__(".globl __vfork\n"
 	".set __vfork, vfork\n");
 
@@ -282,28 +239,28 @@ static bool like_vfork(unsigned long flags)
 	return (flags & (CLONE_VM | CLONE_VFORK | CLONE_SETTLS)) == (CLONE_VM | CLONE_VFORK);
 }
 
-enum plx_clone_kind plx_clone_prepare(unsigned long flags)
+bool plx_clone_forks(unsigned long flags)
 {
 	if (plx_vfork_child())
-		return PLX_CLONE_PASS;
+		return false;
 	if ((flags & (CLONE_VM | CLONE_FILES)) == (CLONE_VM | CLONE_FILES)) {
 		plx_store(&plx_px_raw_threads, 1);
 		/* Two threads would have our variables of one. */
 		if (!(flags & CLONE_SETTLS))
 			plx_stop_adopting(PLX_OUT_CLONE);
-		return PLX_CLONE_PASS;
+		return false;
 	}
 	if (flags & CLONE_NEWPID)
 		plx_pid_space();
 	if (like_vfork(flags)) {
 		plx_vfork_enter();
-		return PLX_CLONE_PASS;
+		return false;
 	}
 	if (flags & CLONE_VM)
 		plx_store(&plx_px_raw_threads, 1);
 	if (flags & (CLONE_VM | CLONE_FILES))
 		plx_stop_adopting(PLX_OUT_CLONE);
-	return flags & CLONE_VM ? PLX_CLONE_PASS : PLX_CLONE_FORK;
+	return !(flags & CLONE_VM);
 }
 
 struct clone_start {
@@ -332,7 +289,7 @@ PLX_EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 	tls = va_arg(ap, void *);
 	ctid = va_arg(ap, void *);
 	va_end(ap);
-	if (!fn || !stack || plx_clone_prepare((unsigned int)flags) == PLX_CLONE_PASS) {
+	if (!fn || !stack || !plx_clone_forks((unsigned int)flags)) {
 		return plx_real.clone(fn, stack, flags, arg, ptid, tls, ctid);
 	}
 	plx_fork_prepare();

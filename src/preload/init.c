@@ -39,20 +39,11 @@ PLX_START_PAGE uint32_t plx_active;
 PLX_START_PAGE uint32_t plx_used;
 static PLX_START_PAGE uint32_t started;
 
-/* As the kernel has it, unless the operator lifts it. */
-static PLX_START_CODE enum plx_aio_limit aio_limit(void)
+static PLX_START_CODE bool is_set(const char *setting, const char *value)
 {
-	const char *max = plx_setting("AIO_MAX_NR");
+	const char *now = plx_setting(setting);
 
-	return max && strcmp(max, "none") == 0 ? PLX_AIO_UNLIMITED : PLX_AIO_MAX_NR;
-}
-
-static PLX_START_CODE void choose_aio(void)
-{
-	const char *mode = plx_setting("AIO");
-
-	if (mode && strcmp(mode, "off") == 0)
-		plx_px_no_adopt |= PLX_ADOPT_AIO;
+	return now && strcmp(now, value) == 0;
 }
 
 /*
@@ -77,8 +68,10 @@ PLX_START_CODE void plx_start(void)
 	/* What --adopt= says comes after this. */
 	plx_adopts = PLX_ADOPTS_HOT;
 	plx_px_init();
-	plx_aio_limit = aio_limit();
-	choose_aio();
+	/* As the kernel has it, unless the operator lifts it. */
+	plx_aio_limit = is_set("AIO_MAX_NR", "none") ? PLX_AIO_UNLIMITED : PLX_AIO_MAX_NR;
+	if (is_set("AIO", "off"))
+		plx_px_no_adopt |= PLX_ADOPT_AIO;
 	plx_store_rel(&started, 1);
 }
 
@@ -211,10 +204,8 @@ PLX_EXPORT int pthread_setcanceltype(int type, int *old)
 
 __attribute__((constructor(101))) static PLX_START_CODE void preload_start(void)
 {
-	const char *stats = plx_setting("STATS");
-
 	/* Asked at the start: programs replace their environment (nginx does). */
-	if (stats && strcmp(stats, "1") == 0)
+	if (is_set("STATS", "1"))
 		plx_stats_wanted = 1;
 	plx_needless_begin(plx_real_learn());
 	plx_fork_register();

@@ -154,9 +154,6 @@ static inline int plx_kernel_ctl(int epfd, int op, int fd, struct epoll_event *e
 	return (int)plx_sys4(SYS_epoll_ctl, epfd, op, fd, ev);
 }
 
-void plx_note_ioctl(int fd, unsigned long req);
-/* fd.c: the result, a negative errno, or PLX_PASS. */
-long plx_serve_ioctl(int fd, unsigned long req, void *arg);
 /* fd.c: before close_range, which may also give the caller a table of its own. */
 void plx_note_range(unsigned int first, unsigned int last, unsigned int flags);
 
@@ -271,12 +268,8 @@ long plx_guard_raw_sigaction(int sig, const void *act, void *old, size_t size);
 void plx_unwind_find(void);
 
 /* fork.c */
-enum plx_clone_kind {
-	PLX_CLONE_PASS,
-	PLX_CLONE_FORK,
-};
-/* Before a clone with these flags: PLX_CLONE_FORK if plx_fork_* have to stand around it. */
-enum plx_clone_kind plx_clone_prepare(unsigned long flags);
+/* Before a clone with these flags: whether plx_fork_* have to stand around it. */
+bool plx_clone_forks(unsigned long flags);
 /* The process numbers of children may be those of another space from now on. */
 void plx_pid_space(void);
 /* In our constructor: the atfork handlers of ours. */

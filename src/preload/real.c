@@ -179,11 +179,11 @@ static PLX_START_CODE __attribute__((noinline)) void *look_up(const char *name)
 	return p ? p : (void *)absent;
 }
 
+/* In what stands behind us, loaded later, too. */
 struct anywhere {
 	const char *name;
 	uint32_t hash;
-	/* Only in what stands behind us. */
-	bool next;
+	bool before;
 	void *found;
 };
 
@@ -199,8 +199,8 @@ static int look_in(struct dl_phdr_info *info, size_t size, void *arg)
 		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
 			m.l_ld = (void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
 	if (m.l_ld == _DYNAMIC)
-		a->next = false;
-	if (m.l_ld == _DYNAMIC || a->next || !tables_of(&m, &t))
+		a->before = false;
+	if (m.l_ld == _DYNAMIC || a->before || !tables_of(&m, &t))
 		return 0;
 	s = search(&t, a->name, a->hash);
 	if (s)
@@ -208,36 +208,32 @@ static int look_in(struct dl_phdr_info *info, size_t size, void *arg)
 	return s != NULL;
 }
 
-#ifndef PLX_STARTER
-/* Objects that were loaded later are not changed while the loader lists them. */
-void *plx_real_anywhere(const char *name)
-{
-	struct anywhere a = {.name = name, .hash = gnu_hash(name), .found = walk(name)};
-
-	if (!a.found || a.found == (void *)absent) {
-		a.found = NULL;
-		dl_iterate_phdr(look_in, &a);
-	}
-	return a.found;
-}
-#endif
-
 /*
  * For a call that is being made. It may come from a library that was loaded later, with the one
  * that has the function: before glibc 2.34 some are not in libc.
  */
 static PLX_START_CODE __attribute__((noinline)) void *look_up_late(const char *name)
 {
-	struct anywhere a = {.name = name, .hash = gnu_hash(name), .next = true};
+	struct anywhere a = {.name = name, .hash = gnu_hash(name), .before = true};
 	int saved = errno;
 	void *p = look_up(name);
 
 	if (p != (void *)absent)
 		return p;
+	/* What was loaded later is not changed while the loader lists it. */
 	dl_iterate_phdr(look_in, &a);
 	errno = saved;
 	return a.found ? a.found : p;
 }
+
+#ifndef PLX_STARTER
+void *plx_real_anywhere(const char *name)
+{
+	void *p = look_up_late(name);
+
+	return p == (void *)absent ? NULL : p;
+}
+#endif
 
 /* Of all functions, in their order, one after the other. */
 #define NAME(name) #name "\0"
@@ -270,13 +266,14 @@ UNSEEN void plx_real_init(void)
 }
 #endif
 
-__attribute__((used, visibility("hidden"))) void *plx_real_find(size_t offset);
+__attribute__((used)) void *plx_real_find(const void *arguments, size_t offset);
 /* For a stub. */
-UNSEEN PLX_START_CODE void *plx_real_find(size_t offset)
+UNSEEN PLX_START_CODE void *plx_real_find(const void *arguments, size_t offset)
 {
 	void **place = (void **)((char *)&plx_real + offset), *p;
 	const char *name = names;
 
+	(void)arguments;
 	for (size_t i = offset / sizeof(*place); i; i--)
 		name += strlen(name) + 1;
 	p = look_up_late(name);
@@ -286,13 +283,19 @@ UNSEEN PLX_START_CODE void *plx_real_find(size_t offset)
 }
 
 /*
- * A stub has the place of its function in the table in a register. What is common to all leaves the
- * arguments as they are, on the stack, too, and goes on in the function by a jump: that may return
- * twice (vfork), and read memory of its caller (syscall).
+ * The way of all that is entered without a frame. A register has the function that is to be called,
+ * for a stub another one the place in the table. The arguments are put by, as struct raw in
+ * syscall.c has them, and are the program's again when it goes on. On x86-64 a seventh one is in
+ * memory, in a frame that is the caller's. Most callers pass fewer, and have a variable of their
+ * own there. It is read, as libc does, and never written: a compiler may store it back before the
+ * last call, and undo what another thread has written meanwhile.
  */
 #if defined(__x86_64__)
 __asm__(".pushsection .text.startup.plx, \"ax\"\n"
-	"plx_first:\n"
+	".globl plx_jump\n"
+	".hidden plx_jump\n"
+	".type plx_jump, @function\n"
+	"plx_jump:\n"
 	".cfi_startproc\n"
 	"	pushq %rdi\n"
 	"	pushq %rsi\n"
@@ -302,9 +305,11 @@ __asm__(".pushsection .text.startup.plx, \"ax\"\n"
 	"	pushq %r9\n"
 	"	pushq %rax\n"
 	".cfi_adjust_cfa_offset 56\n"
-	"	movq %r11, %rdi\n"
-	"	call plx_real_find\n"
+	"	movq %rsp, %rdi\n"
+	"	movq %r10, %rsi\n"
+	"	call *%r11\n"
 	"	movq %rax, %r11\n"
+	"	movq %rdx, %r10\n"
 	"	popq %rax\n"
 	"	popq %r9\n"
 	"	popq %r8\n"
@@ -313,13 +318,21 @@ __asm__(".pushsection .text.startup.plx, \"ax\"\n"
 	"	popq %rsi\n"
 	"	popq %rdi\n"
 	".cfi_adjust_cfa_offset -56\n"
+	"	testq %r11, %r11\n"
+	"	jz 1f\n"
 	"	jmp *%r11\n"
+	"1:	movq %r10, %rax\n"
+	"	ret\n"
 	".cfi_endproc\n"
+	".size plx_jump, .-plx_jump\n"
 	".popsection\n");
-#define STUB_CODE "endbr64\n	movl $%c0, %%r11d\n	jmp plx_first\n"
+#define STUB_CODE "	endbr64\n	movl $%c0, %%r10d\n	jmp plx_first\n"
 #elif defined(__aarch64__)
 __asm__(".pushsection .text.startup.plx, \"ax\"\n"
-	"plx_first:\n"
+	".globl plx_jump\n"
+	".hidden plx_jump\n"
+	".type plx_jump, %function\n"
+	"plx_jump:\n"
 	".cfi_startproc\n"
 	"	stp x29, x30, [sp, #-80]!\n"
 	".cfi_adjust_cfa_offset 80\n"
@@ -330,9 +343,11 @@ __asm__(".pushsection .text.startup.plx, \"ax\"\n"
 	"	stp x2, x3, [sp, #32]\n"
 	"	stp x4, x5, [sp, #48]\n"
 	"	stp x6, x7, [sp, #64]\n"
-	"	mov x0, x16\n"
-	"	bl plx_real_find\n"
+	"	mov x0, sp\n"
+	"	mov x1, x16\n"
+	"	blr x17\n"
 	"	mov x16, x0\n"
+	"	mov x17, x1\n"
 	"	ldp x0, x1, [sp, #16]\n"
 	"	ldp x2, x3, [sp, #32]\n"
 	"	ldp x4, x5, [sp, #48]\n"
@@ -341,11 +356,18 @@ __asm__(".pushsection .text.startup.plx, \"ax\"\n"
 	".cfi_restore x30\n"
 	".cfi_restore x29\n"
 	".cfi_adjust_cfa_offset -80\n"
+	"	cbz x16, 1f\n"
 	"	br x16\n"
+	"1:	mov x0, x17\n"
+	"	ret\n"
 	".cfi_endproc\n"
+	".size plx_jump, .-plx_jump\n"
 	".popsection\n");
-#define STUB_CODE "hint #34\n	mov x16, #%c0\n	b plx_first\n"
+#define STUB_CODE "	hint #34\n	mov x16, #%c0\n	b plx_first\n"
 #endif
+
+__asm__(".pushsection .text.startup.plx, \"ax\"\n"
+	"plx_first:\n" PLX_ENTER(plx_real_find) PLX_JUMP ".popsection\n");
 
 /* Never called: within a function the compiler tells the code the places. */
 static __attribute__((used)) void stubs(void)
@@ -355,7 +377,7 @@ static __attribute__((used)) void stubs(void)
 			 ".globl plx_first_" #name "\n"                                            \
 			 ".hidden plx_first_" #name "\n"                                           \
 			 ".type plx_first_" #name ", %%function\n"                                 \
-			 "plx_first_" #name ": " STUB_CODE ".popsection"                           \
+			 "plx_first_" #name ":\n" STUB_CODE ".popsection"                          \
 			 :                                                                         \
 			 : "i"(offsetof(struct plx_real, name)));
 	PLX_REALS(STUB)

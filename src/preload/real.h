@@ -85,21 +85,43 @@ int pidfd_spawnp(int *, const char *, const posix_spawn_file_actions_t *, const 
 	X(socket) X(socketpair) X(accept) X(accept4) X(sendmsg) X(sendmmsg)                        \
 	X(_Fork) X(vfork) X(clone) X(unshare) X(__register_atfork)                                 \
 	X(system) X(popen) X(pclose) X(wordexp)                                                    \
-	X(sigaction) X(signal) X(sysv_signal) X(sigset) X(sigignore) X(siginterrupt)               \
-	X(mmap) X(mremap) X(_exit) X(pthread_create) X(pthread_cancel) X(pthread_setcanceltype) X(syscall)
+	X(sigaction) X(mmap) X(mremap) X(_exit) X(syscall)                                         \
+	X(pthread_create) X(pthread_cancel) X(pthread_setcanceltype)
 #endif
 /* clang-format on */
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 struct plx_real {
 #define PLX_REAL_FIELD(name) __typeof__(name) *name;
 	PLX_REALS(PLX_REAL_FIELD)
 #undef PLX_REAL_FIELD
 };
-#pragma GCC diagnostic pop
 
 extern __attribute__((visibility("hidden"))) struct plx_real plx_real;
+
+/*
+ * The code of a name whose caller may return twice, or have memory of its own where a seventh
+ * argument would be: the function gets the address of the arguments, as plx_jump puts them by, and
+ * returns where to go on, by a jump and with the stack as it was, or NULL and the result.
+ */
+struct plx_outcome {
+	void *next;
+	long result;
+};
+#if defined(__x86_64__)
+#define PLX_ENTER(function) "	endbr64\n	leaq " #function "(%rip), %r11\n"
+#define PLX_JUMP "	jmp plx_jump\n"
+#else
+#define PLX_ENTER(function)                                                                        \
+	"	hint #34\n	adrp x17, " #function "\n	add x17, x17, :lo12:" #function "\n"
+#define PLX_JUMP "	b plx_jump\n"
+#endif
+#define PLX_ENTRY(name, function)                                                                  \
+	__asm__(".pushsection .text\n"                                                             \
+		".globl " #name "\n"                                                               \
+		".type " #name ", %function\n" #name ":\n"                                         \
+		".cfi_startproc\n" PLX_ENTER(function) PLX_JUMP ".cfi_endproc\n"                   \
+								".size " #name ", .-" #name "\n"   \
+								".popsection\n")
 
 /* In our constructor: where they are to be found. The path by which the loader has loaded us. */
 const char *plx_real_learn(void);

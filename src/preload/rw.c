@@ -126,32 +126,19 @@ OURS int vector_ours(int fd)
 	return r == PLX_PASS ? (errno = saved, 0) : (int)plx_result(r);
 }
 
-PLX_EXPORT ssize_t readv(int fd, const struct iovec *iov, int cnt)
-{
-	plx_note_leaves(fd);
-	return plx_fd_ours(fd) && vector_ours(fd) ? -1 : plx_real.readv(fd, iov, cnt);
-}
-
-PLX_EXPORT ssize_t writev(int fd, const struct iovec *iov, int cnt)
-{
-	plx_note_leaves(fd);
-	return plx_fd_ours(fd) && vector_ours(fd) ? -1 : plx_real.writev(fd, iov, cnt);
-}
-
-PLX_EXPORT ssize_t preadv2(int fd, const struct iovec *iov, int cnt, off_t off, int flags)
-{
-	plx_note_leaves(fd);
-	return off == -1 && plx_fd_ours(fd) && vector_ours(fd)
-		       ? -1
-		       : plx_real.preadv2(fd, iov, cnt, off, flags);
-}
+#define VECTOR(name, params, args, concerns)                                                       \
+	PLX_EXPORT ssize_t name params                                                             \
+	{                                                                                          \
+		plx_note_leaves(fd);                                                               \
+		if ((concerns) && plx_fd_ours(fd) && vector_ours(fd))                              \
+			return -1;                                                                 \
+		return plx_real.name args;                                                         \
+	}
+VECTOR(readv, (int fd, const struct iovec *iov, int cnt), (fd, iov, cnt), true)
+VECTOR(writev, (int fd, const struct iovec *iov, int cnt), (fd, iov, cnt), true)
+VECTOR(preadv2, (int fd, const struct iovec *iov, int cnt, off_t off, int flags),
+       (fd, iov, cnt, off, flags), off == -1)
+VECTOR(pwritev2, (int fd, const struct iovec *iov, int cnt, off_t off, int flags),
+       (fd, iov, cnt, off, flags), off == -1)
 PLX_ALIAS(preadv64v2, preadv2);
-
-PLX_EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int cnt, off_t off, int flags)
-{
-	plx_note_leaves(fd);
-	return off == -1 && plx_fd_ours(fd) && vector_ours(fd)
-		       ? -1
-		       : plx_real.pwritev2(fd, iov, cnt, off, flags);
-}
 PLX_ALIAS(pwritev64v2, pwritev2);

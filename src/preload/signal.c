@@ -178,6 +178,12 @@ static void unlock(struct held h)
 	plx_inside_end(&h.depth);
 }
 
+/* The signals in a set of libc's. */
+static uint64_t *bits(sigset_t *set)
+{
+	return (uint64_t *)set;
+}
+
 static struct action action_of(struct guard *g)
 {
 	struct action a;
@@ -193,14 +199,12 @@ static struct action action_of(struct guard *g)
 
 static struct action to_action(const struct sigaction *act)
 {
-	struct action a = {
+	return (struct action){
 		.handler = act->sa_sigaction,
 		.flags = (unsigned int)act->sa_flags,
 		.restorer = act->sa_restorer,
+		.mask = *(const uint64_t *)&act->sa_mask,
 	};
-
-	memcpy(&a.mask, &act->sa_mask, sizeof(a.mask));
-	return a;
 }
 
 static struct sigaction from_action(const struct action *a)
@@ -211,7 +215,7 @@ static struct sigaction from_action(const struct action *a)
 		.sa_restorer = a->restorer,
 	};
 
-	memcpy(&act.sa_mask, &a->mask, sizeof(a->mask));
+	*bits(&act.sa_mask) = a->mask;
 	return act;
 }
 
@@ -228,51 +232,11 @@ static void set_program_action(struct guard *g, const struct action *act)
 	plx_store_rel(&g->version, g->version + 1);
 }
 
-/*
- * What is kept while a fault is answered would be kept with the mask of that: the thread's own
- * would be lost (keep).
- */
-static void block_all_that_wait(sigset_t *mask)
-{
-	uint64_t bits;
-
-	memcpy(&bits, mask, sizeof(bits));
-	bits |= MAY_WAIT;
-	memcpy(mask, &bits, sizeof(bits));
-}
-
 /* Who asks: libc's functions give every action their own restorer, a bare call as it is. */
 enum caller {
 	BY_LIBC,
 	BY_ITSELF,
 };
-
-/* Locked, and nothing of ours stands there. */
-static int pass_on(int sig, const struct sigaction *act, struct sigaction *old, enum caller by)
-{
-	struct action in, out = {0};
-	long r;
-
-	if (by == BY_LIBC)
-		return plx_real.sigaction(sig, act, old) ? -errno : 0;
-	if (act)
-		in = to_action(act);
-	r = plx_sys4(SYS_rt_sigaction, sig, act ? &in : NULL, &out, sizeof(in.mask));
-	*old = from_action(&out);
-	return (int)r;
-}
-
-/* What libc has made of an action without a restorer is visible to the program. */
-static __attribute__((noinline)) void marks_of_libc(int sig, struct guard *g, struct action *keep)
-{
-	struct sigaction now;
-
-	if (plx_real.sigaction(sig, NULL, &now))
-		return;
-	keep->flags |= now.sa_flags & RESTORER;
-	keep->restorer = now.sa_restorer;
-	set_program_action(g, keep);
-}
 
 /* Locked. What the program wants becomes what the kernel does. */
 static int install(int sig, struct guard *g, const struct sigaction *want, enum caller by)
@@ -292,8 +256,12 @@ static int install(int sig, struct guard *g, const struct sigaction *want, enum 
 		sigemptyset(&kernel.sa_mask);
 		kernel.sa_flags = SA_SIGINFO | SA_RESTART;
 	}
+	/*
+	 * What is kept while a fault is answered would be kept with the mask of that: the thread's
+	 * own would be lost (keep).
+	 */
 	if (kernel.sa_sigaction == fault || kernel.sa_sigaction == statistics)
-		block_all_that_wait(&kernel.sa_mask);
+		*bits(&kernel.sa_mask) |= MAY_WAIT;
 	if (is_handler(want)) {
 		(void)plx_or(&handled, BIT(sig));
 	} else {
@@ -306,25 +274,23 @@ static int install(int sig, struct guard *g, const struct sigaction *want, enum 
 	set_program_action(g, &keep);
 	if (plx_real.sigaction(sig, &kernel, NULL))
 		return -errno;
-	if (by == BY_LIBC && !(keep.flags & RESTORER))
-		marks_of_libc(sig, g, &keep);
+	/* What libc has made of an action without a restorer is visible to the program. */
+	if (by == BY_LIBC && !plx_real.sigaction(sig, NULL, &kernel)) {
+		keep.flags |= kernel.sa_flags & RESTORER;
+		keep.restorer = kernel.sa_restorer;
+		set_program_action(g, &keep);
+	}
 	return 0;
 }
 
-static void guard_one(int sig)
+static bool guard_one(int sig)
 {
 	struct guard *g = guard_of(sig);
 	struct sigaction act;
 
-	if (g->on || plx_real.sigaction(sig, NULL, &act))
-		return;
-	if (install(sig, g, &act, BY_LIBC) == 0) {
-		struct action found = to_action(&act);
-
-		/* Installing has added libc's marks. */
-		set_program_action(g, &found);
-		g->on = 1;
-	}
+	if (!g->on && !plx_real.sigaction(sig, NULL, &act))
+		g->on = install(sig, g, &act, BY_ITSELF) == 0;
+	return g->on;
 }
 
 void plx_guard_install(void)
@@ -431,13 +397,15 @@ PLX_CHILD_CODE bool plx_guard_keeps_none(void)
 		plx_cold_await();                                                                  \
 	}
 
-static int guard_action(int sig, struct guard *g, const struct sigaction *act,
-			struct sigaction *old, enum caller by)
+static int guard_action(int sig, const struct sigaction *act, struct sigaction *old, enum caller by)
 {
+	struct guard *g = guard_of(sig);
 	struct sigaction was, want;
 	struct held h;
 	int r = 0;
 
+	if (!g)
+		return plx_real.sigaction(sig, act, old);
 	UNGUARDED(g, plx_real.sigaction(sig, act, old));
 	if (act)
 		want = *act;
@@ -453,23 +421,15 @@ static int guard_action(int sig, struct guard *g, const struct sigaction *act,
 		return r;
 	}
 	h = lock();
-	if (!g->on) {
-		r = pass_on(sig, act ? &want : NULL, &was, by);
-	} else {
-		was = program_action(g);
-		if (act)
-			r = install(sig, g, &want, by);
-	}
+	if (!guard_one(sig))
+		r = -errno;
+	was = program_action(g);
+	if (r == 0 && act)
+		r = install(sig, g, &want, by);
 	unlock(h);
 	if (r == 0 && old)
 		*old = was;
 	return plx_result(r);
-}
-
-static int guard_sigaction(int sig, struct guard *g, const struct sigaction *act,
-			   struct sigaction *old)
-{
-	return guard_action(sig, g, act, old, BY_LIBC);
 }
 
 static long send_self(int sig, siginfo_t *info)
@@ -500,12 +460,11 @@ static __attribute__((noinline)) void die(int sig, siginfo_t *info)
 }
 
 /* As the kernel would have it for the program's handler. */
-static void set_mask_of(int sig, const struct action *act, const ucontext_t *context)
+static void set_mask_of(int sig, const struct action *act, ucontext_t *context)
 {
-	uint64_t mask;
+	uint64_t mask =
+		*bits(&context->uc_sigmask) | act->mask | (act->flags & SA_NODEFER ? 0 : BIT(sig));
 
-	memcpy(&mask, &context->uc_sigmask, sizeof(mask));
-	mask |= act->mask | (act->flags & SA_NODEFER ? 0 : BIT(sig));
 	plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
 }
 
@@ -540,7 +499,7 @@ static __attribute__((noinline)) void reset(int sig, struct guard *g)
 
 	dfl.sa_handler = SIG_DFL;
 	h = lock();
-	install(sig, g, &dfl, BY_LIBC);
+	install(sig, g, &dfl, BY_ITSELF);
 	unlock(h);
 	errno = saved;
 }
@@ -717,26 +676,21 @@ static void keep(int sig, struct guard *g, siginfo_t *info, ucontext_t *context)
 	/* One that came before has been kept, with a mask of no use; none comes from here on. */
 	block(all);
 	put_by(sig, g, info);
-	memcpy(&kept_mask, &context->uc_sigmask, sizeof(kept_mask));
-	all |= kept_mask;
+	kept_mask = *bits(&context->uc_sigmask);
+	*bits(&context->uc_sigmask) |= all;
 	/* Blocked only until a handler of libc's returns, which this one has interrupted. */
 	kept_mask &= ~LIBC_SIGNALS;
-	memcpy(&context->uc_sigmask, &all, sizeof(all));
 	plx_inside.waits = 1;
 }
 
 /* The signal has interrupted another handler, before what that one had interrupted was over. */
 static void come_later(int sig, struct guard *g, siginfo_t *info, ucontext_t *context)
 {
-	uint64_t mask;
-
 	block(that_wait(sig));
 	put_by(sig, g, info);
 	if (kept_first(sig) >= 0)
 		send_carrier(sig);
-	memcpy(&mask, &context->uc_sigmask, sizeof(mask));
-	mask |= BIT(sig);
-	memcpy(&context->uc_sigmask, &mask, sizeof(mask));
+	*bits(&context->uc_sigmask) |= BIT(sig);
 	comes_later = true;
 }
 
@@ -806,11 +760,10 @@ static __attribute__((noinline)) uint64_t run_here(int i, uint64_t mask)
 	kept_drop(i);
 	if (is_default(&act) || is_ignored(&act) || !context_here(&context))
 		return mask;
-	memcpy(&context.uc_sigmask, &mask, sizeof(mask));
+	*bits(&context.uc_sigmask) = mask;
 	set_mask(act.mask | mask | BIT(sig));
 	run_handler(sig, g, &act, &info, &context);
-	memcpy(&mask, &context.uc_sigmask, sizeof(mask));
-	return mask;
+	return *bits(&context.uc_sigmask);
 }
 
 /*
@@ -895,13 +848,11 @@ static bool deliver(void)
 
 PLX_EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old)
 {
-	struct guard *g = guard_of(sig);
-
-	return g ? guard_sigaction(sig, g, act, old) : plx_real.sigaction(sig, act, old);
+	return guard_action(sig, act, old, BY_LIBC);
 }
 PLX_ALIAS(__sigaction, sigaction);
 
-static sighandler_t set_handler(int sig, struct guard *g, sighandler_t h, int flags, bool self)
+static sighandler_t set_handler(int sig, sighandler_t h, int flags, bool self)
 {
 	struct sigaction act = {.sa_handler = h, .sa_flags = flags}, old;
 
@@ -912,16 +863,14 @@ static sighandler_t set_handler(int sig, struct guard *g, sighandler_t h, int fl
 	sigemptyset(&act.sa_mask);
 	if (self)
 		sigaddset(&act.sa_mask, sig);
-	return guard_sigaction(sig, g, &act, &old) ? SIG_ERR : old.sa_handler;
+	return sigaction(sig, &act, &old) ? SIG_ERR : old.sa_handler;
 }
 
 PLX_EXPORT sighandler_t signal(int sig, sighandler_t h)
 {
 	struct guard *g = guard_of(sig);
 
-	if (!g)
-		return plx_real.signal(sig, h);
-	return set_handler(sig, g, h, plx_load(&g->interrupts) ? 0 : SA_RESTART, true);
+	return set_handler(sig, h, g && plx_load(&g->interrupts) ? 0 : SA_RESTART, true);
 }
 sighandler_t bsd_signal(int sig, sighandler_t h);
 PLX_ALIAS(bsd_signal, signal);
@@ -929,45 +878,36 @@ PLX_ALIAS(ssignal, signal);
 
 PLX_EXPORT sighandler_t sysv_signal(int sig, sighandler_t h)
 {
-	struct guard *g = guard_of(sig);
-
-	if (!g)
-		return plx_real.sysv_signal(sig, h);
-	return set_handler(sig, g, h, (int)SA_RESETHAND | SA_NODEFER, false);
+	return set_handler(sig, h, (int)SA_RESETHAND | SA_NODEFER, false);
 }
 PLX_ALIAS(__sysv_signal, sysv_signal);
 
 PLX_EXPORT sighandler_t sigset(int sig, sighandler_t h)
 {
-	struct guard *g = guard_of(sig);
-	sighandler_t before;
+	const sighandler_t hold = (sighandler_t)2;
 	struct sigaction act;
-	uint64_t set, was;
+	sigset_t set;
+	uint64_t was;
 
-	if (!g || h == SIG_ERR)
-		return plx_real.sigset(sig, h);
-	set = 1ull << (sig - 1);
-	if ((uintptr_t)h == 2) {
-		/* SIG_HOLD */
-		was = block(set);
-		if (guard_sigaction(sig, g, NULL, &act))
-			return SIG_ERR;
-		return was & set ? h : act.sa_handler;
-	}
-	before = set_handler(sig, g, h, 0, false);
-	if (before == SIG_ERR)
+	sigemptyset(&set);
+	if (sigaddset(&set, sig))
 		return SIG_ERR;
-	plx_sys4(SYS_rt_sigprocmask, SIG_UNBLOCK, &set, &was, sizeof(set));
-	return was & set ? (sighandler_t)2 : before;
+	if (h == hold) {
+		was = block(BIT(sig));
+		if (sigaction(sig, NULL, &act))
+			return SIG_ERR;
+		return was & BIT(sig) ? hold : act.sa_handler;
+	}
+	h = set_handler(sig, h, 0, false);
+	if (h == SIG_ERR)
+		return SIG_ERR;
+	plx_sys4(SYS_rt_sigprocmask, SIG_UNBLOCK, &set, &was, sizeof(was));
+	return was & BIT(sig) ? hold : h;
 }
 
 PLX_EXPORT int sigignore(int sig)
 {
-	struct guard *g = guard_of(sig);
-
-	if (!g)
-		return plx_real.sigignore(sig);
-	return set_handler(sig, g, SIG_IGN, 0, false) == SIG_ERR ? -1 : 0;
+	return set_handler(sig, SIG_IGN, 0, false) == SIG_ERR ? -1 : 0;
 }
 
 PLX_EXPORT int siginterrupt(int sig, int on)
@@ -975,13 +915,12 @@ PLX_EXPORT int siginterrupt(int sig, int on)
 	struct guard *g = guard_of(sig);
 	struct sigaction act;
 
-	if (!g)
-		return plx_real.siginterrupt(sig, on);
-	if (guard_sigaction(sig, g, NULL, &act))
+	if (sigaction(sig, NULL, &act))
 		return -1;
-	plx_store(&g->interrupts, on != 0);
+	if (g)
+		plx_store(&g->interrupts, on != 0);
 	act.sa_flags = on ? act.sa_flags & ~SA_RESTART : act.sa_flags | SA_RESTART;
-	return guard_sigaction(sig, g, &act, NULL);
+	return sigaction(sig, &act, NULL);
 }
 
 long plx_guard_raw_sigaction(int sig, const void *user_act, void *user_old, size_t size)
@@ -998,7 +937,7 @@ long plx_guard_raw_sigaction(int sig, const void *user_act, void *user_old, size
 		return PLX_PASS;
 	if (user_act)
 		act = from_action(&in);
-	if (guard_action(sig, g, user_act ? &act : NULL, &old, BY_ITSELF)) {
+	if (guard_action(sig, user_act ? &act : NULL, &old, BY_ITSELF)) {
 		int err = errno;
 
 		errno = saved;

@@ -20,12 +20,15 @@ static bool has_control(const struct msghdr *m)
 	       plx_load_user64(&length, &m->msg_controllen) == 0 && length;
 }
 
+static void passed(int fd)
+{
+	plx_escape_if_ours(fd, PLX_OUT_SCM_RIGHTS);
+}
+
 void plx_escape_message(const struct msghdr *m)
 {
-	struct msghdr copy;
-
-	if (has_control(m) && plx_copy_in(&copy, m, sizeof(copy)) == 0)
-		plx_px_escape_msg(&copy);
+	if (has_control(m))
+		plx_px_passed(m, passed);
 }
 
 void plx_escape_messages(const struct mmsghdr *m, unsigned int n)
@@ -33,34 +36,22 @@ void plx_escape_messages(const struct mmsghdr *m, unsigned int n)
 	/* The kernel sends no more than this at a time. */
 	if (n > UIO_MAXIOV)
 		n = UIO_MAXIOV;
-	for (unsigned int i = 0; i < n; i++) {
-		struct msghdr copy;
-
-		if (plx_copy_in(&copy, &m[i].msg_hdr, sizeof(copy)))
-			break;
-		if (copy.msg_controllen && copy.msg_control)
-			plx_px_escape_msg(&copy);
-	}
+	for (unsigned int i = 0; i < n; i++)
+		plx_escape_message(&m[i].msg_hdr);
 }
 
 /* It has been sent, or not: before that the memory is the kernel's to judge. */
 ssize_t plx_cold_sent(ssize_t r, const struct msghdr *m)
 {
-	struct msghdr *msg = (struct msghdr *)m;
-
-	for (struct cmsghdr *c = r < 0 ? NULL : CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t i = CMSG_LEN(0); i + sizeof(int) <= c->cmsg_len; i += sizeof(int))
-			plx_escape_if_ours(*(int *)((char *)c + i), PLX_OUT_SCM_RIGHTS);
-	}
+	if (r >= 0 && !plx_vfork_child())
+		plx_escape_message(m);
 	return r;
 }
 
 int plx_cold_sent_many(int r, const struct mmsghdr *m)
 {
-	for (int i = 0; i < r; i++)
-		plx_cold_sent(0, &m[i].msg_hdr);
+	if (r > 0 && !plx_vfork_child())
+		plx_escape_messages(m, (unsigned int)r);
 	return r;
 }
 

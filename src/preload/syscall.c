@@ -22,9 +22,16 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-/* The arguments, as the entry at the end of this file lays them down. */
+/*
+ * The arguments, as plx_jump has put them by. A call that returns twice, or on another stack, must
+ * find no frame of ours: so those of the kernel's are made by a jump.
+ */
 struct raw {
-	long nr, a, b, c, d, e, f;
+#if defined(__x86_64__)
+	long unused, e, d, c, b, a, nr, caller, f;
+#else
+	long frame[2], nr, a, b, c, d, e, f, unused;
+#endif
 };
 
 static long pass(const struct raw *s)
@@ -32,47 +39,48 @@ static long pass(const struct raw *s)
 	return plx_real.syscall(s->nr, s->a, s->b, s->c, s->d, s->e, s->f);
 }
 
-/* Whether it gives a descriptor, as its result, where it is passed on to the kernel. */
-static bool gives(const struct raw *s)
-{
-	switch (s->nr) {
+/* What becomes of a call. */
+enum kind {
+	OTHER,
+	/* Gives a descriptor, as its result, where it is passed on to the kernel. */
+	GIVES,
+	/* Goes to libc's function of that name if its first argument, or anything, may be ours. */
+	OF_FD,
+	OF_ANY,
+	/* May sleep, and has other arguments, or another end, than in libc. */
+	SLEEPS,
+};
+
+/* clang-format off */
+static const uint8_t kinds[] = {
+#define KIND(name, kind) [SYS_##name] = (kind)
+	KIND(openat, GIVES), KIND(openat2, GIVES), KIND(open_by_handle_at, GIVES),
+	KIND(open_tree, GIVES), KIND(fsopen, GIVES), KIND(fspick, GIVES), KIND(fsmount, GIVES),
+	KIND(mq_open, GIVES), KIND(memfd_create, GIVES), KIND(userfaultfd, GIVES),
+	KIND(socket, GIVES), KIND(accept, GIVES), KIND(accept4, GIVES),
+	KIND(pidfd_open, GIVES), KIND(pidfd_getfd, GIVES), KIND(perf_event_open, GIVES),
+	KIND(epoll_create1, GIVES), KIND(eventfd2, GIVES), KIND(timerfd_create, GIVES),
+	KIND(signalfd4, GIVES), KIND(inotify_init1, GIVES), KIND(fanotify_init, GIVES),
+	KIND(read, OF_FD), KIND(write, OF_FD), KIND(close, OF_FD),
+	KIND(timerfd_settime, OF_FD), KIND(timerfd_gettime, OF_FD),
+	KIND(dup, OF_ANY), KIND(dup3, OF_ANY), KIND(ioctl, OF_ANY),
+	KIND(sendmsg, OF_ANY), KIND(sendmmsg, OF_ANY),
+	KIND(ppoll, SLEEPS), KIND(pselect6, SLEEPS),
+	KIND(epoll_pwait, SLEEPS), KIND(epoll_pwait2, SLEEPS),
 #ifdef SYS_open
-	case SYS_open:
-	case SYS_creat:
-	case SYS_epoll_create:
-	case SYS_eventfd:
-	case SYS_signalfd:
-	case SYS_inotify_init:
+	KIND(open, GIVES), KIND(creat, GIVES), KIND(epoll_create, GIVES),
+	KIND(eventfd, GIVES), KIND(signalfd, GIVES), KIND(inotify_init, GIVES),
+	KIND(dup2, OF_ANY), KIND(poll, OF_ANY), KIND(select, SLEEPS), KIND(epoll_wait, SLEEPS),
 #endif
-	case SYS_openat:
-	case SYS_openat2:
-	case SYS_open_by_handle_at:
-	case SYS_open_tree:
-	case SYS_fsopen:
-	case SYS_fspick:
-	case SYS_fsmount:
-	case SYS_mq_open:
-	case SYS_memfd_create:
-	case SYS_socket:
-	case SYS_accept:
-	case SYS_accept4:
-	case SYS_dup:
-	case SYS_pidfd_open:
-	case SYS_pidfd_getfd:
-	case SYS_epoll_create1:
-	case SYS_eventfd2:
-	case SYS_timerfd_create:
-	case SYS_signalfd4:
-	case SYS_inotify_init1:
-	case SYS_fanotify_init:
-	case SYS_userfaultfd:
-	case SYS_perf_event_open:
-		return true;
-	case SYS_fcntl:
-		return s->b == F_DUPFD || s->b == F_DUPFD_CLOEXEC;
-	default:
-		return false;
-	}
+#undef KIND
+};
+/* clang-format on */
+
+static enum kind kind_of(const struct raw *s)
+{
+	if (s->nr == SYS_fcntl && (s->b == F_DUPFD || s->b == F_DUPFD_CLOEXEC))
+		return GIVES;
+	return (unsigned long)s->nr < sizeof(kinds) ? kinds[s->nr] : OTHER;
 }
 
 /* Two, in the program's memory. */
@@ -152,7 +160,6 @@ static long serve_sleeping(const struct raw *s)
 	}
 }
 
-/* Calls that may sleep, and have other arguments, or another end, than in libc. */
 static __attribute__((noinline)) long sleeping(const struct raw *s)
 {
 	int state;
@@ -200,8 +207,18 @@ static long call_libc(const struct raw *s)
 	case SYS_dup2:
 		return dup2(fd, (int)s->b);
 #endif
-	default:
+	case SYS_dup3:
 		return dup3(fd, (int)s->b, (int)s->c);
+	case SYS_ioctl:
+		return ioctl(fd, (unsigned int)s->b, s->c);
+	case SYS_sendmsg:
+		return sendmsg(fd, (const struct msghdr *)s->b, (int)s->c);
+	case SYS_sendmmsg:
+		return sendmmsg(fd, (struct mmsghdr *)s->b, (unsigned int)s->c, (int)s->d);
+	case SYS_unshare:
+		return unshare((int)s->a);
+	default:
+		return prctl((int)s->a, s->b, s->c, s->d, s->e);
 	}
 }
 
@@ -225,47 +242,12 @@ static long do_close_range(const struct raw *s)
 	return plx_px_close_range(s->a, s->b, s->c);
 }
 
-static long do_ioctl(const struct raw *s)
-{
-	plx_note_ioctl((int)s->a, (unsigned int)s->b);
-	return plx_serve_ioctl((int)s->a, (unsigned int)s->b, (void *)s->c);
-}
-
-static long do_send(const struct raw *s)
-{
-	if (plx_cold_any() && s->nr == SYS_sendmsg)
-		return plx_cold_sent(plx_sys3(s->nr, s->a, s->b, s->c), (void *)s->b);
-	if (plx_cold_any())
-		return plx_cold_sent_many((int)plx_sys4(s->nr, s->a, s->b, s->c, s->d),
-					  (void *)s->b);
-	if (!plx_any())
-		return PLX_PASS;
-	if (s->nr == SYS_sendmsg)
-		plx_escape_message((const struct msghdr *)s->b);
-	else
-		plx_escape_messages((const struct mmsghdr *)s->b, s->c);
-	return PLX_PASS;
-}
-
 /* Calls that do not return twice. */
 static long serve(const struct raw *s)
 {
 	switch (s->nr) {
-	case SYS_read:
-	case SYS_write:
-	case SYS_dup:
-	case SYS_close:
-	case SYS_timerfd_settime:
-	case SYS_timerfd_gettime:
-		return concerns_us((int)s->a) ? by_name(s) : PLX_PASS;
 	case SYS_epoll_ctl:
 		return concerns_us((int)s->a) || concerns_us((int)s->c) ? by_name(s) : PLX_PASS;
-	case SYS_dup3:
-#ifdef SYS_poll
-	case SYS_dup2:
-	case SYS_poll:
-#endif
-		return plx_any() || plx_cold_any() ? by_name(s) : PLX_PASS;
 	case SYS_readv:
 	case SYS_writev:
 		plx_note_leaves((int)s->a);
@@ -274,15 +256,6 @@ static long serve(const struct raw *s)
 	case SYS_pwritev2:
 		plx_note_leaves((int)s->a);
 		return s->d == -1 && plx_ours(s->a) ? plx_px_vector(s->a) : PLX_PASS;
-	case SYS_ppoll:
-	case SYS_pselect6:
-	case SYS_epoll_pwait:
-	case SYS_epoll_pwait2:
-#ifdef SYS_select
-	case SYS_select:
-	case SYS_epoll_wait:
-#endif
-		return sleeping(s);
 	case SYS_epoll_create1:
 		return plx_may_adopt() ? plx_px_epoll_create1(s->a) : PLX_PASS;
 	case SYS_timerfd_create:
@@ -303,14 +276,9 @@ static long serve(const struct raw *s)
 	case SYS_fcntl:
 		plx_note_leaves((int)s->a);
 		return plx_ours(s->a) ? plx_px_fcntl(s->a, s->b, s->c) : PLX_PASS;
-	case SYS_ioctl:
-		return do_ioctl(s);
 	case SYS_pidfd_getfd:
 		plx_escape_if_ours(s->b, PLX_OUT_SYSCALL);
 		return PLX_PASS;
-	case SYS_sendmsg:
-	case SYS_sendmmsg:
-		return do_send(s);
 	case SYS_openat:
 	case SYS_openat2:
 		plx_path_check((const char *)s->b);
@@ -318,15 +286,8 @@ static long serve(const struct raw *s)
 	case SYS_rt_sigaction:
 		return plx_guard_raw_sigaction(s->a, (const void *)s->b, (void *)s->c, s->d);
 	case SYS_unshare:
-		if ((s->a & CLONE_FILES) && !plx_vfork_child())
-			plx_stop_adopting(PLX_OUT_UNSHARE);
-		if (s->a & CLONE_NEWPID)
-			plx_pid_space();
-		return PLX_PASS;
 	case SYS_prctl:
-		if ((int)s->a == PR_SET_SECCOMP)
-			plx_sandbox_prctl((unsigned long)s->b, (const void *)s->c);
-		return PLX_PASS;
+		return by_name(s);
 	case SYS_seccomp:
 		plx_sandbox_seccomp((unsigned int)s->a, (const void *)s->c);
 		return PLX_PASS;
@@ -390,7 +351,7 @@ static __attribute__((noinline)) bool clone_forks(const struct raw *s)
 		flags = args.flags;
 		own_stack = args.stack;
 	}
-	forks = plx_clone_prepare(flags) == PLX_CLONE_FORK;
+	forks = plx_clone_forks(flags);
 	if (forks && own_stack) {
 		/* The child does not come back to us: it must have nothing of ours. */
 		plx_stop_adopting(PLX_OUT_CLONE);
@@ -435,39 +396,37 @@ static __attribute__((noinline)) long do_exec(const struct raw *s)
 	return pass(&with);
 }
 
-/*
- * What becomes of a call: the function to go on with, by a jump and with the program's own
- * arguments, or NULL and the result. Two registers hold it.
- */
-struct outcome {
-	void *next;
-	long result;
-};
-
-static struct outcome done(long result)
+static struct plx_outcome done(long result)
 {
-	return (struct outcome){.result = result};
+	return (struct plx_outcome){.result = result};
 }
 
-static struct outcome jump(void)
+static struct plx_outcome jump(void)
 {
-	return (struct outcome){.next = (void *)plx_load(&plx_real.syscall)};
+	return (struct plx_outcome){.next = (void *)plx_load(&plx_real.syscall)};
 }
 
-static __attribute__((noinline)) struct outcome enter(const struct raw *s)
+static __attribute__((noinline)) struct plx_outcome enter(const struct raw *s)
 {
 	int saved = errno;
-	long r = serve(s);
+	enum kind kind = kind_of(s);
+	long r;
 
+	if (kind == OF_FD)
+		r = concerns_us((int)s->a) ? by_name(s) : PLX_PASS;
+	else if (kind == OF_ANY)
+		r = plx_any() || plx_cold_any() ? by_name(s) : PLX_PASS;
+	else
+		r = kind == SLEEPS ? sleeping(s) : serve(s);
 	errno = saved;
 	if (r != PLX_PASS)
 		return done(plx_result(r));
-	return gives(s) ? done(plx_given((int)pass(s))) : jump();
+	return kind == GIVES ? done(plx_given((int)pass(s))) : jump();
 }
 
-__attribute__((used, visibility("hidden"))) struct outcome plx_syscall(const struct raw *s);
+__attribute__((used, visibility("hidden"))) struct plx_outcome plx_syscall(const struct raw *s);
 /* What is rare is not part of it, or each call would need more stack. */
-struct outcome plx_syscall(const struct raw *s)
+struct plx_outcome plx_syscall(const struct raw *s)
 {
 	switch (s->nr) {
 	case SYS_io_uring_setup:
@@ -513,89 +472,4 @@ struct outcome plx_syscall(const struct raw *s)
 	return jump();
 }
 
-/*
- * The name in the program. C would not do, for two reasons.
- *
- * On x86-64 the seventh argument is in memory, in a frame that is the caller's. Most callers pass
- * fewer, and have a variable of their own there. It is read, as libc does, and never written: a
- * compiler may store it back before the last call, and undo what another thread has written
- * meanwhile.
- *
- * A call that returns twice, or on another stack, must find no frame of ours. So the real function
- * is entered by a jump, with the stack as the caller has left it.
- */
-#if defined(__x86_64__)
-__asm__(".pushsection .text\n"
-	".globl syscall\n"
-	".type syscall, @function\n"
-	"syscall:\n"
-	".cfi_startproc\n"
-	"	endbr64\n"
-	"	subq $56, %rsp\n"
-	".cfi_adjust_cfa_offset 56\n"
-	"	movq %rdi, (%rsp)\n"
-	"	movq %rsi, 8(%rsp)\n"
-	"	movq %rdx, 16(%rsp)\n"
-	"	movq %rcx, 24(%rsp)\n"
-	"	movq %r8, 32(%rsp)\n"
-	"	movq %r9, 40(%rsp)\n"
-	"	movq 64(%rsp), %rax\n"
-	"	movq %rax, 48(%rsp)\n"
-	"	movq %rsp, %rdi\n"
-	"	call plx_syscall\n"
-	"	testq %rax, %rax\n"
-	"	jz 1f\n"
-	"	movq (%rsp), %rdi\n"
-	"	movq 8(%rsp), %rsi\n"
-	"	movq 16(%rsp), %rdx\n"
-	"	movq 24(%rsp), %rcx\n"
-	"	movq 32(%rsp), %r8\n"
-	"	movq 40(%rsp), %r9\n"
-	"	addq $56, %rsp\n"
-	".cfi_remember_state\n"
-	".cfi_adjust_cfa_offset -56\n"
-	"	jmp *%rax\n"
-	".cfi_restore_state\n"
-	"1:	movq %rdx, %rax\n"
-	"	addq $56, %rsp\n"
-	".cfi_adjust_cfa_offset -56\n"
-	"	ret\n"
-	".cfi_endproc\n"
-	".size syscall, .-syscall\n"
-	".popsection\n");
-#elif defined(__aarch64__)
-__asm__(".pushsection .text\n"
-	".globl syscall\n"
-	".type syscall, %function\n"
-	"syscall:\n"
-	".cfi_startproc\n"
-	"	hint #34\n"
-	"	stp x29, x30, [sp, #-80]!\n"
-	".cfi_adjust_cfa_offset 80\n"
-	".cfi_rel_offset x29, 0\n"
-	".cfi_rel_offset x30, 8\n"
-	"	mov x29, sp\n"
-	"	stp x0, x1, [sp, #16]\n"
-	"	stp x2, x3, [sp, #32]\n"
-	"	stp x4, x5, [sp, #48]\n"
-	"	str x6, [sp, #64]\n"
-	"	add x0, sp, #16\n"
-	"	bl plx_syscall\n"
-	"	mov x16, x0\n"
-	"	mov x17, x1\n"
-	"	ldp x0, x1, [sp, #16]\n"
-	"	ldp x2, x3, [sp, #32]\n"
-	"	ldp x4, x5, [sp, #48]\n"
-	"	ldr x6, [sp, #64]\n"
-	"	ldp x29, x30, [sp], #80\n"
-	".cfi_restore x30\n"
-	".cfi_restore x29\n"
-	".cfi_adjust_cfa_offset -80\n"
-	"	cbz x16, 1f\n"
-	"	br x16\n"
-	"1:	mov x0, x17\n"
-	"	ret\n"
-	".cfi_endproc\n"
-	".size syscall, .-syscall\n"
-	".popsection\n");
-#endif
+PLX_ENTRY(syscall, plx_syscall);

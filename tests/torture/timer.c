@@ -490,6 +490,11 @@ static void waiter(struct thread *t)
 	}
 }
 
+static void leaves(int fd)
+{
+	plx_px_escape(fd, PLX_OUT_SCM_RIGHTS);
+}
+
 /* Another number for it, of the kernel's, as another process would have it. */
 static int sent(int fd)
 {
@@ -510,7 +515,7 @@ static int sent(int fd)
 	c->cmsg_len = CMSG_LEN(sizeof(fd));
 	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
 	check(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) == 0);
-	plx_px_escape_msg(&m);
+	plx_px_passed(&m, leaves);
 	check(sendmsg(pair[0], &m, 0) == 1);
 	check(recvmsg(pair[1], &m, MSG_CMSG_CLOEXEC) == 1);
 	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(fd));
