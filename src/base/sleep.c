@@ -11,6 +11,7 @@
 
 uint32_t plx_sleeps_seen;
 static __thread struct plx_sleep *asleep;
+int (*plx_set_cancel_type)(int, int *) = pthread_setcanceltype;
 
 enum { BEFORE, CALL, DONE };
 /* Of over: where the handler has met the sleep. */
@@ -194,13 +195,13 @@ void plx_sleep_aside(void *context)
 
 	if (plx_unlikely(s)) {
 		if (s->cancellable)
-			pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, NULL);
+			plx_set_cancel_type(PTHREAD_CANCEL_DEFERRED, NULL);
 		asleep = NULL;
 		s->over = behind_window(c) && CONTEXT_SLEEP(c) == s ? ENDED_WITHIN : ENDED_BEFORE;
 		PLX_DELAY(sleep_let_go);
 		let_go();
 		if (s->cancellable)
-			pthread_setcanceltype(s->cancel_type, NULL);
+			plx_set_cancel_type(s->cancel_type, NULL);
 	}
 	/* Also if a handler that had interrupted this one before it came here has been quicker. */
 	if (in_window(c) && CONTEXT_SLEEP(c)->over)
@@ -214,11 +215,6 @@ void plx_sleep_forget(void)
 	plx_holds = NULL;
 }
 
-bool plx_sleeps(void)
-{
-	return asleep;
-}
-
 void plx_hold_cancelled(void *hold)
 {
 	plx_hold_end(hold, true);
@@ -229,9 +225,9 @@ static __attribute__((noinline)) long cancellable(struct plx_sleep *s, long nr)
 {
 	long r;
 
-	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+	plx_set_cancel_type(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
 	r = plx_sleep_window(s, nr, s->args);
-	pthread_setcanceltype(s->cancel_type, NULL);
+	plx_set_cancel_type(s->cancel_type, NULL);
 	return r;
 }
 
@@ -256,7 +252,7 @@ static long sleep_once(struct plx_sleep *s, long nr)
 	/* As libc has it: where there is one thread there is nobody who could cancel it. */
 	s->cancellable = !plx_single_threaded();
 	if (s->cancellable)
-		pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &s->cancel_type);
+		plx_set_cancel_type(PTHREAD_CANCEL_DEFERRED, &s->cancel_type);
 	asleep = s;
 	plx_compiler_barrier();
 	plx_inside.depth = 0;

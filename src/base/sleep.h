@@ -166,7 +166,7 @@ void *plx_sleep_context(void *context, bool (*handler)(uintptr_t pc));
 void plx_sleep_aside(void *context);
 /* A handler runs that cannot wait, wherever the thread is: it is none the wiser. */
 void plx_sleep_forget(void);
-/* The calling thread is on its way into a sleep, or out of it. */
-bool plx_sleeps(void);
+/* libc's pthread_setcanceltype, which the drop-in stands in front of. */
+extern int (*plx_set_cancel_type)(int type, int *old);
 
 #endif

@@ -18,6 +18,27 @@
 #include "base/inside.h"
 #include "base/sys.h"
 
+/*
+ * From here to the end of the block a thread that may be cancelled at any instruction is not: it
+ * would leave locks behind. (Where there is one thread there is nobody who could cancel it.)
+ */
+#define NOT_CANCELLED() __attribute__((cleanup(put_on), unused)) const int cancel_type_ = put_off()
+
+static void put_on(const int *type)
+{
+	if (plx_unlikely(*type != PTHREAD_CANCEL_DEFERRED))
+		plx_real.pthread_setcanceltype(*type, NULL);
+}
+
+static int put_off(void)
+{
+	int type = PTHREAD_CANCEL_DEFERRED;
+
+	if (!__libc_single_threaded)
+		plx_real.pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
+	return type;
+}
+
 /* The first context makes the guard stand; before it, no address can be one of ours. */
 static long setup(unsigned int nr_events, aio_context_t *ctx)
 {
@@ -31,13 +52,13 @@ static long setup(unsigned int nr_events, aio_context_t *ctx)
 
 static long submit(aio_context_t ctx, struct plx_aio_batch *b)
 {
-	PLX_NOT_CANCELLED();
+	NOT_CANCELLED();
 	return plx_aio_submit(ctx, b);
 }
 
 static long getevents(aio_context_t ctx, struct plx_aio_want *w)
 {
-	PLX_NOT_CANCELLED();
+	NOT_CANCELLED();
 	return plx_aio_getevents(ctx, w);
 }
 
@@ -70,7 +91,7 @@ long plx_aio_call_getevents(aio_context_t ctx, long min_nr, long nr, struct io_e
 /* Those that do not sleep. */
 static long serve(long nr, long a, long b, long c)
 {
-	PLX_NOT_CANCELLED();
+	NOT_CANCELLED();
 	switch (nr) {
 	case SYS_io_setup:
 		return setup((unsigned int)a, (aio_context_t *)b);
@@ -111,7 +132,7 @@ PLX_EXPORT void *plx_mremap(void *old, size_t old_size, size_t size, int flags,
 			    void *to) __asm__("mremap");
 PLX_EXPORT void *plx_mremap(void *old, size_t old_size, size_t size, int flags, void *to)
 {
-	PLX_NOT_CANCELLED();
+	NOT_CANCELLED();
 	PLX_INSIDE();
 	void *token = plx_aio_mremap_begin(old, old_size, flags);
 	void *r = plx_real.mremap(old, old_size, size, flags, to);

@@ -57,6 +57,7 @@ static __attribute__((no_sanitize("thread"))) PLX_START_CODE void take_libc(void
 	plx_store(&plx_libc.epoll_pwait2, plx_load(&plx_real.epoll_pwait2));
 	plx_store(&plx_libc.ppoll, plx_load(&plx_real.ppoll));
 	plx_store(&plx_libc.close, plx_load(&plx_real.close));
+	plx_store(&plx_set_cancel_type, plx_load(&plx_real.pthread_setcanceltype));
 }
 
 PLX_START_CODE void plx_start(void)
@@ -191,11 +192,11 @@ PLX_EXPORT int pthread_cancel(pthread_t t)
 
 /*
  * A thread that is cancelled at any instruction would leave what it holds. So all calls on
- * descriptors are libc's from then on. (Those of AIO put the type off; so does libc's own sleep.)
+ * descriptors are libc's from then on. (Those of AIO put the type off.)
  */
 PLX_EXPORT int pthread_setcanceltype(int type, int *old)
 {
-	if (type == PTHREAD_CANCEL_ASYNCHRONOUS && !plx_sleeps() && !plx_vfork_child()) {
+	if (type == PTHREAD_CANCEL_ASYNCHRONOUS && !plx_vfork_child()) {
 		plx_stop_adopting_descriptors(PLX_OUT_CANCEL);
 		plx_guard_keep_none();
 	}

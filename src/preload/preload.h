@@ -39,29 +39,6 @@
 #define PLX_ALIAS(name, target)                                                                    \
 	PLX_EXPORT extern __typeof__(target) name __attribute__((alias(#target)))
 
-/*
- * From here to the end of the block a thread that may be cancelled at any instruction is not: it
- * would leave locks behind. (Where there is one thread there is nobody who could cancel it.)
- */
-#define PLX_NOT_CANCELLED()                                                                        \
-	__attribute__((cleanup(plx_cancel_put_on), unused)) const int cancel_type_ =               \
-		plx_cancel_put_off()
-
-static inline void plx_cancel_put_on(const int *type)
-{
-	if (plx_unlikely(*type != PTHREAD_CANCEL_DEFERRED))
-		pthread_setcanceltype(*type, NULL);
-}
-
-static inline int plx_cancel_put_off(void)
-{
-	int type = PTHREAD_CANCEL_DEFERRED;
-
-	if (!__libc_single_threaded)
-		pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
-	return type;
-}
-
 #if !defined(__clang__)
 /* The alias need not repeat the nonnull and nothrow of the header's declaration. */
 #pragma GCC diagnostic ignored "-Wmissing-attributes"
