@@ -7,19 +7,17 @@
 
 #include <aio.h>
 
-PLX_EXPORT int aio_read(struct aiocb *cb)
-{
-	plx_escape_if_ours(cb->aio_fildes, PLX_OUT_AIO);
-	return plx_real.aio_read(cb);
-}
+#define REQUEST(name)                                                                              \
+	PLX_EXPORT int name(struct aiocb *cb)                                                      \
+	{                                                                                          \
+		plx_escape_if_ours(cb->aio_fildes, PLX_OUT_AIO);                                   \
+		return plx_real.name(cb);                                                          \
+	}
+REQUEST(aio_read)
+REQUEST(aio_write)
 int plx_aio_read64(struct aiocb *) __asm__("aio_read64");
 PLX_ALIAS(plx_aio_read64, aio_read);
 
-PLX_EXPORT int aio_write(struct aiocb *cb)
-{
-	plx_escape_if_ours(cb->aio_fildes, PLX_OUT_AIO);
-	return plx_real.aio_write(cb);
-}
 int plx_aio_write64(struct aiocb *) __asm__("aio_write64");
 PLX_ALIAS(plx_aio_write64, aio_write);
 
