@@ -22,6 +22,6 @@ PLX_EXPORT int prctl(int op, ...)
 	d = va_arg(ap, long);
 	va_end(ap);
 	if (op == PR_SET_SECCOMP)
-		plx_sandbox_prctl((unsigned long)a, (const void *)b);
+		plx_sandbox((unsigned long)a, (const void *)b);
 	return plx_real.prctl(op, a, b, c, d);
 }

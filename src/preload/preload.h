@@ -163,10 +163,9 @@ void plx_stop_adopting(enum plx_way_out why);
 void plx_stop_adopting_descriptors(enum plx_way_out why);
 /*
  * The process is about to forbid itself system calls, ours perhaps among them; the arguments of
- * prctl's PR_SET_SECCOMP, and of seccomp. Those that forbid nothing are told apart.
+ * prctl's PR_SET_SECCOMP. Those that forbid nothing are told apart.
  */
-void plx_sandbox_prctl(unsigned long mode, const void *filter);
-void plx_sandbox_seccomp(unsigned int op, const void *filter);
+void plx_sandbox(unsigned long mode, const void *filter);
 
 /*
  * A filter at NULL is how programs ask what the kernel takes: it is refused by EINVAL, or else by
