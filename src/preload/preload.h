@@ -362,6 +362,14 @@ void plx_needless_never(void);
 /* The process has one thread, whoever has made it. */
 bool plx_one_thread(void);
 
+/* uring.c; errno may change in all of them. After a setup that gave fd; params are the program's.
+ */
+void plx_uring_made(int fd, const void *params);
+void plx_uring_before_enter(int fd, uint32_t submitted, uint32_t flags);
+void plx_uring_before_register(uint32_t what);
+/* There is a ring that cannot be followed. */
+void plx_uring_unseen(void);
+
 /* socket.c */
 void plx_escape_message(const struct msghdr *m);
 void plx_escape_messages(const struct mmsghdr *m, unsigned int n);

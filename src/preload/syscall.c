@@ -8,7 +8,7 @@
  *
  *   io_setup...     Linux AIO, see aio.c
  *   io_uring_*      see uring.c
- *   seccomp         the same, see prctl in fork.c, but for what only asks
+ *   seccomp         see prctl in exec.c
  */
 #include "preload/preload.h"
 #include "aio/aio.h"
@@ -16,7 +16,6 @@
 #include "base/sys.h"
 #include "cache/timeleft.h"
 #include "epoll/engine.h"
-#include "preload/uring.h"
 
 #include <fcntl.h>
 #include <linux/sched.h>
