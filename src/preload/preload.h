@@ -279,6 +279,12 @@ void plx_fork_done(bool child);
 /* Before a vfork; returns the real one. */
 void *plx_vfork_enter(void);
 
+/* epoll.c: PLX_PASS, or the result with errno set. */
+long plx_epoll_wait_ts(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout,
+		       const sigset_t *mask);
+long plx_epoll_wait_ms(int epfd, struct epoll_event *ev, int max, int timeout,
+		       const sigset_t *mask);
+
 /* aio.c */
 /* A system call of the AIO family, ours or the kernel's: its result or a negative errno. */
 long plx_aio_call(long nr, long a, long b, long c, long d, long e, long f);

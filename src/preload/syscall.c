@@ -112,25 +112,18 @@ static bool timespec_in(const struct timespec **ts, struct timespec *copy, long 
 
 static long do_epoll_wait(const struct raw *s)
 {
-	const struct timespec *ts = NULL;
-	const sigset_t *mask = NULL;
-	struct timespec copy;
-	sigset_t set;
+	bool has_mask = s->nr == SYS_epoll_pwait || s->nr == SYS_epoll_pwait2;
+	const sigset_t *mask = has_mask ? (const sigset_t *)s->e : NULL;
+	struct epoll_event *ev = (struct epoll_event *)s->b;
+	long r;
 
-	if (!plx_ours(s->a))
+	if (!plx_fd_ours((int)s->a) || (mask && s->f != 8))
 		return PLX_PASS;
-	if (s->nr == SYS_epoll_pwait2) {
-		if (timespec_in(&ts, &copy, s->d))
-			return PLX_PASS;
-	} else if ((int)s->d >= 0) {
-		copy = plx_timespec_ms(s->d);
-		ts = &copy;
-	}
-	if (s->nr == SYS_epoll_pwait || s->nr == SYS_epoll_pwait2) {
-		if (mask_in(&mask, &set, s->e, s->f))
-			return PLX_PASS;
-	}
-	return plx_px_epoll_wait(s->a, (struct epoll_event *)s->b, s->c, ts, mask);
+	if (s->nr == SYS_epoll_pwait2)
+		r = plx_epoll_wait_ts((int)s->a, ev, (int)s->c, (struct timespec *)s->d, mask);
+	else
+		r = plx_epoll_wait_ms((int)s->a, ev, (int)s->c, (int)s->d, mask);
+	return r == -1 ? -errno : r;
 }
 
 /* ppoll and pselect6. */
