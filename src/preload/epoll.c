@@ -70,9 +70,8 @@ static inline long wait_copied(int epfd, struct epoll_event *ev, int max,
 	return PLX_PASS;
 }
 
-static __attribute__((noinline)) long wait_ours(int epfd, struct epoll_event *ev, int max,
-						const struct timespec *timeout,
-						const sigset_t *mask)
+long plx_epoll_wait_ts(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout,
+		       const sigset_t *mask)
 {
 	struct timespec ts;
 
@@ -81,8 +80,7 @@ static __attribute__((noinline)) long wait_ours(int epfd, struct epoll_event *ev
 	return wait_copied(epfd, ev, max, timeout ? &ts : NULL, mask);
 }
 
-static __attribute__((noinline)) long wait_ours_ms(int epfd, struct epoll_event *ev, int max,
-						   int timeout, const sigset_t *mask)
+long plx_epoll_wait_ms(int epfd, struct epoll_event *ev, int max, int timeout, const sigset_t *mask)
 {
 	struct timespec ts = plx_timespec_ms(timeout);
 
@@ -92,7 +90,7 @@ static __attribute__((noinline)) long wait_ours_ms(int epfd, struct epoll_event 
 static __attribute__((noinline)) int wait_or_pass(int epfd, struct epoll_event *ev, int max,
 						  int timeout)
 {
-	long r = wait_ours_ms(epfd, ev, max, timeout, NULL);
+	long r = plx_epoll_wait_ms(epfd, ev, max, timeout, NULL);
 
 	return r == PLX_PASS ? plx_real.epoll_wait(epfd, ev, max, timeout) : r;
 }
@@ -121,7 +119,7 @@ PLX_EXPORT int epoll_pwait(int epfd, struct epoll_event *ev, int max, int timeou
 	if (plx_note_waits())
 		PLX_COLD_SLEEPS(plx_real.epoll_pwait(epfd, ev, max, timeout, mask),
 				.what = PLX_COLD_WAIT, .n = plx_cold_word(epfd));
-	r = plx_fd_ours(epfd) ? wait_ours_ms(epfd, ev, max, timeout, mask) : PLX_PASS;
+	r = plx_fd_ours(epfd) ? plx_epoll_wait_ms(epfd, ev, max, timeout, mask) : PLX_PASS;
 
 	return r == PLX_PASS ? plx_real.epoll_pwait(epfd, ev, max, timeout, mask) : r;
 }
@@ -134,7 +132,7 @@ PLX_EXPORT int epoll_pwait2(int epfd, struct epoll_event *ev, int max,
 	if (plx_note_waits())
 		PLX_COLD_SLEEPS(plx_real.epoll_pwait2(epfd, ev, max, timeout, mask),
 				.what = PLX_COLD_WAIT, .n = plx_cold_word(epfd));
-	r = plx_fd_ours(epfd) ? wait_ours(epfd, ev, max, timeout, mask) : PLX_PASS;
+	r = plx_fd_ours(epfd) ? plx_epoll_wait_ts(epfd, ev, max, timeout, mask) : PLX_PASS;
 
 	return r == PLX_PASS ? plx_real.epoll_pwait2(epfd, ev, max, timeout, mask) : r;
 }

@@ -2,6 +2,8 @@
 /*
  * execve execv execvp execvpe execl execlp execle fexecve execveat
  * posix_spawn posix_spawnp pidfd_spawn pidfd_spawnp
+ * prctl   PR_SET_SECCOMP: everything escapes and adoption ends, as the filter knows nothing of the
+ *         calls that we would make; not if there is none: so programs ask
  *
  * What the new program inherits escapes first (inherit.c), and a program that has no use for us, or
  * a small one, starts with what it has use for (needless.c). What libc starts by itself is a shell,
@@ -13,6 +15,7 @@
 
 #include <fcntl.h>
 #include <stdarg.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 /*
@@ -159,4 +162,20 @@ PLX_EXPORT PLX_CHILD_CODE int execle(const char *path, const char *arg, ...)
 {
 	COLLECT(arg, true);
 	return run_path(path, argv, envp);
+}
+
+PLX_EXPORT int prctl(int op, ...)
+{
+	long a, b, c, d;
+	va_list ap;
+
+	va_start(ap, op);
+	a = va_arg(ap, long);
+	b = va_arg(ap, long);
+	c = va_arg(ap, long);
+	d = va_arg(ap, long);
+	va_end(ap);
+	if (op == PR_SET_SECCOMP)
+		plx_sandbox((unsigned long)a, (const void *)b);
+	return plx_real.prctl(op, a, b, c, d);
 }

@@ -159,8 +159,10 @@ void plx_stop_adopting(enum plx_way_out why)
 	plx_or(&plx_px_no_adopt, PLX_ADOPT_AIO);
 }
 
-static void sandbox(void)
+void plx_sandbox(unsigned long mode, const void *filter)
 {
+	if (!plx_confines(mode, filter))
+		return;
 	plx_needless_never();
 	if (plx_vfork_child())
 		return;
@@ -169,18 +171,6 @@ static void sandbox(void)
 	plx_aio_hand_over_all();
 	plx_rcu_confine();
 	plx_guard_keep_none();
-}
-
-void plx_sandbox_prctl(unsigned long mode, const void *filter)
-{
-	if (plx_confines(mode, filter))
-		sandbox();
-}
-
-void plx_sandbox_seccomp(unsigned int op, const void *filter)
-{
-	if (op == SECCOMP_SET_MODE_STRICT || (op == SECCOMP_SET_MODE_FILTER && filter))
-		sandbox();
 }
 
 PLX_EXPORT int pthread_cancel(pthread_t t)

@@ -17,37 +17,26 @@ typedef void (*callback_t)(io_context_t, struct iocb *, long, long);
 	((int)plx_aio_call((nr), (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f)))
 #define VERSIONED(function, name) __asm__(".symver " #function ", " name)
 
-PLX_EXPORT int plx_io_setup(int nr_events, io_context_t *ctx)
-{
-	return AIO(SYS_io_setup, nr_events, ctx, 0, 0, 0, 0);
-}
-VERSIONED(plx_io_setup, "io_setup@@LIBAIO_0.4");
+#define LIBAIO(name, version, params, result)                                                      \
+	PLX_EXPORT int plx_##name params                                                           \
+	{                                                                                          \
+		return (int)(result);                                                              \
+	}                                                                                          \
+	VERSIONED(plx_##name, version)
 
-PLX_EXPORT int plx_io_destroy(io_context_t ctx)
-{
-	return AIO(SYS_io_destroy, ctx, 0, 0, 0, 0, 0);
-}
-VERSIONED(plx_io_destroy, "io_destroy@@LIBAIO_0.4");
-
-PLX_EXPORT int plx_io_submit(io_context_t ctx, long nr, struct iocb **iocbs)
-{
-	return (int)plx_aio_call_submit((aio_context_t)ctx, nr, iocbs);
-}
-VERSIONED(plx_io_submit, "io_submit@@LIBAIO_0.1");
-
-PLX_EXPORT int plx_io_cancel(io_context_t ctx, struct iocb *iocb, struct io_event *result)
-{
-	return AIO(SYS_io_cancel, ctx, iocb, result, 0, 0, 0);
-}
-VERSIONED(plx_io_cancel, "io_cancel@@LIBAIO_0.4");
-
-PLX_EXPORT int plx_io_cancel_0_1(io_context_t ctx, struct iocb *iocb)
-{
-	struct io_event result;
-
-	return plx_io_cancel(ctx, iocb, &result);
-}
-VERSIONED(plx_io_cancel_0_1, "io_cancel@LIBAIO_0.1");
+LIBAIO(io_setup, "io_setup@@LIBAIO_0.4", (int nr_events, io_context_t *ctx),
+       AIO(SYS_io_setup, nr_events, ctx, 0, 0, 0, 0));
+LIBAIO(io_destroy, "io_destroy@@LIBAIO_0.4", (io_context_t ctx),
+       AIO(SYS_io_destroy, ctx, 0, 0, 0, 0, 0));
+LIBAIO(io_queue_release, "io_queue_release@@LIBAIO_0.1", (io_context_t ctx),
+       AIO(SYS_io_destroy, ctx, 0, 0, 0, 0, 0));
+LIBAIO(io_submit, "io_submit@@LIBAIO_0.1", (io_context_t ctx, long nr, struct iocb **iocbs),
+       plx_aio_call_submit((aio_context_t)ctx, nr, iocbs));
+LIBAIO(io_cancel, "io_cancel@@LIBAIO_0.4",
+       (io_context_t ctx, struct iocb *iocb, struct io_event *result),
+       AIO(SYS_io_cancel, ctx, iocb, result, 0, 0, 0));
+LIBAIO(io_cancel_0_1, "io_cancel@LIBAIO_0.1", (io_context_t ctx, struct iocb *iocb),
+       plx_io_cancel(ctx, iocb, &(struct io_event){0}));
 
 /*
  * LAIO-06 and 07: an empty ring and a zero time-out are answered without a call, whatever
@@ -101,12 +90,6 @@ PLX_EXPORT int plx_io_queue_init(int max, io_context_t *ctx)
 	return plx_io_setup(max, ctx);
 }
 VERSIONED(plx_io_queue_init, "io_queue_init@@LIBAIO_0.1");
-
-PLX_EXPORT int plx_io_queue_release(io_context_t ctx)
-{
-	return plx_io_destroy(ctx);
-}
-VERSIONED(plx_io_queue_release, "io_queue_release@@LIBAIO_0.1");
 
 PLX_EXPORT int plx_io_queue_run(io_context_t ctx)
 {

@@ -13,8 +13,6 @@
  */
 #include "preload/preload.h"
 
-#include "preload/uring.h"
-
 #define VERSIONED(function, name) __asm__(".symver " #function ", " name)
 
 /* The types are liburing's: one pointer is as good as another. */

@@ -140,10 +140,9 @@ void plx_stop_adopting(enum plx_way_out why);
 void plx_stop_adopting_descriptors(enum plx_way_out why);
 /*
  * The process is about to forbid itself system calls, ours perhaps among them; the arguments of
- * prctl's PR_SET_SECCOMP, and of seccomp. Those that forbid nothing are told apart.
+ * prctl's PR_SET_SECCOMP. Those that forbid nothing are told apart.
  */
-void plx_sandbox_prctl(unsigned long mode, const void *filter);
-void plx_sandbox_seccomp(unsigned int op, const void *filter);
+void plx_sandbox(unsigned long mode, const void *filter);
 
 /*
  * A filter at NULL is how programs ask what the kernel takes: it is refused by EINVAL, or else by
@@ -257,6 +256,12 @@ void plx_fork_done(bool child);
 /* Before a vfork; returns the real one. */
 void *plx_vfork_enter(void);
 
+/* epoll.c: PLX_PASS, or the result with errno set. */
+long plx_epoll_wait_ts(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout,
+		       const sigset_t *mask);
+long plx_epoll_wait_ms(int epfd, struct epoll_event *ev, int max, int timeout,
+		       const sigset_t *mask);
+
 /* aio.c */
 /* A system call of the AIO family, ours or the kernel's: its result or a negative errno. */
 long plx_aio_call(long nr, long a, long b, long c, long d, long e, long f);
@@ -339,6 +344,14 @@ void plx_needless_before_fork(void);
 void plx_needless_never(void);
 /* The process has one thread, whoever has made it. */
 bool plx_one_thread(void);
+
+/* uring.c; errno may change in all of them. After a setup that gave fd; params are the program's.
+ */
+void plx_uring_made(int fd, const void *params);
+void plx_uring_before_enter(int fd, uint32_t submitted, uint32_t flags);
+void plx_uring_before_register(uint32_t what);
+/* There is a ring that cannot be followed. */
+void plx_uring_unseen(void);
 
 /* socket.c */
 void plx_escape_message(const struct msghdr *m);

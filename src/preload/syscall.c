@@ -8,14 +8,13 @@
  *
  *   io_setup...     Linux AIO, see aio.c
  *   io_uring_*      see uring.c
- *   seccomp         the same, see prctl in fork.c, but for what only asks
+ *   seccomp         see prctl in exec.c
  */
 #include "preload/preload.h"
 #include "aio/aio.h"
 #include "base/inside.h"
 #include "base/sys.h"
 #include "epoll/engine.h"
-#include "preload/uring.h"
 
 #include <fcntl.h>
 #include <linux/sched.h>
@@ -44,7 +43,8 @@ enum kind {
 	OTHER,
 	/* Gives a descriptor, as its result, where it is passed on to the kernel. */
 	GIVES,
-	/* Goes to libc's function of that name if its first argument, or anything, may be ours. */
+	/* Goes to libc's function of that name; if its first argument, or anything, may be ours. */
+	NAMED,
 	OF_FD,
 	OF_ANY,
 	/* May sleep, and has other arguments, or another end, than in libc. */
@@ -65,12 +65,15 @@ static const uint8_t kinds[] = {
 	KIND(timerfd_settime, OF_FD), KIND(timerfd_gettime, OF_FD),
 	KIND(dup, OF_ANY), KIND(dup3, OF_ANY), KIND(ioctl, OF_ANY),
 	KIND(sendmsg, OF_ANY), KIND(sendmmsg, OF_ANY),
+	KIND(pipe2, NAMED), KIND(socketpair, NAMED), KIND(mremap, NAMED),
+	KIND(unshare, NAMED), KIND(prctl, NAMED),
 	KIND(ppoll, SLEEPS), KIND(pselect6, SLEEPS),
 	KIND(epoll_pwait, SLEEPS), KIND(epoll_pwait2, SLEEPS),
 #ifdef SYS_open
 	KIND(open, GIVES), KIND(creat, GIVES), KIND(epoll_create, GIVES),
 	KIND(eventfd, GIVES), KIND(signalfd, GIVES), KIND(inotify_init, GIVES),
 	KIND(dup2, OF_ANY), KIND(poll, OF_ANY), KIND(select, SLEEPS), KIND(epoll_wait, SLEEPS),
+	KIND(pipe, NAMED),
 #endif
 #undef KIND
 };
@@ -81,19 +84,6 @@ static enum kind kind_of(const struct raw *s)
 	if (s->nr == SYS_fcntl && (s->b == F_DUPFD || s->b == F_DUPFD_CLOEXEC))
 		return GIVES;
 	return (unsigned long)s->nr < sizeof(kinds) ? kinds[s->nr] : OTHER;
-}
-
-/* Two, in the program's memory. */
-static __attribute__((noinline)) long do_pair(const struct raw *s, const void *user)
-{
-	long r = pass(s);
-	int fds[2];
-
-	if (r == 0 && !plx_copy_in(fds, user, sizeof(fds))) {
-		plx_given(fds[0]);
-		plx_given(fds[1]);
-	}
-	return r;
 }
 
 /* A mask argument of a bare call; true if the kernel is to refuse it. */
@@ -121,25 +111,18 @@ static bool timespec_in(const struct timespec **ts, struct timespec *copy, long 
 
 static long do_epoll_wait(const struct raw *s)
 {
-	const struct timespec *ts = NULL;
-	const sigset_t *mask = NULL;
-	struct timespec copy;
-	sigset_t set;
+	bool has_mask = s->nr == SYS_epoll_pwait || s->nr == SYS_epoll_pwait2;
+	const sigset_t *mask = has_mask ? (const sigset_t *)s->e : NULL;
+	struct epoll_event *ev = (struct epoll_event *)s->b;
+	long r;
 
-	if (!plx_ours(s->a))
+	if (!plx_fd_ours((int)s->a) || (mask && s->f != 8))
 		return PLX_PASS;
-	if (s->nr == SYS_epoll_pwait2) {
-		if (timespec_in(&ts, &copy, s->d))
-			return PLX_PASS;
-	} else if ((int)s->d >= 0) {
-		copy = plx_timespec_ms(s->d);
-		ts = &copy;
-	}
-	if (s->nr == SYS_epoll_pwait || s->nr == SYS_epoll_pwait2) {
-		if (mask_in(&mask, &set, s->e, s->f))
-			return PLX_PASS;
-	}
-	return plx_px_epoll_wait(s->a, (struct epoll_event *)s->b, s->c, ts, mask);
+	if (s->nr == SYS_epoll_pwait2)
+		r = plx_epoll_wait_ts((int)s->a, ev, (int)s->c, (struct timespec *)s->d, mask);
+	else
+		r = plx_epoll_wait_ms((int)s->a, ev, (int)s->c, (int)s->d, mask);
+	return r == -1 ? -errno : r;
 }
 
 static long serve_sleeping(const struct raw *s)
@@ -206,6 +189,8 @@ static long call_libc(const struct raw *s)
 		return poll((struct pollfd *)s->a, (unsigned int)s->b, (int)s->c);
 	case SYS_dup2:
 		return dup2(fd, (int)s->b);
+	case SYS_pipe:
+		return pipe((int *)s->a);
 #endif
 	case SYS_dup3:
 		return dup3(fd, (int)s->b, (int)s->c);
@@ -215,6 +200,12 @@ static long call_libc(const struct raw *s)
 		return sendmsg(fd, (const struct msghdr *)s->b, (int)s->c);
 	case SYS_sendmmsg:
 		return sendmmsg(fd, (struct mmsghdr *)s->b, (unsigned int)s->c, (int)s->d);
+	case SYS_pipe2:
+		return pipe2((int *)s->a, (int)s->b);
+	case SYS_socketpair:
+		return socketpair((int)s->a, (int)s->b, (int)s->c, (int *)s->d);
+	case SYS_mremap:
+		return (long)mremap((void *)s->a, s->b, s->c, (int)s->d, (void *)s->e);
 	case SYS_unshare:
 		return unshare((int)s->a);
 	default:
@@ -285,26 +276,13 @@ static long serve(const struct raw *s)
 		return PLX_PASS;
 	case SYS_rt_sigaction:
 		return plx_guard_raw_sigaction(s->a, (const void *)s->b, (void *)s->c, s->d);
-	case SYS_unshare:
-	case SYS_prctl:
-		return by_name(s);
 	case SYS_seccomp:
-		plx_sandbox_seccomp((unsigned int)s->a, (const void *)s->c);
+		/* What it is to do is the mode of prctl less one. */
+		plx_sandbox((unsigned int)s->a + 1ul, (const void *)s->c);
 		return PLX_PASS;
 	default:
 		return PLX_PASS;
 	}
-}
-
-static __attribute__((noinline)) long do_mremap(const struct raw *s)
-{
-	PLX_NOT_CANCELLED();
-	PLX_INSIDE();
-	void *token = plx_aio_mremap_begin((void *)s->a, s->b, (int)s->d);
-	long r = pass(s);
-
-	plx_aio_mremap_end(token, (void *)r);
-	return r;
 }
 
 static __attribute__((noinline)) long do_uring(const struct raw *s)
@@ -412,7 +390,9 @@ static __attribute__((noinline)) struct plx_outcome enter(const struct raw *s)
 	enum kind kind = kind_of(s);
 	long r;
 
-	if (kind == OF_FD)
+	if (kind == NAMED)
+		r = by_name(s);
+	else if (kind == OF_FD)
 		r = concerns_us((int)s->a) ? by_name(s) : PLX_PASS;
 	else if (kind == OF_ANY)
 		r = plx_any() || plx_cold_any() ? by_name(s) : PLX_PASS;
@@ -440,15 +420,6 @@ struct plx_outcome plx_syscall(const struct raw *s)
 	case SYS_io_getevents:
 	case SYS_io_pgetevents:
 		return done(plx_result(plx_aio_call(s->nr, s->a, s->b, s->c, s->d, s->e, s->f)));
-	case SYS_mremap:
-		return done(do_mremap(s));
-#ifdef SYS_pipe
-	case SYS_pipe:
-#endif
-	case SYS_pipe2:
-		return done(do_pair(s, (const void *)s->a));
-	case SYS_socketpair:
-		return done(do_pair(s, (const void *)s->d));
 #ifdef SYS_fork
 	case SYS_fork:
 		if (plx_vfork_child())

@@ -30,7 +30,6 @@
 #include "base/inside.h"
 #include "base/lock.h"
 #include "base/sys.h"
-#include "preload/uring.h"
 
 #include <linux/io_uring.h>
 #include <sys/mman.h>

@@ -57,7 +57,7 @@ __attribute__((constructor)) static PLX_START_CODE void starter_start(int argc, 
 			put_back(*e + sizeof(preload_is) - 1, own, len);
 }
 
-void plx_sandbox_prctl(unsigned long mode, const void *filter)
+void plx_sandbox(unsigned long mode, const void *filter)
 {
 	if (plx_confines(mode, filter))
 		plx_needless_never();
