@@ -108,7 +108,10 @@ struct plx_outside {
 struct plx_outside plx_outside_begin(void);
 void plx_outside_end(struct plx_outside *o);
 
-/* From here to the end of the block the thread is inside. */
+/*
+ * From here to the end of the block the thread is inside. What all programs with the archive have
+ * in them, and nothing cancels, calls the two functions: to undo it libgcc_s would be loaded.
+ */
 #define PLX_INSIDE()                                                                               \
 	__attribute__((cleanup(plx_inside_end), unused)) uint32_t inside_ = plx_inside_begin()
 

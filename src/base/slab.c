@@ -94,7 +94,7 @@ static void depot_put(struct free_object *first, uint32_t n)
 
 static void cache_exit(void *p)
 {
-	PLX_INSIDE();
+	uint32_t depth = plx_inside_begin();
 
 	(void)p;
 	depot_put(cache.first, cache.n);
@@ -102,6 +102,7 @@ static void cache_exit(void *p)
 	cache.first = cache.spare = NULL;
 	cache.n = PACK;
 	cache.started = false;
+	plx_inside_end(&depth);
 }
 
 PLX_START_CODE void plx_slab_init(void)

@@ -39,7 +39,7 @@ static long since;
 
 static void thread_exit(void *p)
 {
-	PLX_INSIDE();
+	uint32_t depth = plx_inside_begin();
 	struct thread **at = &threads;
 
 	plx_lock(&watches_lock, PLX_RANK_WATCHES);
@@ -50,6 +50,7 @@ static void thread_exit(void *p)
 	plx_unlock(&watches_lock, PLX_RANK_WATCHES);
 	/* A destructor of the program's may remove watches after this one. */
 	me.state = ENDED;
+	plx_inside_end(&depth);
 }
 
 static __attribute__((noinline)) bool thread_begin(void)

@@ -150,7 +150,7 @@ static void barrier_all(void)
 void plx_rcu_begin_slow(void)
 {
 	const long wanted = MEMBARRIER_CMD_PRIVATE_EXPEDITED;
-	PLX_INSIDE();
+	uint32_t depth = plx_inside_begin();
 
 	plx_urcu_init();
 	plx_lock(&gp_lock, PLX_RANK_GRACE);
@@ -163,11 +163,12 @@ void plx_rcu_begin_slow(void)
 	}
 	plx_store_rel(&plx_rcu_begun, 1);
 	plx_unlock(&gp_lock, PLX_RANK_GRACE);
+	plx_inside_end(&depth);
 }
 
 void plx_rcu_confine(void)
 {
-	PLX_INSIDE();
+	uint32_t depth = plx_inside_begin();
 
 	plx_retire_drain();
 	plx_lock(&gp_lock, PLX_RANK_GRACE);
@@ -176,6 +177,7 @@ void plx_rcu_confine(void)
 	gp_membarrier = false;
 	plx_store(&confined, 1);
 	plx_unlock(&gp_lock, PLX_RANK_GRACE);
+	plx_inside_end(&depth);
 }
 
 /* gp_lock held. A look at the readers, with a little patience. */
@@ -359,18 +361,17 @@ static void orphans_run_over(void)
 
 static void retire_thread_exit(void *p)
 {
-	PLX_INSIDE();
+	uint32_t depth = plx_inside_begin();
 	struct retire_batch *b = retire_take_all();
 
 	(void)p;
 	plx_mem_put(mine.kept);
 	mine.kept = NULL;
 	mine.keyed = false;
-	if (!b)
-		return;
 	/* Threads that live too shortly to fill a batch: there may be no others. */
-	if (orphans_put(b) >= ORPHANS_MAX && plx_rcu_try(plx_rcu_note()))
+	if (b && orphans_put(b) >= ORPHANS_MAX && plx_rcu_try(plx_rcu_note()))
 		orphans_run_over();
+	plx_inside_end(&depth);
 }
 
 PLX_START_CODE void plx_retire_init(void)
