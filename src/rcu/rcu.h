@@ -16,19 +16,6 @@
 #include "base/atomic.h"
 #include "rcu/bp.h"
 
-/*
- * The readers' fast path is inlined, but not into sanitized code: liburcu places
- * its per-thread records less aligned than it declares them.
- */
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define PLX_RCU_CALLS 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-#define PLX_RCU_CALLS 1
-#endif
-
 #if PLX_TSAN
 /*
  * liburcu is not instrumented, so ThreadSanitizer is told what a grace period
@@ -40,9 +27,13 @@ void __tsan_release(void *addr);
 extern char plx_rcu_token_reader, plx_rcu_token_writer;
 #endif
 
+/*
+ * The readers' fast path is inlined, but not into sanitized code: liburcu places
+ * its per-thread records less aligned than it declares them.
+ */
 static inline void plx_rcu_read_lock(void)
 {
-#if PLX_RCU_CALLS
+#if PLX_ASAN
 	plx_urcu_read_lock();
 #else
 	_urcu_bp_read_lock();
@@ -57,7 +48,7 @@ static inline void plx_rcu_read_unlock(void)
 #if PLX_TSAN
 	__tsan_release(&plx_rcu_token_reader);
 #endif
-#if PLX_RCU_CALLS
+#if PLX_ASAN
 	plx_urcu_read_unlock();
 #else
 	_urcu_bp_read_unlock();
@@ -73,7 +64,7 @@ static inline bool plx_rcu_inside(void)
 /* Whether the calling thread has been in a section before: then entering one calls nothing. */
 static inline bool plx_rcu_known(void)
 {
-#if PLX_RCU_CALLS
+#if PLX_ASAN
 	return true;
 #else
 	return URCU_TLS(urcu_bp_reader) != NULL;
