@@ -15,12 +15,11 @@
  *   PLX_RANK_EP        eventpoll.mtx             ordered ready list, items, harvest
  *   PLX_RANK_FILE      file.lock                 the file's list of watches, its primary flag
  *   PLX_RANK_OBJECT    pollux_timer.lock         a timer's times
- *   PLX_RANK_WATCHES   watches_lock              which threads count watches
  *   PLX_RANK_AIO_TABLE root of AIO contexts      which contexts there are
  *   PLX_RANK_AIO_ARENA arena.lock                pages of rings that no context has
  *   PLX_RANK_AIO       kioctx.lock               the ring's tail, taking from it
  *   PLX_RANK_RECLAIM   reclaim_lock              what waits for its free operation
- *   PLX_RANK_BATCH     batch_lock                which threads have had batches
+ *   PLX_RANK_THREADS   threads_lock              which threads count watches, or have batches
  *   PLX_RANK_GRACE     gp_lock                   the numbers of grace periods; held over one
  *   PLX_RANK_BELL      bell_lock                 which numbers are those of doorbells
  *   PLX_RANK_RETIRE    orphaned retire batches   batches left behind by threads that ended
@@ -40,12 +39,11 @@ enum plx_rank {
 	PLX_RANK_EP,
 	PLX_RANK_FILE,
 	PLX_RANK_OBJECT,
-	PLX_RANK_WATCHES,
 	PLX_RANK_AIO_TABLE,
 	PLX_RANK_AIO_ARENA,
 	PLX_RANK_AIO,
 	PLX_RANK_RECLAIM,
-	PLX_RANK_BATCH,
+	PLX_RANK_THREADS,
 	PLX_RANK_GRACE,
 	PLX_RANK_BELL,
 	PLX_RANK_RETIRE,

@@ -19,7 +19,7 @@ struct pollux_ep *plx_ep_new(const struct pollux_host *host)
 {
 	struct pollux_ep *ep;
 
-	plx_engine_begin();
+	plx_rcu_begin();
 	ep = plx_zalloc(sizeof(*ep));
 	if (!ep)
 		return NULL;

@@ -94,16 +94,9 @@
 #define PLX_PAYLOAD (PLX_SLOW - 1)
 
 /*
- * Before the first object is made: barriers are had from the kernel, and forks are heard of.
- * plx_engine_fork_known: somebody else hears of them. plx_engine_fork_done, of the thread that
- * forks: what is to be done around it is being done.
+ * Somebody else hears of forks. plx_engine_fork_done, of the thread that forks: what is to be done
+ * around it is being done.
  */
-void plx_engine_begin_slow(void);
-static inline void plx_engine_begin(void)
-{
-	if (plx_unlikely(!plx_load(&plx_rcu_begun)))
-		plx_engine_begin_slow();
-}
 extern bool plx_engine_fork_known;
 extern __thread bool plx_engine_fork_done;
 /*
@@ -403,7 +396,8 @@ static inline bool plx_file_dying(struct pollux_file *f)
 	return plx_load(&f->refs) == 0;
 }
 
-/* --- batch.c: events that threads are at ------------------------------------------------ */
+/* --- thread.c: events that threads are at, and watches
+ * -------------------------------------------- */
 
 struct plx_batch {
 	struct pollux_ep *ep;
@@ -431,10 +425,16 @@ bool plx_batch_over(uint64_t note);
 int plx_batches_open(const struct pollux_ep *ep);
 /* The last reference of ep has gone. */
 void plx_batches_forget(const struct pollux_ep *ep);
-void plx_batches_after_fork_child(void);
+/* One watch more in ep: false if the limit is reached. */
+bool plx_watches_charge(const struct pollux_ep *ep);
+/* One less. */
+void plx_watches_uncharge(const struct pollux_ep *ep);
+void plx_threads_after_fork_child(void);
 
 /* --- reclaim.c: what programs have called when nobody looks ------------------------------- */
 
+/* For ThreadSanitizer: what was done in read sections happens before what is freed after them. */
+extern char plx_read_sections;
 /* Calls end(f) when nobody looks at f; the memory of f is used until then. */
 void plx_reclaim(struct pollux_file *f, void (*end)(struct pollux_file *f));
 /* Where nothing is held: calls some that are due, and waits while too much waits. */
@@ -466,11 +466,6 @@ static inline int plx_file_own(struct pollux_file *f)
 {
 	return plx_file_stale(f) ? plx_file_own_slow(f) : 0;
 }
-
-/* --- read.c: read sections of the program ----------------------------------------------- */
-
-/* For ThreadSanitizer: what was done in them happens before what is freed after them. */
-extern char plx_read_sections;
 
 /* --- index.c: beside the list of a file with many watches ------------------------------- */
 
@@ -726,14 +721,6 @@ void plx_ep_release(struct pollux_file *f);
 /* False if the last reference has gone; the memory must be known to be valid. */
 bool plx_ep_tryget(struct pollux_ep *ep);
 void plx_ep_put(struct pollux_ep *ep);
-
-/* --- watches.c ----------------------------------------------------------------------- */
-
-/* One watch more in ep: false if the limit is reached. */
-bool plx_watches_charge(const struct pollux_ep *ep);
-/* One less. */
-void plx_watches_uncharge(const struct pollux_ep *ep);
-void plx_watches_after_fork_child(void);
 
 /* --- topology.c ---------------------------------------------------------------------- */
 

@@ -138,7 +138,7 @@ int pollux_efd_new(struct pollux_efd **out, uint64_t initial, int flags)
 
 	if (flags & ~POLLUX_EFD_SEMAPHORE)
 		return -EINVAL;
-	plx_engine_begin();
+	plx_rcu_begin();
 	plx_retire_throttle();
 	e = plx_slab_alloc();
 	if (!e)

@@ -193,7 +193,7 @@ static int call_begin(struct poll_call **out, const struct poll_args *a)
 
 	if (files > (PTRDIFF_MAX - sizeof(*c)) / sizeof(*c->watch))
 		return -EINVAL;
-	plx_engine_begin();
+	plx_rcu_begin();
 	plx_retire_throttle();
 	c = plx_zalloc(sizeof(*c) + files * sizeof(*c->watch));
 	if (!c)

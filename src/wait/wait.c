@@ -217,7 +217,7 @@ static int look(struct plx_kernel_side *s, struct epoll_event *ev, int max)
 			pass_on(s->ep);
 			return -ENOMEM;
 		}
-		/* Partner: who takes a descriptor out, in the kernel (epoll/batch.c). */
+		/* Partner: who takes a descriptor out, in the kernel (epoll/thread.c). */
 		plx_batch_open(batch, s->ep);
 	}
 	n = look_sides(s, ev, max);
