@@ -149,16 +149,11 @@ static uint64_t limit_of_events(uint64_t *most)
 	return *most > taken ? *most - taken : 0;
 }
 
-static void retire_context(void *p)
-{
-	plx_free(p);
-}
-
 void plx_aio_release(struct plx_kioctx *k, bool user)
 {
 	plx_aio_address_put();
 	plx_aio_ring_unmap(k, user);
-	plx_retire(k, retire_context);
+	plx_retire(k, plx_free);
 	plx_retire_flush_if_full();
 }
 

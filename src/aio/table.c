@@ -56,11 +56,6 @@ struct root {
 
 static struct root *root;
 
-static void retire_free(void *p)
-{
-	plx_free(p);
-}
-
 /* In an RCU section. */
 static struct plx_kioctx *slot(struct root *r, uint32_t id)
 {
@@ -183,7 +178,7 @@ static int grow(struct root *r)
 	PLX_DELAY(aio_grow_publish);
 	plx_store_rel(&r->table, t);
 	if (old)
-		plx_retire(old, retire_free);
+		plx_retire(old, plx_free);
 	return 0;
 }
 

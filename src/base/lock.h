@@ -105,44 +105,9 @@ static inline void plx_lock_reset(plx_lock_t *l)
 		plx_store(l, 0);
 }
 
-static inline void plx_lock(plx_lock_t *l, enum plx_rank rank)
-{
-	uint32_t free = 0;
-
-	(void)rank;
-	plx_lockdep_acquire(l, rank);
-	if (rank >= PLX_RANK_LENDS)
-		plx_pi_lock(l);
-	else if (plx_unlikely(!__atomic_compare_exchange_n(l, &free, 1, false, __ATOMIC_ACQUIRE,
-							   __ATOMIC_RELAXED)))
-		plx_lock_slow(l);
-}
-
-/* False if somebody has it. */
-static inline bool plx_trylock(plx_lock_t *l, enum plx_rank rank)
-{
-	uint32_t free = 0;
-
-	(void)rank;
-	if (!__atomic_compare_exchange_n(l, &free, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-		return false;
-	plx_lockdep_acquire(l, rank);
-	return true;
-}
-
-static inline void plx_unlock(plx_lock_t *l, enum plx_rank rank)
-{
-	(void)rank;
-	plx_lockdep_release(l, rank);
-	if (rank >= PLX_RANK_LENDS)
-		plx_pi_unlock(l);
-	else if (plx_unlikely(__atomic_exchange_n(l, 0, __ATOMIC_RELEASE) == 2))
-		plx_lock_wake(l);
-}
-
 /*
  * For a moment, of one below PLX_RANK_LENDS, by whom may be a signal handler, which may have
- * interrupted whatever has locks of any rank: so they are not looked at.
+ * interrupted whatever has locks of any rank: so they are not looked at. False if somebody has it.
  */
 static inline bool plx_glance(plx_lock_t *l)
 {
@@ -155,6 +120,36 @@ static inline void plx_glance_end(plx_lock_t *l)
 {
 	if (plx_unlikely(__atomic_exchange_n(l, 0, __ATOMIC_RELEASE) == 2))
 		plx_lock_wake(l);
+}
+
+static inline void plx_lock(plx_lock_t *l, enum plx_rank rank)
+{
+	(void)rank;
+	plx_lockdep_acquire(l, rank);
+	if (rank >= PLX_RANK_LENDS)
+		plx_pi_lock(l);
+	else if (plx_unlikely(!plx_glance(l)))
+		plx_lock_slow(l);
+}
+
+/* False if somebody has it. */
+static inline bool plx_trylock(plx_lock_t *l, enum plx_rank rank)
+{
+	(void)rank;
+	if (!plx_glance(l))
+		return false;
+	plx_lockdep_acquire(l, rank);
+	return true;
+}
+
+static inline void plx_unlock(plx_lock_t *l, enum plx_rank rank)
+{
+	(void)rank;
+	plx_lockdep_release(l, rank);
+	if (rank >= PLX_RANK_LENDS)
+		plx_pi_unlock(l);
+	else
+		plx_glance_end(l);
 }
 
 #endif

@@ -337,21 +337,32 @@ static inline bool plx_ep_watched(struct pollux_ep *ep)
 
 /* --- file.c: files and their lists of watches ------------------------------------ */
 
+/* One more reference, unless the last one has gone. */
+static inline bool plx_refs_tryget(uint32_t *refs)
+{
+	uint32_t n = plx_load(refs);
+
+	do {
+		if (n == 0)
+			return false;
+	} while (!plx_cas(refs, &n, n + 1));
+	return true;
+}
+
 /*
  * pollux_file_tryget in line: where sets are walked a processor foresees the lines of files by the
  * place that asks for them, if no others are asked for there.
  */
 static inline bool plx_file_tryget(struct pollux_file *f)
 {
-	uint32_t n = plx_load(&f->refs);
-
-	do {
-		if (n == 0)
-			return false;
-	} while (!plx_cas(&f->refs, &n, n + 1));
-	return true;
+	return plx_refs_tryget(&f->refs);
 }
 
+/*
+ * A structure of the program's that grows, as clone3 and openat2 take it: `size` is its caller's,
+ * `known` ours. 0, -EINVAL (too small) or -E2BIG (what we do not know is not 0).
+ */
+int plx_check_size(const void *p, uint32_t size, size_t known);
 /* pollux_file_init for the layer above: born is 0. */
 void plx_file_init(struct pollux_file *f, const struct pollux_file_ops *ops);
 /* pollux_file_put for who holds locks: leaves grace periods to others. Whether it was the last. */
@@ -661,6 +672,11 @@ void plx_ep_retract(struct pollux_ep *ep);
  */
 bool plx_ep_spin(struct pollux_ep *ep);
 extern const struct pollux_host plx_futex_host;
+/*
+ * Sleeps while *word is seen, up to a time of CLOCK_MONOTONIC (negative: none): 0, as far as is
+ * known, -ETIMEDOUT or -EINTR.
+ */
+int plx_futex_sleep(const uint32_t *word, uint32_t seen, int64_t deadline);
 /* Its waiters sleep on a futex, as by default. */
 static inline bool plx_ep_on_futex(const struct pollux_ep *ep)
 {
@@ -718,8 +734,6 @@ void plx_item_remove(struct plx_epitem *item);
 void plx_file_remove_watches(struct pollux_file *f);
 /* release operation of an epoll's file. */
 void plx_ep_release(struct pollux_file *f);
-/* False if the last reference has gone; the memory must be known to be valid. */
-bool plx_ep_tryget(struct pollux_ep *ep);
 void plx_ep_put(struct pollux_ep *ep);
 
 /* --- topology.c ---------------------------------------------------------------------- */

@@ -266,9 +266,8 @@ static int efd_try_write(struct pollux_efd *e, uint64_t value)
  * A blocked reader or writer stands at the end of the file's list and is called
  * with everybody (EFD-16); who comes first gets the count, the others sleep again.
  * The sleep is libc's semaphore: a cancellation point that goes on after a handler with SA_RESTART,
- * as a read does. A handler that came with a wake, which had nothing for this one, is told by its
- * count. The sleeper is retired, not freed: a waker may still stand on it when the thread is up
- * already.
+ * as a read does. The sleeper is retired, not freed: a waker may still stand on it when the thread
+ * is up already.
  */
 struct efd_sleeper {
 	struct plx_watch w;
@@ -321,9 +320,9 @@ static inline void efd_has_read(struct pollux_efd *e, int r, uint32_t events, ui
 	plx_tsan_after(e);
 }
 
-/* s is linked. What a handler does counts from when breaks was read. */
-static int sleeper_waits(struct efd_sleeper *s, uint32_t breaks,
-			 int (*try)(struct pollux_efd *, uint64_t *), uint64_t *value)
+/* s is linked. */
+static int sleeper_waits(struct efd_sleeper *s, int (*try)(struct pollux_efd *, uint64_t *),
+			 uint64_t *value)
 {
 	uint32_t since;
 	struct pollux_efd *e = s->e;
@@ -336,15 +335,10 @@ static int sleeper_waits(struct efd_sleeper *s, uint32_t breaks,
 		if (r != -EAGAIN)
 			return r;
 		/* What was there before a signal goes before it. */
-		if (ended || breaks != plx_inside.breaks)
+		if (ended)
 			return -EINTR;
 		since = plx_spin_sleeps(&e->spin);
-		{
-			PLX_OUTSIDE(sleep);
-
-			if (breaks == plx_inside.breaks)
-				ended = sem_wait(&s->rung);
-		}
+		ended = sem_wait(&s->rung);
 		plx_spin_slept(&e->spin, since);
 	}
 }
@@ -352,7 +346,6 @@ static int sleeper_waits(struct efd_sleeper *s, uint32_t breaks,
 static int efd_sleep(struct pollux_efd *e, uint32_t events,
 		     int (*try)(struct pollux_efd *, uint64_t *), uint64_t *value)
 {
-	uint32_t breaks = plx_inside.breaks;
 	struct efd_sleeper *s;
 	int r;
 
@@ -380,7 +373,7 @@ static int efd_sleep(struct pollux_efd *e, uint32_t events,
 	(void)plx_file_own(&e->file);
 	plx_watch_link(&e->file, &s->w);
 	pthread_cleanup_push(sleeper_done, s);
-	r = sleeper_waits(s, breaks, try, value);
+	r = sleeper_waits(s, try, value);
 	efd_has_read(e, r, events, *value);
 	pthread_cleanup_pop(1);
 	return r;

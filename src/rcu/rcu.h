@@ -117,9 +117,6 @@ bool plx_retire_full(void);
  * way. */
 void plx_retire_full_flush(void);
 
-/* Waits for a grace period and releases all that the calling thread has retired. */
-void plx_retire_flush(void);
-
 static inline void plx_retire_flush_if_full(void)
 {
 	if (plx_unlikely(plx_retire_full()))
@@ -132,7 +129,7 @@ static inline void plx_retire_flush_if_full(void)
  */
 void plx_retire_throttle(void);
 
-/* Releases everything of the calling thread and of ended threads (tests). */
+/* Waits for grace periods, and releases everything of the calling thread and of ended threads. */
 void plx_retire_drain(void);
 
 /* The child of a fork: batches that other threads were handing over are lost. */

@@ -28,20 +28,17 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <linux/time_types.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 
+#include "wait/side.h"
 #include "wait/watch.h"
 
 #include <pollux/poll.h>
 
-#include "base/clock.h"
 #include "base/sanitizer.h"
 #include "base/sys.h"
 
-/* The kernel's mask of signals. */
-#define MASK_SIZE 8
 /* So many descriptors are asked for without memory. */
 #define SMALL 32
 
@@ -112,23 +109,6 @@ static int take_fds(const struct poll_args *a, const struct pollfd *fd)
 	return ready;
 }
 
-/* n: of fd. As ppoll, up to deadline; 0 does not sleep. */
-static long kernel_poll(struct pollfd *fd, size_t n, int64_t deadline, const sigset_t *mask)
-{
-	struct __kernel_timespec ts = {0};
-	int64_t left;
-
-	if (deadline > 0) {
-		left = deadline - plx_now_ns();
-		if (left > 0) {
-			ts.tv_sec = left / PLX_NSEC;
-			ts.tv_nsec = left % PLX_NSEC;
-		}
-	}
-	return plx_sys6(SYS_ppoll, (long)fd, (long)n, deadline < 0 ? 0 : (long)&ts, (long)mask,
-			MASK_SIZE, 0);
-}
-
 /* How many of the descriptors are ready, or a negative errno. */
 static int ask_fds(const struct poll_args *a)
 {
@@ -143,7 +123,7 @@ static int ask_fds(const struct poll_args *a)
 			return -ENOMEM;
 	}
 	put_fds(a, fd);
-	r = kernel_poll(fd, a->fds, 0, NULL);
+	r = plx_kernel_poll(fd, a->fds, 0, NULL);
 	if (r >= 0)
 		r = take_fds(a, fd);
 	if (fd != small)
@@ -229,22 +209,14 @@ static void call_end(struct poll_call *c)
 	plx_retire_flush_if_full();
 }
 
-/* 0, -EINTR or -ETIMEDOUT. A time-out is always given, as in epoll/wait.c. */
+/* 0, -EINTR or -ETIMEDOUT. */
 static int futex_sleep(struct poll_call *c, int64_t deadline)
 {
-	struct timespec ts = {.tv_sec = LONG_MAX / 2000000000l};
-	long r = 0;
+	int r = 0;
 
-	if (deadline >= 0) {
-		ts.tv_sec = deadline / PLX_NSEC;
-		ts.tv_nsec = deadline % PLX_NSEC;
-	}
-	while (!plx_load_acq(&c->rung) && r != -ETIMEDOUT && r != -EINTR) {
-		PLX_DELAY(park_before_futex);
-		r = plx_sys6(SYS_futex, (long)&c->rung, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, 0,
-			     (long)&ts, 0, FUTEX_BITSET_MATCH_ANY);
-	}
-	return r == -EINTR || r == -ETIMEDOUT ? (int)r : 0;
+	while (!r && !plx_load_acq(&c->rung))
+		r = plx_futex_sleep(&c->rung, 0, deadline);
+	return r;
 }
 
 /*
@@ -259,7 +231,7 @@ static int kernel_sleep(struct poll_call *c, const struct poll_args *a, struct p
 
 	put_fds(a, fd);
 	fd[a->fds] = (struct pollfd){.fd = c->doorbell, .events = POLLIN};
-	r = kernel_poll(fd, a->fds + 1, until, a->mask);
+	r = plx_kernel_poll(fd, a->fds + 1, until, a->mask);
 	if (r < 0)
 		return (int)r;
 	if (fd[a->fds].revents)

@@ -65,7 +65,6 @@
  */
 #include "wait/side.h"
 
-#include <linux/time_types.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
@@ -139,7 +138,7 @@ static int timer_open(struct plx_kernel_side *s)
 static int side_due(struct pollux_ep *ep, int64_t due)
 {
 	struct plx_kernel_side *s = plx_side_of(ep);
-	struct __kernel_timespec at[2] = {{0}};
+	struct timespec at[2] = {{0}};
 	int r = 0;
 
 	plx_lockdep_held(&ep->mtx);
@@ -150,10 +149,8 @@ static int side_due(struct pollux_ep *ep, int64_t due)
 	if (r < 0)
 		return r;
 	/* 0 is none. */
-	if (due != PLX_NEVER) {
-		at[1].tv_sec = due / PLX_NSEC;
-		at[1].tv_nsec = due % PLX_NSEC + !due;
-	}
+	if (due != PLX_NEVER)
+		at[1] = plx_timespec_ns(due + !due);
 	plx_sys4(SYS_timerfd_settime, s->timer, TFD_TIMER_ABSTIME, at, 0);
 	return 0;
 }
