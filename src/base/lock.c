@@ -108,9 +108,8 @@ void plx_lockdep_acquire(const plx_lock_t *l, enum plx_rank rank)
 	nheld++;
 }
 
-void plx_lockdep_release(const plx_lock_t *l, enum plx_rank rank)
+void plx_lockdep_release(const plx_lock_t *l)
 {
-	(void)rank;
 	for (int i = nheld - 1; i >= 0; i--) {
 		if (held[i].lock != l)
 			continue;

@@ -6,49 +6,31 @@
  * are allowed for PLX_RANK_EP, where the mutexes of nested epolls are taken from
  * the outside in, and the loop check keeps that order free of cycles).
  * Builds with PLX_LOCKDEP check this at every acquisition.
- *
- *   rank               lock                      protects
- *   PLX_RANK_FORK      fork_lock                 one fork at a time
- *   PLX_RANK_TIMER     plx_timer.lock            a timerfd: what the kernel knows of it
- *   PLX_RANK_FRONT     plx_front.lock            its doorbell
- *   PLX_RANK_TOPOLOGY  the one global mutex      shape of nested epolls while one is added
- *   PLX_RANK_EP        eventpoll.mtx             ordered ready list, items, harvest
- *   PLX_RANK_FILE      file.lock                 the file's list of watches, its primary flag
- *   PLX_RANK_OBJECT    pollux_timer.lock         a timer's times
- *   PLX_RANK_AIO_TABLE root of AIO contexts      which contexts there are
- *   PLX_RANK_AIO_ARENA arena.lock                pages of rings that no context has
- *   PLX_RANK_AIO       kioctx.lock               the ring's tail, taking from it
- *   PLX_RANK_RECLAIM   reclaim_lock              what waits for its free operation
- *   PLX_RANK_THREADS   threads_lock              which threads count watches, or have batches
- *   PLX_RANK_GRACE     gp_lock                   the numbers of grace periods; held over one
- *   PLX_RANK_BELL      bell_lock                 which numbers are those of doorbells
- *   PLX_RANK_RETIRE    orphaned retire batches   batches left behind by threads that ended
- *   PLX_RANK_SLAB      depot of the slab         free objects that no thread keeps
- *   PLX_RANK_MEM       all other memory
  */
 #ifndef PLX_BASE_LOCK_H
 #define PLX_BASE_LOCK_H
 
 #include "base/atomic.h"
 
+/* Which lock, and what it protects. */
 enum plx_rank {
-	PLX_RANK_FORK = 1,
-	PLX_RANK_TIMER,
-	PLX_RANK_FRONT,
-	PLX_RANK_TOPOLOGY,
-	PLX_RANK_EP,
-	PLX_RANK_FILE,
-	PLX_RANK_OBJECT,
-	PLX_RANK_AIO_TABLE,
-	PLX_RANK_AIO_ARENA,
-	PLX_RANK_AIO,
-	PLX_RANK_RECLAIM,
-	PLX_RANK_THREADS,
-	PLX_RANK_GRACE,
-	PLX_RANK_BELL,
-	PLX_RANK_RETIRE,
-	PLX_RANK_SLAB,
-	PLX_RANK_MEM,
+	PLX_RANK_FORK = 1,  /* fork_lock: one fork at a time */
+	PLX_RANK_TIMER,	    /* plx_timer.lock: a timerfd: what the kernel knows of it */
+	PLX_RANK_FRONT,	    /* plx_front.lock: its doorbell */
+	PLX_RANK_TOPOLOGY,  /* the one global mutex: shape of nested epolls while one is added */
+	PLX_RANK_EP,	    /* eventpoll.mtx: ordered ready list, items, harvest */
+	PLX_RANK_FILE,	    /* file.lock: the file's list of watches, its primary flag */
+	PLX_RANK_OBJECT,    /* pollux_timer.lock: a timer's times */
+	PLX_RANK_AIO_TABLE, /* root of AIO contexts: which contexts there are */
+	PLX_RANK_AIO_ARENA, /* arena.lock: pages of rings that no context has */
+	PLX_RANK_AIO,	    /* kioctx.lock: the ring's tail, taking from it */
+	PLX_RANK_RECLAIM,   /* reclaim_lock: what waits for its free operation */
+	PLX_RANK_THREADS,   /* threads_lock: which threads count watches, or have batches */
+	PLX_RANK_GRACE,	    /* gp_lock: the numbers of grace periods; held over one */
+	PLX_RANK_BELL,	    /* bell_lock: which numbers are those of doorbells */
+	PLX_RANK_RETIRE,    /* orphaned retire batches: batches left behind by threads that ended */
+	PLX_RANK_SLAB,	    /* depot of the slab: free objects that no thread keeps */
+	PLX_RANK_MEM,	    /* all other memory */
 };
 
 /* 0 free, 1 held, 2 held and somebody may sleep. */
@@ -86,14 +68,14 @@ void plx_lock_wake(plx_lock_t *l);
 
 #if PLX_LOCKDEP
 void plx_lockdep_acquire(const plx_lock_t *l, enum plx_rank rank);
-void plx_lockdep_release(const plx_lock_t *l, enum plx_rank rank);
+void plx_lockdep_release(const plx_lock_t *l);
 /* Aborts unless the calling thread holds l. */
 void plx_lockdep_held(const plx_lock_t *l);
 /* Aborts if the calling thread holds any engine lock. */
 void plx_lockdep_none(void);
 #else
 #define plx_lockdep_acquire(l, r) ((void)0)
-#define plx_lockdep_release(l, r) ((void)0)
+#define plx_lockdep_release(l) ((void)0)
 #define plx_lockdep_held(l) ((void)0)
 #define plx_lockdep_none() ((void)0)
 #endif
@@ -145,7 +127,7 @@ static inline bool plx_trylock(plx_lock_t *l, enum plx_rank rank)
 static inline void plx_unlock(plx_lock_t *l, enum plx_rank rank)
 {
 	(void)rank;
-	plx_lockdep_release(l, rank);
+	plx_lockdep_release(l);
 	if (rank >= PLX_RANK_LENDS)
 		plx_pi_unlock(l);
 	else

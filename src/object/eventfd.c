@@ -49,30 +49,6 @@ static inline struct pollux_efd *file_efd(struct pollux_file *f)
 #define EFD_SMALL (1ull << 6)
 _Static_assert(EFD_SAFE + EFD_SMALL * (1ull << 22) <= PLX_SLOW, "they do not meet SLOW");
 
-enum efd_quiet {
-	/* Written, and nobody has to be told. */
-	EFD_DONE,
-	/* Written, and somebody has: pollux_file_wake. */
-	EFD_TELL,
-	/* Not written: any other way. */
-	EFD_NOT,
-};
-
-/* The write that finds everybody told is one addition. */
-static inline enum efd_quiet efd_write_quiet(struct pollux_efd *e, uint64_t value)
-{
-	uint64_t w = plx_load(&e->file.word);
-
-	if ((w & (PLX_QUIET | PLX_SLOW | (PLX_PAYLOAD & ~(EFD_SAFE - 1)))) != PLX_QUIET ||
-	    value >= EFD_SMALL)
-		return EFD_NOT;
-	PLX_DELAY(quiet_before_add);
-	w = plx_xadd(&e->file.word, value);
-	if (plx_likely((w & (PLX_QUIET | PLX_SLOW)) == PLX_QUIET))
-		return EFD_DONE;
-	return w & PLX_SLOW ? EFD_NOT : EFD_TELL;
-}
-
 #define EFD_MAX (UINT64_MAX - 1)
 #define MEDIUM_ADD (1ull << 27)
 
@@ -244,18 +220,20 @@ static int efd_write_medium(struct pollux_efd *e, uint64_t value)
 
 static int efd_try_write(struct pollux_efd *e, uint64_t value)
 {
-	uint64_t w;
+	uint64_t w = plx_load(&e->file.word);
 
-	switch (efd_write_quiet(e, value)) {
-	case EFD_TELL:
-		plx_file_wake_rmw(&e->file, EPOLLIN);
-		return 0;
-	case EFD_DONE:
-		return 0;
-	case EFD_NOT:
-		break;
+	/* The write that finds everybody told is one addition. */
+	if ((w & (PLX_QUIET | PLX_SLOW | (PLX_PAYLOAD & ~(EFD_SAFE - 1)))) == PLX_QUIET &&
+	    value < EFD_SMALL) {
+		PLX_DELAY(quiet_before_add);
+		w = plx_xadd(&e->file.word, value);
+		if (plx_likely((w & (PLX_QUIET | PLX_SLOW)) == PLX_QUIET))
+			return 0;
+		if (!(w & PLX_SLOW)) {
+			plx_file_wake_rmw(&e->file, EPOLLIN);
+			return 0;
+		}
 	}
-	w = plx_load(&e->file.word);
 	if (plx_unlikely((w & PLX_SLOW) || (w & PLX_PAYLOAD) >= EFD_SAFE || value >= EFD_SMALL))
 		return value < MEDIUM_ADD ? efd_write_medium(e, value) : efd_write_slow(e, value);
 	w = plx_file_add(&e->file, value);

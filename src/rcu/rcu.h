@@ -14,6 +14,7 @@
 #define PLX_BASE_RCU_H
 
 #include "base/atomic.h"
+#include "base/sanitizer.h"
 #include "rcu/bp.h"
 
 #if PLX_TSAN
@@ -22,8 +23,6 @@
  * means: all that was done before it happens before what follows it, for every
  * reader, and readers that ended happen before its end.
  */
-void __tsan_acquire(void *addr);
-void __tsan_release(void *addr);
 extern char plx_rcu_token_reader, plx_rcu_token_writer;
 #endif
 

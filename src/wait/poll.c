@@ -54,6 +54,8 @@ struct poll_call {
 	int doorbell;
 	struct pollux_host host;
 	size_t linked;
+	/* Room for the descriptors and the doorbell, behind the watches. */
+	struct pollfd *fd;
 	struct poll_watch watch[];
 };
 
@@ -175,9 +177,10 @@ static int call_begin(struct poll_call **out, const struct poll_args *a)
 		return -EINVAL;
 	plx_rcu_begin();
 	plx_retire_throttle();
-	c = plx_zalloc(sizeof(*c) + files * sizeof(*c->watch));
+	c = plx_zalloc(sizeof(*c) + files * sizeof(*c->watch) + (a->fds + 1) * sizeof(*c->fd));
 	if (!c)
 		return -ENOMEM;
+	c->fd = (struct pollfd *)&c->watch[files];
 	c->doorbell = -1;
 	if (a->host)
 		c->host = *a->host;
@@ -223,9 +226,9 @@ static int futex_sleep(struct poll_call *c, int64_t deadline)
  * The descriptors and the doorbell, which is the last of fd: how many of the former are ready, or a
  * negative errno.
  */
-static int kernel_sleep(struct poll_call *c, const struct poll_args *a, struct pollfd *fd,
-			int64_t until)
+static int kernel_sleep(struct poll_call *c, const struct poll_args *a, int64_t until)
 {
+	struct pollfd *fd = c->fd;
 	uint64_t count;
 	long r;
 
@@ -257,8 +260,8 @@ static int64_t sleep_end(const struct poll_args *a)
 	return end;
 }
 
-/* Linked. As the call; fd: room for the descriptors and the doorbell. */
-static int sleep_for_some(struct poll_call *c, const struct poll_args *a, struct pollfd *fd)
+/* Linked. As the call. */
+static int sleep_for_some(struct poll_call *c, const struct poll_args *a)
 {
 	int64_t (*now)(void *arg) = a->host ? a->host->now : plx_futex_host.now;
 	void *arg = a->host ? a->host->arg : NULL;
@@ -274,7 +277,7 @@ static int sleep_for_some(struct poll_call *c, const struct poll_args *a, struct
 		if (files || (a->deadline >= 0 && now(arg) >= a->deadline))
 			return with_fds(a, files);
 		if (c->doorbell >= 0)
-			fds = kernel_sleep(c, a, fd, until);
+			fds = kernel_sleep(c, a, until);
 		else if (c->host.park)
 			fds = c->host.park(c->host.arg, &c->rung, until);
 		else
@@ -289,7 +292,6 @@ static int sleep_for_some(struct poll_call *c, const struct poll_args *a, struct
 
 static int linked_sleep(struct poll_call *c, const struct poll_args *a)
 {
-	struct pollfd small[SMALL + 1], *fd = small;
 	int r = 0;
 
 	for (size_t i = 0; !r && i < a->n; i++) {
@@ -302,16 +304,7 @@ static int linked_sleep(struct poll_call *c, const struct poll_args *a)
 		c->linked += !r;
 	}
 	plx_mb();
-	if (!r && a->fds > SMALL) {
-		fd = plx_mem_get((a->fds + 1) * sizeof(*fd));
-		if (!fd)
-			return -ENOMEM;
-	}
-	if (!r)
-		r = sleep_for_some(c, a, fd);
-	if (fd != small)
-		plx_mem_put(fd);
-	return r;
+	return r ? r : sleep_for_some(c, a);
 }
 
 /* A host may come back from park on another thread: see sleep_once in epoll/wait.c. */

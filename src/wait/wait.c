@@ -14,10 +14,8 @@
  * of 64, until one has found something.
  *
  * Shares. In a look the kernel is asked first, and if the list has something the last place is not
- * the kernel's. So with room for two or more each side that has events gets at least one in each
- * wait, and what the kernel has not filled is the list's. With room for one they take turns: who
- * got the place has the second choice in the next wait. Asked in the other order the list would
- * have to leave a place for a side of which it does not know whether it needs it. So fewer events
+ * the kernel's; with room for one they take turns. Asked in the other order the list would have to
+ * leave a place for a side of which it does not know whether it needs it. So fewer events
  * than there is room for mean that there are no more, but for two cases: the doorbell's event had
  * the place, or what was on the list when the kernel was asked is not ready any more.
  *
@@ -51,11 +49,10 @@
  * own reference on the epoll while it may sleep.
  *
  * A signal mask goes to the wait that sleeps: that is the only place where the kernel's own, too,
- * looks for signals, after it has found no events (EP-SIG-01, EP-SIG-05), and it alone can change
- * the mask and begin to sleep in one step. What this thread does before or between is done under
- * the old mask: a signal that only the old one lets through is handled as if it had come before
- * the call, and one that only the new one lets through waits for the sleep. So an epoll whose
- * threads sleep on a futex gets a side with the first sleep that has a mask.
+ * looks for signals, after it has found no events (EP-SIG-01, EP-SIG-05). What this thread does
+ * before or between is done under the old mask: a signal that only the old one lets through is
+ * handled as if it had come before the call, and one that only the new one lets through waits for
+ * the sleep.
  */
 #include "wait/side.h"
 
