@@ -3,16 +3,9 @@
  * Linux AIO: contexts, their table and their rings.
  *
  * A context is named by the address of its ring, a page of real memory that the program can read
- * (AIO-RING-01). What the ring shows is all there is: nothing is ever pending anywhere else. So a
- * context is in one of two states.
- *
- *   ours        Each request is done within io_submit, and its event is in the ring when that
- *               returns: buffered reads and writes, fsync (submit.c). The id in the ring's header
- *               is the index in a table of ours (table.c), so that finding a context costs the same
- *               with one and with 100,000.
- *   the kernel's  What cannot be done at once, and a wait that would have to sleep, makes it so: a
- *               context of the kernel's takes its place at the program's address (handover.c).
- *               From then on nothing of it is here, and all calls are the kernel's own.
+ * (AIO-RING-01). What the ring shows is all there is: nothing is ever pending anywhere else. A
+ * context is ours (submit.c, table.c) until it becomes the kernel's (handover.c); from then on
+ * nothing of it is here, and all calls are the kernel's own. See docs/design.md, "Linux AIO".
  *
  *   field of kioctx     protected by
  *   user_id             written under root.lock (mremap)
@@ -40,6 +33,7 @@
 
 #include "base/atomic.h"
 #include "base/lock.h"
+#include "base/sanitizer.h"
 
 #define PLX_AIO_MAGIC 0xa10a10a1u
 
@@ -152,8 +146,6 @@ void *plx_aio_wiped_page(void **at);
  * between, which ThreadSanitizer does not see: put before the one, get after the other.
  */
 #if PLX_TSAN
-void __tsan_acquire(void *addr);
-void __tsan_release(void *addr);
 extern char plx_aio_address_token;
 #define plx_aio_address_put() __tsan_release(&plx_aio_address_token)
 #define plx_aio_address_get() __tsan_acquire(&plx_aio_address_token)

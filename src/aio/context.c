@@ -97,20 +97,28 @@ static uint32_t count_list(const char *list, long n)
 	return count;
 }
 
+/* The beginning of a file: its length, or an error. */
+static long read_file(const char *path, char *buf, size_t size)
+{
+	long fd = plx_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0), r = fd;
+
+	if (fd >= 0) {
+		r = plx_sys3(SYS_read, fd, buf, size);
+		plx_sys1(SYS_close, fd);
+	}
+	return r;
+}
+
 static uint32_t possible_cpus(void)
 {
 	static uint32_t cpus;
 	uint32_t n = plx_load(&cpus);
 	char buf[256];
-	long fd, r;
+	long r;
 
 	if (n)
 		return n;
-	fd = plx_sys4(SYS_openat, AT_FDCWD, "/sys/devices/system/cpu/possible",
-		      O_RDONLY | O_CLOEXEC, 0);
-	r = fd < 0 ? fd : plx_sys3(SYS_read, fd, buf, sizeof(buf));
-	if (fd >= 0)
-		plx_sys1(SYS_close, fd);
+	r = read_file("/sys/devices/system/cpu/possible", buf, sizeof(buf));
 	n = r > 0 ? count_list(buf, r) : 1;
 	plx_store(&cpus, n);
 	return n;
@@ -118,14 +126,12 @@ static uint32_t possible_cpus(void)
 
 static uint64_t read_number(const char *path, uint64_t otherwise)
 {
-	long fd = plx_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0), r;
 	char buf[32];
+	long r = read_file(path, buf, sizeof(buf));
 	uint64_t v = 0;
 
-	if (fd < 0)
+	if (r < 0)
 		return otherwise;
-	r = plx_sys3(SYS_read, fd, buf, sizeof(buf));
-	plx_sys1(SYS_close, fd);
 	for (long i = 0; i < r && buf[i] >= '0' && buf[i] <= '9'; i++)
 		v = v * 10 + (buf[i] - '0');
 	return v;
@@ -149,16 +155,11 @@ static uint64_t limit_of_events(uint64_t *most)
 	return *most > taken ? *most - taken : 0;
 }
 
-static void retire_context(void *p)
-{
-	plx_free(p);
-}
-
 void plx_aio_release(struct plx_kioctx *k, bool user)
 {
 	plx_aio_address_put();
 	plx_aio_ring_unmap(k, user);
-	plx_retire(k, retire_context);
+	plx_retire(k, plx_free);
 	plx_retire_flush_if_full();
 }
 

@@ -177,7 +177,7 @@ static bool nap(struct wait *t, struct plx_aio_want *w, bool *interrupted)
 		*interrupted = let_signals_in(t, left < 0 || left > NAP_NS ? NAP_NS : left);
 	left = time_left(t);
 	if (left >= 0) {
-		w->left = (struct timespec){.tv_sec = left / PLX_NSEC, .tv_nsec = left % PLX_NSEC};
+		w->left = plx_timespec_ns(left);
 		w->timeout = &w->left;
 	}
 	return left && !*interrupted;

@@ -1,21 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * io_submit: what is done here and now, and what is done about the rest.
- *
- * A read or write of a regular file (or a block device) without O_DIRECT is done by the kernel's
- * AIO within io_submit, by the same code as preadv2 and pwritev2, so we do it by those; a whole
- * system call less stands around it. An fsync of such a file is done at once, too, and so is a poll
- * of a file that is ready.
- *
- * For all else the context becomes the kernel's (handover.c), and the rest of the call with it. If
- * it cannot just now, since another thread may be about to read the events that lie there, or since
- * the kernel has none to give, a request that does not wait for ever is done all the same
- * (without_handing_over), and one that may gets EAGAIN, as if there were no slot.
+ * io_submit: what is done here and now, and what is done about the rest (docs/design.md, "Linux
+ * AIO", has the table). If a context that has to become the kernel's (handover.c) cannot just now,
+ * a request that does not wait for ever is done all the same (without_handing_over), and one that
+ * may gets EAGAIN, as if there were no slot.
  *
  * What an error means is the kernel's to say: some are errors of io_submit, some become
  * events, and some would have been found before the file was looked at (AIO-SUBMIT-04).
- * So a read that failed, and a write that failed without having had any effect, goes the other
- * way as if nothing had been tried.
  *
  * Which files are done inline is remembered per descriptor number, and looked at again now
  * and then. A stale answer is never wrong, only slower: a number that is no longer a

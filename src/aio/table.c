@@ -56,11 +56,6 @@ struct root {
 
 static struct root *root;
 
-static void retire_free(void *p)
-{
-	plx_free(p);
-}
-
 /* In an RCU section. */
 static struct plx_kioctx *slot(struct root *r, uint32_t id)
 {
@@ -101,54 +96,46 @@ static void wait_moved(const uint32_t *moves, uint32_t moving)
 	plx_sys4(SYS_futex, moves, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, moving, &soon);
 }
 
-enum entry {
-	INSIDE,
-	/* It is not one of ours. */
-	NONE,
-	/* Look again: it was moving. */
-	AGAIN,
-};
-
-/* In an RCU section, which is over then. */
-static enum entry enter(struct plx_kioctx *k, uint32_t slots)
+/*
+ * In an RCU section, which is over then: k, if the call is inside, or NULL. *again: it was moving,
+ * and has to be looked for once more.
+ */
+static struct plx_kioctx *enter(struct plx_kioctx *k, uint32_t slots, bool *again)
 {
 	uint64_t state = k ? plx_xadd(&k->state, PLX_AIO_CALL + slots) : 0;
 	uint32_t moves;
 
-	if (plx_likely(k && !(state & PLX_AIO_CLOSED))) {
+	*again = false;
+	if (plx_likely(!(state & PLX_AIO_CLOSED))) {
 		plx_rcu_read_unlock();
-		return INSIDE;
-	}
-	if (!k) {
-		plx_rcu_read_unlock();
-		return NONE;
+		return k;
 	}
 	plx_aio_put(k, slots);
 	/* Its partner: the release of the state by which it was marked, behind that of moves. */
 	moves = plx_load_acq(&k->moves);
 	plx_rcu_read_unlock();
 	if (state & PLX_AIO_DEAD)
-		return NONE;
+		return NULL;
 	PLX_DELAY(aio_moving);
 	if (moves & 1)
 		wait_moved(&k->moves, moves);
-	return AGAIN;
+	*again = true;
+	return NULL;
 }
 
 struct plx_kioctx *plx_aio_get(aio_context_t ctx, uint32_t slots)
 {
 	struct plx_kioctx *k;
-	enum entry found;
 	uint64_t header;
+	bool again;
 
 	do {
 		if (!plx_aio_header(ctx, &header))
 			return NULL;
 		plx_rcu_read_lock();
-		k = plx_aio_peek(ctx, header);
-		found = enter(k, slots);
-	} while (plx_unlikely(found == AGAIN));
-	return found == INSIDE ? k : NULL;
+		k = enter(plx_aio_peek(ctx, header), slots, &again);
+	} while (plx_unlikely(again));
+	return k;
 }
 
 struct plx_kioctx *plx_aio_get_id(uint32_t id, bool *beyond)
@@ -156,16 +143,15 @@ struct plx_kioctx *plx_aio_get_id(uint32_t id, bool *beyond)
 	struct root *r = plx_load_acq(&root);
 	struct plx_kioctx *k;
 	struct table *t;
-	enum entry found;
+	bool again;
 
 	do {
 		plx_rcu_read_lock();
 		t = r ? plx_load_acq(&r->table) : NULL;
 		*beyond = !t || id >= t->nr;
-		k = *beyond ? NULL : slot(r, id);
-		found = enter(k, 0);
-	} while (found == AGAIN);
-	return found == INSIDE ? k : NULL;
+		k = enter(*beyond ? NULL : slot(r, id), 0, &again);
+	} while (again);
+	return k;
 }
 
 /* root.lock held. Replaces the table by one that is four times as large. */
@@ -178,12 +164,12 @@ static int grow(struct root *r)
 	if (!t)
 		return -ENOMEM;
 	t->nr = nr;
-	if (old)
-		plx_copy(t->slot, old->slot, old->nr * sizeof(t->slot[0]));
+	for (uint32_t i = 0; old && i < old->nr; i++)
+		plx_store(&t->slot[i], plx_load(&old->slot[i]));
 	PLX_DELAY(aio_grow_publish);
 	plx_store_rel(&r->table, t);
 	if (old)
-		plx_retire(old, retire_free);
+		plx_retire(old, plx_free);
 	return 0;
 }
 

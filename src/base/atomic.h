@@ -18,12 +18,15 @@
 #include <stdint.h>
 
 #if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
+#define PLX_BUILT_FOR(sanitizer) __has_feature(sanitizer)
+#else
+#define PLX_BUILT_FOR(sanitizer) 0
+#endif
+#if defined(__SANITIZE_THREAD__) || PLX_BUILT_FOR(thread_sanitizer)
 #define PLX_TSAN 1
 #endif
-#endif
-#if defined(__SANITIZE_THREAD__)
-#define PLX_TSAN 1
+#if defined(__SANITIZE_ADDRESS__) || PLX_BUILT_FOR(address_sanitizer)
+#define PLX_ASAN 1
 #endif
 
 #define plx_load(p) __atomic_load_n((p), __ATOMIC_RELAXED)

@@ -39,6 +39,11 @@ static inline struct timespec plx_timespec_ms(int ms)
 	return (struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000l};
 }
 
+static inline struct timespec plx_timespec_ns(int64_t ns)
+{
+	return (struct timespec){.tv_sec = ns / PLX_NSEC, .tv_nsec = ns % PLX_NSEC};
+}
+
 /* One that the kernel refuses. */
 static inline bool plx_timespec_bad(const struct timespec *ts)
 {
@@ -52,6 +57,14 @@ static inline int64_t plx_now_ns(void)
 
 	plx_clock(CLOCK_MONOTONIC, &ts);
 	return ts.tv_sec * PLX_NSEC + ts.tv_nsec;
+}
+
+/* What is left up to a time of that clock. */
+static inline struct timespec plx_time_left(int64_t deadline)
+{
+	int64_t left = deadline - plx_now_ns();
+
+	return plx_timespec_ns(left > 0 ? left : 0);
 }
 
 #endif

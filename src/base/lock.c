@@ -22,11 +22,7 @@
 void plx_lock_slow(plx_lock_t *l)
 {
 	for (int i = 0; i < LOCK_SPINS; i++) {
-		uint32_t free = 0;
-
-		if (plx_load(l) == 0 &&
-		    __atomic_compare_exchange_n(l, &free, 1, false, __ATOMIC_ACQUIRE,
-						__ATOMIC_RELAXED))
+		if (plx_load(l) == 0 && plx_glance(l))
 			return;
 		plx_cpu_relax();
 	}
@@ -112,9 +108,8 @@ void plx_lockdep_acquire(const plx_lock_t *l, enum plx_rank rank)
 	nheld++;
 }
 
-void plx_lockdep_release(const plx_lock_t *l, enum plx_rank rank)
+void plx_lockdep_release(const plx_lock_t *l)
 {
-	(void)rank;
 	for (int i = nheld - 1; i >= 0; i--) {
 		if (held[i].lock != l)
 			continue;

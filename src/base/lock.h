@@ -6,51 +6,31 @@
  * are allowed for PLX_RANK_EP, where the mutexes of nested epolls are taken from
  * the outside in, and the loop check keeps that order free of cycles).
  * Builds with PLX_LOCKDEP check this at every acquisition.
- *
- *   rank               lock                      protects
- *   PLX_RANK_FORK      fork_lock                 one fork at a time
- *   PLX_RANK_TIMER     plx_timer.lock            a timerfd: what the kernel knows of it
- *   PLX_RANK_FRONT     plx_front.lock            its doorbell
- *   PLX_RANK_TOPOLOGY  the one global mutex      shape of nested epolls while one is added
- *   PLX_RANK_EP        eventpoll.mtx             ordered ready list, items, harvest
- *   PLX_RANK_FILE      file.lock                 the file's list of watches, its primary flag
- *   PLX_RANK_OBJECT    pollux_timer.lock         a timer's times
- *   PLX_RANK_WATCHES   watches_lock              which threads count watches
- *   PLX_RANK_AIO_TABLE root of AIO contexts      which contexts there are
- *   PLX_RANK_AIO_ARENA arena.lock                pages of rings that no context has
- *   PLX_RANK_AIO       kioctx.lock               the ring's tail, taking from it
- *   PLX_RANK_RECLAIM   reclaim_lock              what waits for its free operation
- *   PLX_RANK_BATCH     batch_lock                which threads have had batches
- *   PLX_RANK_GRACE     gp_lock                   the numbers of grace periods; held over one
- *   PLX_RANK_BELL      bell_lock                 which numbers are those of doorbells
- *   PLX_RANK_RETIRE    orphaned retire batches   batches left behind by threads that ended
- *   PLX_RANK_SLAB      depot of the slab         free objects that no thread keeps
- *   PLX_RANK_MEM       all other memory
  */
 #ifndef PLX_BASE_LOCK_H
 #define PLX_BASE_LOCK_H
 
 #include "base/atomic.h"
 
+/* Which lock, and what it protects. */
 enum plx_rank {
-	PLX_RANK_FORK = 1,
-	PLX_RANK_TIMER,
-	PLX_RANK_FRONT,
-	PLX_RANK_TOPOLOGY,
-	PLX_RANK_EP,
-	PLX_RANK_FILE,
-	PLX_RANK_OBJECT,
-	PLX_RANK_WATCHES,
-	PLX_RANK_AIO_TABLE,
-	PLX_RANK_AIO_ARENA,
-	PLX_RANK_AIO,
-	PLX_RANK_RECLAIM,
-	PLX_RANK_BATCH,
-	PLX_RANK_GRACE,
-	PLX_RANK_BELL,
-	PLX_RANK_RETIRE,
-	PLX_RANK_SLAB,
-	PLX_RANK_MEM,
+	PLX_RANK_FORK = 1,  /* fork_lock: one fork at a time */
+	PLX_RANK_TIMER,	    /* plx_timer.lock: a timerfd: what the kernel knows of it */
+	PLX_RANK_FRONT,	    /* plx_front.lock: its doorbell */
+	PLX_RANK_TOPOLOGY,  /* the one global mutex: shape of nested epolls while one is added */
+	PLX_RANK_EP,	    /* eventpoll.mtx: ordered ready list, items, harvest */
+	PLX_RANK_FILE,	    /* file.lock: the file's list of watches, its primary flag */
+	PLX_RANK_OBJECT,    /* pollux_timer.lock: a timer's times */
+	PLX_RANK_AIO_TABLE, /* root of AIO contexts: which contexts there are */
+	PLX_RANK_AIO_ARENA, /* arena.lock: pages of rings that no context has */
+	PLX_RANK_AIO,	    /* kioctx.lock: the ring's tail, taking from it */
+	PLX_RANK_RECLAIM,   /* reclaim_lock: what waits for its free operation */
+	PLX_RANK_THREADS,   /* threads_lock: which threads count watches, or have batches */
+	PLX_RANK_GRACE,	    /* gp_lock: the numbers of grace periods; held over one */
+	PLX_RANK_BELL,	    /* bell_lock: which numbers are those of doorbells */
+	PLX_RANK_RETIRE,    /* orphaned retire batches: batches left behind by threads that ended */
+	PLX_RANK_SLAB,	    /* depot of the slab: free objects that no thread keeps */
+	PLX_RANK_MEM,	    /* all other memory */
 };
 
 /* 0 free, 1 held, 2 held and somebody may sleep. */
@@ -93,14 +73,14 @@ void plx_lock_wake(plx_lock_t *l);
 
 #if PLX_LOCKDEP
 void plx_lockdep_acquire(const plx_lock_t *l, enum plx_rank rank);
-void plx_lockdep_release(const plx_lock_t *l, enum plx_rank rank);
+void plx_lockdep_release(const plx_lock_t *l);
 /* Aborts unless the calling thread holds l. */
 void plx_lockdep_held(const plx_lock_t *l);
 /* Aborts if the calling thread holds any engine lock. */
 void plx_lockdep_none(void);
 #else
 #define plx_lockdep_acquire(l, r) ((void)0)
-#define plx_lockdep_release(l, r) ((void)0)
+#define plx_lockdep_release(l) ((void)0)
 #define plx_lockdep_held(l) ((void)0)
 #define plx_lockdep_none() ((void)0)
 #endif
@@ -112,44 +92,9 @@ static inline void plx_lock_reset(plx_lock_t *l)
 		plx_store(l, 0);
 }
 
-static inline void plx_lock(plx_lock_t *l, enum plx_rank rank)
-{
-	uint32_t free = 0;
-
-	(void)rank;
-	plx_lockdep_acquire(l, rank);
-	if (rank >= PLX_RANK_LENDS)
-		plx_pi_lock(l);
-	else if (plx_unlikely(!__atomic_compare_exchange_n(l, &free, 1, false, __ATOMIC_ACQUIRE,
-							   __ATOMIC_RELAXED)))
-		plx_lock_slow(l);
-}
-
-/* False if somebody has it. */
-static inline bool plx_trylock(plx_lock_t *l, enum plx_rank rank)
-{
-	uint32_t free = 0;
-
-	(void)rank;
-	if (!__atomic_compare_exchange_n(l, &free, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-		return false;
-	plx_lockdep_acquire(l, rank);
-	return true;
-}
-
-static inline void plx_unlock(plx_lock_t *l, enum plx_rank rank)
-{
-	(void)rank;
-	plx_lockdep_release(l, rank);
-	if (rank >= PLX_RANK_LENDS)
-		plx_pi_unlock(l);
-	else if (plx_unlikely(__atomic_exchange_n(l, 0, __ATOMIC_RELEASE) == 2))
-		plx_lock_wake(l);
-}
-
 /*
  * For a moment, of one below PLX_RANK_LENDS, by whom may be a signal handler, which may have
- * interrupted whatever has locks of any rank: so they are not looked at.
+ * interrupted whatever has locks of any rank: so they are not looked at. False if somebody has it.
  */
 static inline bool plx_glance(plx_lock_t *l)
 {
@@ -162,6 +107,36 @@ static inline void plx_glance_end(plx_lock_t *l)
 {
 	if (plx_unlikely(__atomic_exchange_n(l, 0, __ATOMIC_RELEASE) == 2))
 		plx_lock_wake(l);
+}
+
+static inline void plx_lock(plx_lock_t *l, enum plx_rank rank)
+{
+	(void)rank;
+	plx_lockdep_acquire(l, rank);
+	if (rank >= PLX_RANK_LENDS)
+		plx_pi_lock(l);
+	else if (plx_unlikely(!plx_glance(l)))
+		plx_lock_slow(l);
+}
+
+/* False if somebody has it. */
+static inline bool plx_trylock(plx_lock_t *l, enum plx_rank rank)
+{
+	(void)rank;
+	if (!plx_glance(l))
+		return false;
+	plx_lockdep_acquire(l, rank);
+	return true;
+}
+
+static inline void plx_unlock(plx_lock_t *l, enum plx_rank rank)
+{
+	(void)rank;
+	plx_lockdep_release(l);
+	if (rank >= PLX_RANK_LENDS)
+		plx_pi_unlock(l);
+	else
+		plx_glance_end(l);
 }
 
 #endif

@@ -68,17 +68,10 @@ void plx_pages_unmap(void *p, size_t bytes)
 		plx_sys2(SYS_munmap, p, bytes);
 }
 
-#if defined(__SANITIZE_ADDRESS__) || PLX_TSAN || PLX_FAULTS
-#define MEM_OF_LIBC 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define MEM_OF_LIBC 1
-#endif
-#endif
+static PLX_FORK_PAGE plx_lock_t mem_lock;
 
-#if MEM_OF_LIBC
-/* The allocator of a sanitizer is not made whole in the child of a fork; this keeps us out. */
-static plx_lock_t mem_lock;
+#if PLX_MEM_OF_LIBC
+/* The allocator of a sanitizer is not made whole in the child of a fork; the lock keeps us out. */
 
 void *plx_mem_get(size_t size)
 {
@@ -104,16 +97,6 @@ void plx_mem_put(void *p)
 {
 	plx_lock(&mem_lock, PLX_RANK_MEM);
 	free(p);
-	plx_unlock(&mem_lock, PLX_RANK_MEM);
-}
-
-void plx_mem_before_fork(void)
-{
-	plx_lock(&mem_lock, PLX_RANK_MEM);
-}
-
-PLX_CHILD_CODE void plx_mem_after_fork(void)
-{
 	plx_unlock(&mem_lock, PLX_RANK_MEM);
 }
 #else
@@ -145,7 +128,6 @@ struct free_object {
  * What each fork has to copy is little: one object is cut off a block at a time, so that pages
  * without objects are not touched, and the drop-in has the first blocks beside its variables.
  */
-static PLX_FORK_PAGE plx_lock_t mem_lock;
 static struct free_object *free_objects[CLASSES];
 /* What was never used of the class's youngest block. */
 static struct {
@@ -265,6 +247,7 @@ void plx_mem_put(void *p)
 	free_objects[b->class] = f;
 	plx_unlock(&mem_lock, PLX_RANK_MEM);
 }
+#endif
 
 void plx_mem_before_fork(void)
 {
@@ -275,7 +258,6 @@ PLX_CHILD_CODE void plx_mem_after_fork(void)
 {
 	plx_unlock(&mem_lock, PLX_RANK_MEM);
 }
-#endif
 
 #if PLX_FAULTS
 static long fail_after = -1;
@@ -322,30 +304,5 @@ long plx_mem_live(void)
 long plx_mem_calls(void)
 {
 	return plx_load(&calls);
-}
-#else
-void *plx_zalloc(size_t size)
-{
-	return plx_mem_get_zero(size);
-}
-
-void plx_free(void *p)
-{
-	plx_mem_put(p);
-}
-
-void plx_mem_fail_after(long n)
-{
-	(void)n;
-}
-
-long plx_mem_live(void)
-{
-	return 0;
-}
-
-long plx_mem_calls(void)
-{
-	return 0;
 }
 #endif

@@ -12,11 +12,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Zeroed memory, aligned to cache lines; NULL when there is none. */
-void *plx_zalloc(size_t size);
-void plx_free(void *p);
+#include "base/atomic.h"
 
-/* The same, not counted below: for notes that may be done without; get is without zeroes. */
+#define PLX_MEM_OF_LIBC (PLX_ASAN || PLX_TSAN || PLX_FAULTS)
+
+/*
+ * Memory aligned to cache lines, zeroed or not; NULL when there is none. By these names for notes
+ * that may be done without: plx_zalloc and plx_free are the same, and counted below.
+ */
 void *plx_mem_get(size_t size);
 void *plx_mem_get_zero(size_t size);
 void plx_mem_put(void *p);
@@ -47,13 +50,20 @@ extern char plx_slab_near[] __attribute__((weak, visibility("hidden")));
 void plx_mem_before_fork(void);
 void plx_mem_after_fork(void);
 
+#if PLX_FAULTS
+void *plx_zalloc(size_t size);
+void plx_free(void *p);
 /*
- * Fault injection, for tests: after n more successful allocations one fails
+ * For tests: after n more successful allocations one fails
  * (then all succeed again); negative: never. plx_mem_live() counts what has
  * been allocated and not yet freed, plx_mem_calls() all allocations so far.
  */
 void plx_mem_fail_after(long n);
 long plx_mem_live(void);
 long plx_mem_calls(void);
+#else
+#define plx_zalloc plx_mem_get_zero
+#define plx_free plx_mem_put
+#endif
 
 #endif

@@ -11,7 +11,7 @@
  *   - takes a write to an eventfd for something that happens before the read of it, and
  *     a change of an epoll for what happens before a wait on it. It does not see those that we
  *     answer ourselves.
- *   - looks into our calls of memset and memcpy, and not at the locks and barriers that order
+ *   - looks into our calls of memset, and not at the locks and barriers that order
  *     them. It is not told of those: within a fork, for one, it must not be called.
  *
  * In a build for ThreadSanitizer it sees all by itself. There all this is as if it were not here,
@@ -44,32 +44,17 @@ static inline void plx_lsan_root_gone(const void *p, size_t size)
 		__lsan_unregister_root_region(p, size);
 }
 
-#if PLX_TSAN
-
-static inline bool plx_tsan_here(void)
-{
-	return false;
-}
-
-static inline void plx_tsan_before(void *obj)
-{
-	(void)obj;
-}
-
-static inline void plx_tsan_after(void *obj)
-{
-	(void)obj;
-}
-
-#else
-
 PLX_RUNTIME void __tsan_acquire(void *addr);
 PLX_RUNTIME void __tsan_release(void *addr);
 
-/* Whether the program has the run-time. */
+/* Whether the program has the run-time, and we were built without. */
 static inline bool plx_tsan_here(void)
 {
+#if PLX_TSAN
+	return false;
+#else
 	return __tsan_release != NULL;
+#endif
 }
 
 /* What the calling thread has done happens before... */
@@ -86,42 +71,15 @@ static inline void plx_tsan_after(void *obj)
 		__tsan_acquire(obj);
 }
 
-#endif
-
-/* memcpy and memset that no run-time looks into. */
-static inline __attribute__((no_sanitize("thread"))) void plx_copy_unseen(void *dst,
-									  const void *src, size_t n)
-{
-	volatile char *d = dst;
-	const volatile char *s = src;
-
-	while (n--)
-		*d++ = *s++;
-}
-
-static inline void plx_clear_unseen(void *dst, size_t n)
-{
-	volatile char *d = dst;
-
-	while (n--)
-		*d++ = 0;
-}
-
-/* Of memory that threads hand to each other. */
-static inline void plx_copy(void *dst, const void *src, size_t n)
-{
-	if (plx_unlikely(plx_tsan_here()))
-		plx_copy_unseen(dst, src, n);
-	else
-		memcpy(dst, src, n);
-}
-
-/* Returns dst. */
+/* memset, which no run-time looks into, of memory that threads hand to each other. */
 static inline void *plx_clear(void *dst, size_t n)
 {
+	volatile char *d = dst;
+
 	if (plx_likely(!plx_tsan_here()))
 		return memset(dst, 0, n);
-	plx_clear_unseen(dst, n);
+	while (n--)
+		*d++ = 0;
 	return dst;
 }
 

@@ -10,37 +10,7 @@
 #include "base/mem.h"
 #include "base/sanitizer.h"
 
-#if defined(__SANITIZE_ADDRESS__) || PLX_TSAN || PLX_FAULTS
-#define SLAB_OFF 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SLAB_OFF 1
-#endif
-#endif
-
-#if SLAB_OFF
-void *plx_slab_alloc(void)
-{
-	return plx_zalloc(PLX_SLAB_OBJECT);
-}
-
-void plx_slab_free(void *p)
-{
-	plx_free(p);
-}
-
-PLX_START_CODE void plx_slab_init(void)
-{
-}
-
-void plx_slab_before_fork(void)
-{
-}
-
-PLX_CHILD_CODE void plx_slab_after_fork(void)
-{
-}
-#else
+#if !PLX_MEM_OF_LIBC
 #define PACK 64
 #define CHUNK (256 * 1024)
 

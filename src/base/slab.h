@@ -15,8 +15,17 @@
 
 #include <stddef.h>
 
+#include "base/mem.h"
+
 #define PLX_SLAB_OBJECT 128
 
+#if PLX_MEM_OF_LIBC
+#define plx_slab_alloc() plx_zalloc(PLX_SLAB_OBJECT)
+#define plx_slab_free plx_free
+#define plx_slab_init() ((void)0)
+#define plx_slab_before_fork() ((void)0)
+#define plx_slab_after_fork() ((void)0)
+#else
 /* Zeroed; NULL when there is no memory. */
 void *plx_slab_alloc(void);
 void plx_slab_free(void *p);
@@ -27,5 +36,6 @@ void plx_slab_init(void);
 /* Around fork: the depot's lock is held, so that the child finds it whole. */
 void plx_slab_before_fork(void);
 void plx_slab_after_fork(void);
+#endif
 
 #endif

@@ -17,6 +17,9 @@ enum { BEFORE, CALL, DONE };
 /* Of over: where the handler has met the sleep. */
 enum { NOT, ENDED_BEFORE, ENDED_WITHIN };
 
+#define LABEL(name) "	.hidden plx_sleep_" name "\n	.globl plx_sleep_" name "\n"
+#define LABELS LABEL("window") LABEL("look") LABEL("back") LABEL("done") LABEL("no")
+
 /*
  * long sleep_window(struct plx_sleep *s, long nr, const long *args): the system call, unless the
  * sleep is over. The words at s are phase and over.
@@ -25,18 +28,7 @@ enum { NOT, ENDED_BEFORE, ENDED_WITHIN };
 
 __asm__("	.pushsection .text\n"
 	"	.p2align 4\n"
-	"	.type plx_sleep_window, @function\n"
-	"	.hidden plx_sleep_window\n"
-	"	.globl plx_sleep_window\n"
-	"	.hidden plx_sleep_look\n"
-	"	.globl plx_sleep_look\n"
-	"	.hidden plx_sleep_back\n"
-	"	.globl plx_sleep_back\n"
-	"	.hidden plx_sleep_done\n"
-	"	.globl plx_sleep_done\n"
-	"	.hidden plx_sleep_no\n"
-	"	.globl plx_sleep_no\n"
-	"plx_sleep_window:\n"
+	"	.type plx_sleep_window, @function\n" LABELS "plx_sleep_window:\n"
 	"	.cfi_startproc\n"
 	"	pushq %rdi\n"
 	"	.cfi_adjust_cfa_offset 8\n"
@@ -80,18 +72,7 @@ __asm__("	.pushsection .text\n"
 /* The kernel preserves all registers but x0. */
 __asm__("	.pushsection .text\n"
 	"	.p2align 4\n"
-	"	.type plx_sleep_window, %function\n"
-	"	.hidden plx_sleep_window\n"
-	"	.globl plx_sleep_window\n"
-	"	.hidden plx_sleep_look\n"
-	"	.globl plx_sleep_look\n"
-	"	.hidden plx_sleep_back\n"
-	"	.globl plx_sleep_back\n"
-	"	.hidden plx_sleep_done\n"
-	"	.globl plx_sleep_done\n"
-	"	.hidden plx_sleep_no\n"
-	"	.globl plx_sleep_no\n"
-	"plx_sleep_window:\n"
+	"	.type plx_sleep_window, %function\n" LABELS "plx_sleep_window:\n"
 	"	.cfi_startproc\n"
 	"	mov x6, x0\n"
 	"	mov x8, x1\n"

@@ -54,7 +54,7 @@ static struct plx_eventfd *eventfd_new(void)
 {
 	struct plx_eventfd *e;
 
-	plx_engine_begin();
+	plx_rcu_begin();
 	plx_retire_throttle();
 	e = plx_slab_alloc();
 	if (!e)

@@ -48,7 +48,7 @@ bool plx_px_begin_slow(void)
 	/* The hook of this child has not run yet: it is alone. */
 	if (plx_unlikely(s & PLX_FORKED_BESIDE) && s >> COUNTER_SHIFT != own >> COUNTER_SHIFT)
 		plx_changes_after_fork_child();
-	plx_engine_begin();
+	plx_rcu_begin();
 	do {
 		if (forks_counted(s) && s >> COUNTER_SHIFT == own >> COUNTER_SHIFT)
 			return false;

@@ -19,7 +19,7 @@ struct pollux_ep *plx_ep_new(const struct pollux_host *host)
 {
 	struct pollux_ep *ep;
 
-	plx_engine_begin();
+	plx_rcu_begin();
 	ep = plx_zalloc(sizeof(*ep));
 	if (!ep)
 		return NULL;
@@ -33,32 +33,16 @@ struct pollux_ep *plx_ep_new(const struct pollux_host *host)
 	return ep;
 }
 
-/*
- * A structure that grows, as clone3 and openat2 take it: `size` is its caller's, `known` ours. What
- * we do not know has to be 0.
- */
-static int check_size(const void *p, uint32_t size, size_t known)
-{
-	const unsigned char *c = p;
-
-	if (size < known)
-		return -EINVAL;
-	for (size_t i = known; i < size; i++)
-		if (c[i])
-			return -E2BIG;
-	return 0;
-}
-
 static int check_attr(const struct pollux_ep_attr *attr)
 {
-	int r = check_size(attr, attr->size, sizeof(*attr));
+	int r = plx_check_size(attr, attr->size, sizeof(*attr));
 
 	return r ? r : attr->flags & ~POLLUX_EP_BATCHES ? -EINVAL : 0;
 }
 
 int pollux_memory_ops(const struct pollux_memory *m)
 {
-	int r = check_size(m, m->size, sizeof(*m));
+	int r = plx_check_size(m, m->size, sizeof(*m));
 
 	if (r)
 		return r;
@@ -67,7 +51,7 @@ int pollux_memory_ops(const struct pollux_memory *m)
 
 int plx_host_check(const struct pollux_host *host)
 {
-	int r = check_size(host, host->size, sizeof(*host));
+	int r = plx_check_size(host, host->size, sizeof(*host));
 
 	if (r)
 		return r;
@@ -156,11 +140,8 @@ static void ctl_tell(struct pollux_ep *ep)
 	/* The release of ep.mtx was one, but for the processor. */
 	plx_mb_after_rmw();
 	plx_ep_wake_one(ep);
-	if (plx_load(&ep->file.watches)) {
-		plx_rcu_read_lock();
-		plx_file_wake_rcu(&ep->file, EPOLLIN, false);
-		plx_rcu_read_unlock();
-	}
+	if (plx_load(&ep->file.watches))
+		plx_file_wake_rmw(&ep->file, EPOLLIN);
 }
 
 static struct plx_epitem *item_new(struct pollux_ep *ep, struct pollux_file *f, int key,

@@ -94,16 +94,9 @@
 #define PLX_PAYLOAD (PLX_SLOW - 1)
 
 /*
- * Before the first object is made: barriers are had from the kernel, and forks are heard of.
- * plx_engine_fork_known: somebody else hears of them. plx_engine_fork_done, of the thread that
- * forks: what is to be done around it is being done.
+ * Somebody else hears of forks. plx_engine_fork_done, of the thread that forks: what is to be done
+ * around it is being done.
  */
-void plx_engine_begin_slow(void);
-static inline void plx_engine_begin(void)
-{
-	if (plx_unlikely(!plx_load(&plx_rcu_begun)))
-		plx_engine_begin_slow();
-}
 extern bool plx_engine_fork_known;
 extern __thread bool plx_engine_fork_done;
 /*
@@ -344,21 +337,32 @@ static inline bool plx_ep_watched(struct pollux_ep *ep)
 
 /* --- file.c: files and their lists of watches ------------------------------------ */
 
+/* One more reference, unless the last one has gone. */
+static inline bool plx_refs_tryget(uint32_t *refs)
+{
+	uint32_t n = plx_load(refs);
+
+	do {
+		if (n == 0)
+			return false;
+	} while (!plx_cas(refs, &n, n + 1));
+	return true;
+}
+
 /*
  * pollux_file_tryget in line: where sets are walked a processor foresees the lines of files by the
  * place that asks for them, if no others are asked for there.
  */
 static inline bool plx_file_tryget(struct pollux_file *f)
 {
-	uint32_t n = plx_load(&f->refs);
-
-	do {
-		if (n == 0)
-			return false;
-	} while (!plx_cas(&f->refs, &n, n + 1));
-	return true;
+	return plx_refs_tryget(&f->refs);
 }
 
+/*
+ * A structure of the program's that grows, as clone3 and openat2 take it: `size` is its caller's,
+ * `known` ours. 0, -EINVAL (too small) or -E2BIG (what we do not know is not 0).
+ */
+int plx_check_size(const void *p, uint32_t size, size_t known);
 /* pollux_file_init for the layer above: born is 0. */
 void plx_file_init(struct pollux_file *f, const struct pollux_file_ops *ops);
 /* pollux_file_put for who holds locks: leaves grace periods to others. Whether it was the last. */
@@ -403,7 +407,8 @@ static inline bool plx_file_dying(struct pollux_file *f)
 	return plx_load(&f->refs) == 0;
 }
 
-/* --- batch.c: events that threads are at ------------------------------------------------ */
+/* --- thread.c: events that threads are at, and watches
+ * -------------------------------------------- */
 
 struct plx_batch {
 	struct pollux_ep *ep;
@@ -431,10 +436,16 @@ bool plx_batch_over(uint64_t note);
 int plx_batches_open(const struct pollux_ep *ep);
 /* The last reference of ep has gone. */
 void plx_batches_forget(const struct pollux_ep *ep);
-void plx_batches_after_fork_child(void);
+/* One watch more in ep: false if the limit is reached. */
+bool plx_watches_charge(const struct pollux_ep *ep);
+/* One less. */
+void plx_watches_uncharge(const struct pollux_ep *ep);
+void plx_threads_after_fork_child(void);
 
 /* --- reclaim.c: what programs have called when nobody looks ------------------------------- */
 
+/* For ThreadSanitizer: what was done in read sections happens before what is freed after them. */
+extern char plx_read_sections;
 /* Calls end(f) when nobody looks at f; the memory of f is used until then. */
 void plx_reclaim(struct pollux_file *f, void (*end)(struct pollux_file *f));
 /* Where nothing is held: calls some that are due, and waits while too much waits. */
@@ -466,11 +477,6 @@ static inline int plx_file_own(struct pollux_file *f)
 {
 	return plx_file_stale(f) ? plx_file_own_slow(f) : 0;
 }
-
-/* --- read.c: read sections of the program ----------------------------------------------- */
-
-/* For ThreadSanitizer: what was done in them happens before what is freed after them. */
-extern char plx_read_sections;
 
 /* --- index.c: beside the list of a file with many watches ------------------------------- */
 
@@ -666,6 +672,11 @@ void plx_ep_retract(struct pollux_ep *ep);
  */
 bool plx_ep_spin(struct pollux_ep *ep);
 extern const struct pollux_host plx_futex_host;
+/*
+ * Sleeps while *word is seen, up to a time of CLOCK_MONOTONIC (negative: none): 0, as far as is
+ * known, -ETIMEDOUT or -EINTR.
+ */
+int plx_futex_sleep(const uint32_t *word, uint32_t seen, int64_t deadline);
 /* Its waiters sleep on a futex, as by default. */
 static inline bool plx_ep_on_futex(const struct pollux_ep *ep)
 {
@@ -723,17 +734,7 @@ void plx_item_remove(struct plx_epitem *item);
 void plx_file_remove_watches(struct pollux_file *f);
 /* release operation of an epoll's file. */
 void plx_ep_release(struct pollux_file *f);
-/* False if the last reference has gone; the memory must be known to be valid. */
-bool plx_ep_tryget(struct pollux_ep *ep);
 void plx_ep_put(struct pollux_ep *ep);
-
-/* --- watches.c ----------------------------------------------------------------------- */
-
-/* One watch more in ep: false if the limit is reached. */
-bool plx_watches_charge(const struct pollux_ep *ep);
-/* One less. */
-void plx_watches_uncharge(const struct pollux_ep *ep);
-void plx_watches_after_fork_child(void);
 
 /* --- topology.c ---------------------------------------------------------------------- */
 

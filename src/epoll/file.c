@@ -11,21 +11,26 @@
 
 #include "base/sanitizer.h"
 
-/* Of a program that was compiled with another version of the headers. */
-static __attribute__((noinline, cold)) void check_size(const struct pollux_file_ops *ops)
+int plx_check_size(const void *p, uint32_t size, size_t known)
 {
-	const unsigned char *c = (const unsigned char *)ops;
+	const unsigned char *c = p;
 
-	PLX_INVARIANT(ops->size >= sizeof(*ops), "the operations of a file say their size");
-	for (size_t i = sizeof(*ops); i < ops->size; i++)
-		PLX_INVARIANT(!c[i], "operations of a file that this version does not know are 0");
+	if (size < known)
+		return -EINVAL;
+	for (size_t i = known; i < size; i++)
+		if (c[i])
+			return -E2BIG;
+	return 0;
 }
 
 void plx_file_init(struct pollux_file *f, const struct pollux_file_ops *ops)
 {
+	int bad;
+
 	PLX_INVARIANT(ops, "a file has operations");
-	if (plx_unlikely(ops->size != sizeof(*ops)))
-		check_size(ops);
+	bad = plx_check_size(ops, ops->size, sizeof(*ops));
+	PLX_INVARIANT(bad != -EINVAL, "the operations of a file say their size");
+	PLX_INVARIANT(!bad, "operations of a file that this version does not know are 0");
 	PLX_INVARIANT(!ops->flags, "the operations of a file have no flags");
 	PLX_INVARIANT(ops->poll, "a file has a poll operation");
 	memset(f, 0, sizeof(*f));
@@ -456,12 +461,17 @@ void plx_file_wake_rcu(struct pollux_file *f, uint32_t key, bool all)
 	wake_from(plx_load_acq(&f->watches), key, all);
 }
 
+static inline void wake(struct pollux_file *f, uint32_t key, bool all)
+{
+	plx_rcu_read_lock();
+	plx_file_wake_rcu(f, key, all);
+	plx_rcu_read_unlock();
+}
+
 void plx_file_wake_rmw(struct pollux_file *f, uint32_t key)
 {
 	plx_mb_after_rmw();
-	plx_rcu_read_lock();
-	plx_file_wake_rcu(f, key, false);
-	plx_rcu_read_unlock();
+	wake(f, key, false);
 }
 
 void pollux_file_wake(struct pollux_file *f, uint32_t key)
@@ -469,20 +479,15 @@ void pollux_file_wake(struct pollux_file *f, uint32_t key)
 	/* Partner: harvest_deliver. */
 	plx_tsan_before(f);
 	plx_mb();
-	if (plx_load(&f->word) & PLX_QUIET)
-		return;
-	plx_rcu_read_lock();
-	plx_file_wake_rcu(f, key, false);
-	plx_rcu_read_unlock();
+	if (!(plx_load(&f->word) & PLX_QUIET))
+		wake(f, key, false);
 }
 
 void pollux_file_wake_all(struct pollux_file *f, uint32_t key)
 {
 	plx_tsan_before(f);
 	plx_mb();
-	plx_rcu_read_lock();
-	plx_file_wake_rcu(f, key, true);
-	plx_rcu_read_unlock();
+	wake(f, key, true);
 }
 
 /*

@@ -72,7 +72,7 @@ PLX_CHILD_CODE void plx_engine_after_fork_child(void)
 	plx_store(&plx_born, plx_born % UINT8_MAX + 1);
 	plx_lock_reset(&forget_lock);
 	plx_lock_reset(&plx_topology_lock);
-	plx_watches_after_fork_child();
+	plx_threads_after_fork_child();
 	plx_spin_after_fork_child();
 	plx_retire_after_fork_child();
 	plx_reclaim_after_fork_child();
@@ -125,9 +125,4 @@ __attribute__((constructor)) static PLX_START_CODE void fork_register(void)
 	if (!plx_engine_fork_known)
 		pthread_atfork(pollux_before_fork, pollux_after_fork_parent,
 			       pollux_after_fork_child);
-}
-
-void plx_engine_begin_slow(void)
-{
-	plx_rcu_begin();
 }

@@ -175,7 +175,7 @@ void plx_ep_help(struct plx_epitem *item)
 	struct pollux_ep *ep = item->ep;
 	uint8_t was = plx_or(&item->w.helped, PLX_HELP_EVER | PLX_HELP_WANTED);
 
-	if (!(was & PLX_HELP_EVER) && !plx_ep_tryget(ep)) {
+	if (!(was & PLX_HELP_EVER) && !plx_refs_tryget(&ep->refs)) {
 		/* The item was its last, and has been removed: nobody will look. */
 		(void)plx_and(&item->w.helped, (uint8_t) ~(PLX_HELP_EVER | PLX_HELP_WANTED));
 		return;
@@ -203,7 +203,7 @@ void plx_ep_help_locked(struct plx_epitem *item)
 	struct pollux_ep *ep = item->ep;
 
 	if (!(plx_or(&item->w.helped, PLX_HELP_EVER | PLX_HELP_WANTED) & PLX_HELP_EVER) &&
-	    !plx_ep_tryget(ep))
+	    !plx_refs_tryget(&ep->refs))
 		PLX_INVARIANT(false, "an epoll lives while it has an item");
 	help_keep(ep, item);
 	help_say(ep);

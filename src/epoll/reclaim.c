@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What programs have called when nobody looks any more: free operations of files, released of
- * hosts, and pollux_call.
+ * hosts, and pollux_call. And their read sections, which are the engine's own: all that waits for
+ * them, too.
  *
  * Who drops a last reference pushes the file, whose memory holds the link. From there all goes the
  * same way: it is taken together with all that is there, and noted; when the sections and batches
@@ -47,6 +48,7 @@ static uint64_t takings, rcu_note, batch_note;
 static struct run *runs;
 static uint64_t runs_begun;
 
+char plx_read_sections;
 __thread bool plx_reclaim_due;
 static __thread uint32_t pushes;
 static __thread bool running, reclaims;
@@ -236,7 +238,7 @@ int pollux_call(void (*fn)(void *arg), void *arg)
 {
 	struct call *c;
 
-	plx_engine_begin();
+	plx_rcu_begin();
 	c = plx_slab_alloc();
 	if (!c)
 		return -ENOMEM;
@@ -264,7 +266,7 @@ int pollux_reclaim_mode(int how, size_t max_bytes)
 
 static void check_context(void)
 {
-	plx_engine_begin();
+	plx_rcu_begin();
 	PLX_INVARIANT(!running, "nothing is reclaimed in a free operation or a call");
 	PLX_INVARIANT(!plx_rcu_inside(), "nothing is reclaimed in a read section");
 	plx_lockdep_none();
@@ -301,6 +303,32 @@ void pollux_quiesce(void)
 	plx_retire_drain();
 }
 
+void pollux_read_lock(void)
+{
+	plx_rcu_begin();
+	plx_rcu_read_lock();
+}
+
+void pollux_read_unlock(void)
+{
+	plx_tsan_before(&plx_read_sections);
+	plx_rcu_read_unlock();
+}
+
+void pollux_synchronize(void)
+{
+	uint64_t note;
+
+	plx_rcu_begin();
+	PLX_INVARIANT(!plx_rcu_inside(), "pollux_synchronize is not called in a read section");
+	PLX_INVARIANT(!plx_batch_inside(), "pollux_synchronize is not called in a batch");
+	note = plx_batch_note();
+	for (int tries = 0; !plx_batch_over(note); tries++)
+		plx_await_step(tries);
+	plx_rcu_synchronize();
+	plx_tsan_after(&plx_read_sections);
+}
+
 PLX_CHILD_CODE void plx_reclaim_after_fork_child(void)
 {
 	/* Who had it may have been in the middle of a change. */
@@ -312,5 +340,4 @@ PLX_CHILD_CODE void plx_reclaim_after_fork_child(void)
 		runs = NULL;
 	if (plx_load(&reclaimers) != reclaims)
 		plx_store(&reclaimers, reclaims);
-	plx_batches_after_fork_child();
 }

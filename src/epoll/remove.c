@@ -39,17 +39,6 @@
 
 #define RELEASE_CHUNK 64
 
-bool plx_ep_tryget(struct pollux_ep *ep)
-{
-	uint32_t n = plx_load(&ep->refs);
-
-	do {
-		if (n == 0)
-			return false;
-	} while (!plx_cas(&ep->refs, &n, n + 1));
-	return true;
-}
-
 static void ep_free(void *p)
 {
 	struct pollux_ep *ep = p;

@@ -143,28 +143,31 @@ static struct pollux_ep *bell_ep(uint32_t *bell)
  * A time-out is always given: a futex wait without one is restarted after a
  * handler with SA_RESTART, and an epoll wait never is (EP-SIG-02).
  */
+int plx_futex_sleep(const uint32_t *word, uint32_t seen, int64_t deadline)
+{
+	struct timespec ts = {.tv_sec = LONG_MAX / 2000000000l};
+	long r;
+
+	if (deadline >= 0)
+		ts = plx_timespec_ns(deadline);
+	PLX_DELAY(park_before_futex);
+	r = plx_sys6(SYS_futex, (long)word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, seen, (long)&ts,
+		     0, FUTEX_BITSET_MATCH_ANY);
+	return r == -ETIMEDOUT || r == -EINTR ? (int)r : 0;
+}
+
 static int futex_park(void *host, uint32_t *bell, int64_t deadline)
 {
 	struct pollux_ep *ep = bell_ep(bell);
-	struct timespec ts = {.tv_sec = LONG_MAX / 2000000000l};
 	uint32_t seen = plx_load_acq(bell);
-	long r;
+	int r = 0;
 
 	(void)host;
-	if (deadline >= 0) {
-		ts.tv_sec = deadline / 1000000000;
-		ts.tv_nsec = deadline % 1000000000;
-	}
-	while (!(seen & POLLUX_BELL_MASK) && plx_likely(!plx_load(&ep->side))) {
-		PLX_DELAY(park_before_futex);
-		plx_stat(PLX_STAT_MADE);
-		r = plx_sys6(SYS_futex, (long)bell, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, seen,
-			     (long)&ts, 0, FUTEX_BITSET_MATCH_ANY);
-		if (r == -ETIMEDOUT || r == -EINTR)
-			return (int)r;
+	while (!r && !(seen & POLLUX_BELL_MASK) && plx_likely(!plx_load(&ep->side))) {
+		r = plx_futex_sleep(bell, seen, deadline);
 		seen = plx_load_acq(bell);
 	}
-	return 0;
+	return r;
 }
 
 static void futex_unpark_one(void *host, uint32_t *bell)
@@ -176,7 +179,6 @@ static void futex_unpark_one(void *host, uint32_t *bell)
 	/* The ring has been counted. Partner: the announcement of who sleeps on the side. */
 	plx_mb_after_rmw();
 	side = plx_load_acq(&ep->side);
-	plx_stat(PLX_STAT_MADE);
 	if (plx_unlikely(side))
 		side->ring(ep);
 	else

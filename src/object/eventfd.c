@@ -49,30 +49,6 @@ static inline struct pollux_efd *file_efd(struct pollux_file *f)
 #define EFD_SMALL (1ull << 6)
 _Static_assert(EFD_SAFE + EFD_SMALL * (1ull << 22) <= PLX_SLOW, "they do not meet SLOW");
 
-enum efd_quiet {
-	/* Written, and nobody has to be told. */
-	EFD_DONE,
-	/* Written, and somebody has: pollux_file_wake. */
-	EFD_TELL,
-	/* Not written: any other way. */
-	EFD_NOT,
-};
-
-/* The write that finds everybody told is one addition. */
-static inline enum efd_quiet efd_write_quiet(struct pollux_efd *e, uint64_t value)
-{
-	uint64_t w = plx_load(&e->file.word);
-
-	if ((w & (PLX_QUIET | PLX_SLOW | (PLX_PAYLOAD & ~(EFD_SAFE - 1)))) != PLX_QUIET ||
-	    value >= EFD_SMALL)
-		return EFD_NOT;
-	PLX_DELAY(quiet_before_add);
-	w = plx_xadd(&e->file.word, value);
-	if (plx_likely((w & (PLX_QUIET | PLX_SLOW)) == PLX_QUIET))
-		return EFD_DONE;
-	return w & PLX_SLOW ? EFD_NOT : EFD_TELL;
-}
-
 #define EFD_MAX (UINT64_MAX - 1)
 #define MEDIUM_ADD (1ull << 27)
 
@@ -138,7 +114,7 @@ int pollux_efd_new(struct pollux_efd **out, uint64_t initial, int flags)
 
 	if (flags & ~POLLUX_EFD_SEMAPHORE)
 		return -EINVAL;
-	plx_engine_begin();
+	plx_rcu_begin();
 	plx_retire_throttle();
 	e = plx_slab_alloc();
 	if (!e)
@@ -244,18 +220,20 @@ static int efd_write_medium(struct pollux_efd *e, uint64_t value)
 
 static int efd_try_write(struct pollux_efd *e, uint64_t value)
 {
-	uint64_t w;
+	uint64_t w = plx_load(&e->file.word);
 
-	switch (efd_write_quiet(e, value)) {
-	case EFD_TELL:
-		plx_file_wake_rmw(&e->file, EPOLLIN);
-		return 0;
-	case EFD_DONE:
-		return 0;
-	case EFD_NOT:
-		break;
+	/* The write that finds everybody told is one addition. */
+	if ((w & (PLX_QUIET | PLX_SLOW | (PLX_PAYLOAD & ~(EFD_SAFE - 1)))) == PLX_QUIET &&
+	    value < EFD_SMALL) {
+		PLX_DELAY(quiet_before_add);
+		w = plx_xadd(&e->file.word, value);
+		if (plx_likely((w & (PLX_QUIET | PLX_SLOW)) == PLX_QUIET))
+			return 0;
+		if (!(w & PLX_SLOW)) {
+			plx_file_wake_rmw(&e->file, EPOLLIN);
+			return 0;
+		}
 	}
-	w = plx_load(&e->file.word);
 	if (plx_unlikely((w & PLX_SLOW) || (w & PLX_PAYLOAD) >= EFD_SAFE || value >= EFD_SMALL))
 		return value < MEDIUM_ADD ? efd_write_medium(e, value) : efd_write_slow(e, value);
 	w = plx_file_add(&e->file, value);
@@ -266,9 +244,8 @@ static int efd_try_write(struct pollux_efd *e, uint64_t value)
  * A blocked reader or writer stands at the end of the file's list and is called
  * with everybody (EFD-16); who comes first gets the count, the others sleep again.
  * The sleep is libc's semaphore: a cancellation point that goes on after a handler with SA_RESTART,
- * as a read does. A handler that came with a wake, which had nothing for this one, is told by its
- * count. The sleeper is retired, not freed: a waker may still stand on it when the thread is up
- * already.
+ * as a read does. The sleeper is retired, not freed: a waker may still stand on it when the thread
+ * is up already.
  */
 struct efd_sleeper {
 	struct plx_watch w;
@@ -321,9 +298,9 @@ static inline void efd_has_read(struct pollux_efd *e, int r, uint32_t events, ui
 	plx_tsan_after(e);
 }
 
-/* s is linked. What a handler does counts from when breaks was read. */
-static int sleeper_waits(struct efd_sleeper *s, uint32_t breaks,
-			 int (*try)(struct pollux_efd *, uint64_t *), uint64_t *value)
+/* s is linked. */
+static int sleeper_waits(struct efd_sleeper *s, int (*try)(struct pollux_efd *, uint64_t *),
+			 uint64_t *value)
 {
 	uint32_t since;
 	struct pollux_efd *e = s->e;
@@ -336,15 +313,10 @@ static int sleeper_waits(struct efd_sleeper *s, uint32_t breaks,
 		if (r != -EAGAIN)
 			return r;
 		/* What was there before a signal goes before it. */
-		if (ended || breaks != plx_inside.breaks)
+		if (ended)
 			return -EINTR;
 		since = plx_spin_sleeps(&e->spin);
-		{
-			PLX_OUTSIDE(sleep);
-
-			if (breaks == plx_inside.breaks)
-				ended = sem_wait(&s->rung);
-		}
+		ended = sem_wait(&s->rung);
 		plx_spin_slept(&e->spin, since);
 	}
 }
@@ -352,7 +324,6 @@ static int sleeper_waits(struct efd_sleeper *s, uint32_t breaks,
 static int efd_sleep(struct pollux_efd *e, uint32_t events,
 		     int (*try)(struct pollux_efd *, uint64_t *), uint64_t *value)
 {
-	uint32_t breaks = plx_inside.breaks;
 	struct efd_sleeper *s;
 	int r;
 
@@ -380,7 +351,7 @@ static int efd_sleep(struct pollux_efd *e, uint32_t events,
 	(void)plx_file_own(&e->file);
 	plx_watch_link(&e->file, &s->w);
 	pthread_cleanup_push(sleeper_done, s);
-	r = sleeper_waits(s, breaks, try, value);
+	r = sleeper_waits(s, try, value);
 	efd_has_read(e, r, events, *value);
 	pthread_cleanup_pop(1);
 	return r;

@@ -99,7 +99,7 @@ int pollux_timer_new(struct pollux_timer **out, const struct pollux_host *clock)
 		return r;
 	if (!clock)
 		clock = &plx_futex_host;
-	plx_engine_begin();
+	plx_rcu_begin();
 	plx_retire_throttle();
 	t = plx_slab_alloc();
 	if (!t)

@@ -492,24 +492,18 @@ void plx_retire_throttle(void)
 	retire_run_over();
 }
 
-void plx_retire_flush(void)
-{
-	struct retire_batch *left = orphans_take();
-	struct retire_batch *b = retire_take_all();
-
-	plx_lockdep_none();
-	if (!b && !left)
-		return;
-	gp_wait(plx_rcu_note());
-	/* What the callbacks retire goes to a fresh batch. */
-	retire_run(b);
-	retire_run(left);
-}
-
 void plx_retire_drain(void)
 {
-	while (mine.batch || plx_load(&orphans))
-		plx_retire_flush();
+	plx_lockdep_none();
+	while (mine.batch || plx_load(&orphans)) {
+		struct retire_batch *left = orphans_take();
+		struct retire_batch *b = retire_take_all();
+
+		plx_rcu_synchronize();
+		/* What the callbacks retire goes to a fresh batch. */
+		retire_run(b);
+		retire_run(left);
+	}
 }
 
 PLX_CHILD_CODE void plx_retire_after_fork_child(void)

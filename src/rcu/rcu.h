@@ -14,20 +14,8 @@
 #define PLX_BASE_RCU_H
 
 #include "base/atomic.h"
+#include "base/sanitizer.h"
 #include "rcu/bp.h"
-
-/*
- * The readers' fast path is inlined, but not into sanitized code: liburcu places
- * its per-thread records less aligned than it declares them.
- */
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define PLX_RCU_CALLS 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-#define PLX_RCU_CALLS 1
-#endif
 
 #if PLX_TSAN
 /*
@@ -35,14 +23,16 @@
  * means: all that was done before it happens before what follows it, for every
  * reader, and readers that ended happen before its end.
  */
-void __tsan_acquire(void *addr);
-void __tsan_release(void *addr);
 extern char plx_rcu_token_reader, plx_rcu_token_writer;
 #endif
 
+/*
+ * The readers' fast path is inlined, but not into sanitized code: liburcu places
+ * its per-thread records less aligned than it declares them.
+ */
 static inline void plx_rcu_read_lock(void)
 {
-#if PLX_RCU_CALLS
+#if PLX_ASAN
 	plx_urcu_read_lock();
 #else
 	_urcu_bp_read_lock();
@@ -57,7 +47,7 @@ static inline void plx_rcu_read_unlock(void)
 #if PLX_TSAN
 	__tsan_release(&plx_rcu_token_reader);
 #endif
-#if PLX_RCU_CALLS
+#if PLX_ASAN
 	plx_urcu_read_unlock();
 #else
 	_urcu_bp_read_unlock();
@@ -73,7 +63,7 @@ static inline bool plx_rcu_inside(void)
 /* Whether the calling thread has been in a section before: then entering one calls nothing. */
 static inline bool plx_rcu_known(void)
 {
-#if PLX_RCU_CALLS
+#if PLX_ASAN
 	return true;
 #else
 	return URCU_TLS(urcu_bp_reader) != NULL;
@@ -126,9 +116,6 @@ bool plx_retire_full(void);
  * way. */
 void plx_retire_full_flush(void);
 
-/* Waits for a grace period and releases all that the calling thread has retired. */
-void plx_retire_flush(void);
-
 static inline void plx_retire_flush_if_full(void)
 {
 	if (plx_unlikely(plx_retire_full()))
@@ -141,7 +128,7 @@ static inline void plx_retire_flush_if_full(void)
  */
 void plx_retire_throttle(void);
 
-/* Releases everything of the calling thread and of ended threads (tests). */
+/* Waits for grace periods, and releases everything of the calling thread and of ended threads. */
 void plx_retire_drain(void);
 
 /* The child of a fork: batches that other threads were handing over are lost. */

@@ -28,20 +28,17 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <linux/time_types.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 
+#include "wait/side.h"
 #include "wait/watch.h"
 
 #include <pollux/poll.h>
 
-#include "base/clock.h"
 #include "base/sanitizer.h"
 #include "base/sys.h"
 
-/* The kernel's mask of signals. */
-#define MASK_SIZE 8
 /* So many descriptors are asked for without memory. */
 #define SMALL 32
 
@@ -57,6 +54,8 @@ struct poll_call {
 	int doorbell;
 	struct pollux_host host;
 	size_t linked;
+	/* Room for the descriptors and the doorbell, behind the watches. */
+	struct pollfd *fd;
 	struct poll_watch watch[];
 };
 
@@ -112,23 +111,6 @@ static int take_fds(const struct poll_args *a, const struct pollfd *fd)
 	return ready;
 }
 
-/* n: of fd. As ppoll, up to deadline; 0 does not sleep. */
-static long kernel_poll(struct pollfd *fd, size_t n, int64_t deadline, const sigset_t *mask)
-{
-	struct __kernel_timespec ts = {0};
-	int64_t left;
-
-	if (deadline > 0) {
-		left = deadline - plx_now_ns();
-		if (left > 0) {
-			ts.tv_sec = left / PLX_NSEC;
-			ts.tv_nsec = left % PLX_NSEC;
-		}
-	}
-	return plx_sys6(SYS_ppoll, (long)fd, (long)n, deadline < 0 ? 0 : (long)&ts, (long)mask,
-			MASK_SIZE, 0);
-}
-
 /* How many of the descriptors are ready, or a negative errno. */
 static int ask_fds(const struct poll_args *a)
 {
@@ -143,7 +125,7 @@ static int ask_fds(const struct poll_args *a)
 			return -ENOMEM;
 	}
 	put_fds(a, fd);
-	r = kernel_poll(fd, a->fds, 0, NULL);
+	r = plx_kernel_poll(fd, a->fds, 0, NULL);
 	if (r >= 0)
 		r = take_fds(a, fd);
 	if (fd != small)
@@ -193,11 +175,12 @@ static int call_begin(struct poll_call **out, const struct poll_args *a)
 
 	if (files > (PTRDIFF_MAX - sizeof(*c)) / sizeof(*c->watch))
 		return -EINVAL;
-	plx_engine_begin();
+	plx_rcu_begin();
 	plx_retire_throttle();
-	c = plx_zalloc(sizeof(*c) + files * sizeof(*c->watch));
+	c = plx_zalloc(sizeof(*c) + files * sizeof(*c->watch) + (a->fds + 1) * sizeof(*c->fd));
 	if (!c)
 		return -ENOMEM;
+	c->fd = (struct pollfd *)&c->watch[files];
 	c->doorbell = -1;
 	if (a->host)
 		c->host = *a->host;
@@ -229,37 +212,29 @@ static void call_end(struct poll_call *c)
 	plx_retire_flush_if_full();
 }
 
-/* 0, -EINTR or -ETIMEDOUT. A time-out is always given, as in epoll/wait.c. */
+/* 0, -EINTR or -ETIMEDOUT. */
 static int futex_sleep(struct poll_call *c, int64_t deadline)
 {
-	struct timespec ts = {.tv_sec = LONG_MAX / 2000000000l};
-	long r = 0;
+	int r = 0;
 
-	if (deadline >= 0) {
-		ts.tv_sec = deadline / PLX_NSEC;
-		ts.tv_nsec = deadline % PLX_NSEC;
-	}
-	while (!plx_load_acq(&c->rung) && r != -ETIMEDOUT && r != -EINTR) {
-		PLX_DELAY(park_before_futex);
-		r = plx_sys6(SYS_futex, (long)&c->rung, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, 0,
-			     (long)&ts, 0, FUTEX_BITSET_MATCH_ANY);
-	}
-	return r == -EINTR || r == -ETIMEDOUT ? (int)r : 0;
+	while (!r && !plx_load_acq(&c->rung))
+		r = plx_futex_sleep(&c->rung, 0, deadline);
+	return r;
 }
 
 /*
  * The descriptors and the doorbell, which is the last of fd: how many of the former are ready, or a
  * negative errno.
  */
-static int kernel_sleep(struct poll_call *c, const struct poll_args *a, struct pollfd *fd,
-			int64_t until)
+static int kernel_sleep(struct poll_call *c, const struct poll_args *a, int64_t until)
 {
+	struct pollfd *fd = c->fd;
 	uint64_t count;
 	long r;
 
 	put_fds(a, fd);
 	fd[a->fds] = (struct pollfd){.fd = c->doorbell, .events = POLLIN};
-	r = kernel_poll(fd, a->fds + 1, until, a->mask);
+	r = plx_kernel_poll(fd, a->fds + 1, until, a->mask);
 	if (r < 0)
 		return (int)r;
 	if (fd[a->fds].revents)
@@ -285,8 +260,8 @@ static int64_t sleep_end(const struct poll_args *a)
 	return end;
 }
 
-/* Linked. As the call; fd: room for the descriptors and the doorbell. */
-static int sleep_for_some(struct poll_call *c, const struct poll_args *a, struct pollfd *fd)
+/* Linked. As the call. */
+static int sleep_for_some(struct poll_call *c, const struct poll_args *a)
 {
 	int64_t (*now)(void *arg) = a->host ? a->host->now : plx_futex_host.now;
 	void *arg = a->host ? a->host->arg : NULL;
@@ -302,7 +277,7 @@ static int sleep_for_some(struct poll_call *c, const struct poll_args *a, struct
 		if (files || (a->deadline >= 0 && now(arg) >= a->deadline))
 			return with_fds(a, files);
 		if (c->doorbell >= 0)
-			fds = kernel_sleep(c, a, fd, until);
+			fds = kernel_sleep(c, a, until);
 		else if (c->host.park)
 			fds = c->host.park(c->host.arg, &c->rung, until);
 		else
@@ -317,7 +292,6 @@ static int sleep_for_some(struct poll_call *c, const struct poll_args *a, struct
 
 static int linked_sleep(struct poll_call *c, const struct poll_args *a)
 {
-	struct pollfd small[SMALL + 1], *fd = small;
 	int r = 0;
 
 	for (size_t i = 0; !r && i < a->n; i++) {
@@ -330,16 +304,7 @@ static int linked_sleep(struct poll_call *c, const struct poll_args *a)
 		c->linked += !r;
 	}
 	plx_mb();
-	if (!r && a->fds > SMALL) {
-		fd = plx_mem_get((a->fds + 1) * sizeof(*fd));
-		if (!fd)
-			return -ENOMEM;
-	}
-	if (!r)
-		r = sleep_for_some(c, a, fd);
-	if (fd != small)
-		plx_mem_put(fd);
-	return r;
+	return r ? r : sleep_for_some(c, a);
 }
 
 /* A host may come back from park on another thread: see sleep_once in epoll/wait.c. */

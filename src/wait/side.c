@@ -1,21 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Descriptors of the kernel in an epoll of the native API.
+ * Descriptors of the kernel in an epoll of the native API. docs/design.md has the overview ("One
+ * wait over own objects and descriptors"). The side comes with the first descriptor, when the epoll
+ * is asked for a descriptor itself, or with the first sleep that has a signal mask. Its doorbell is
+ * an eventfd that is registered there edge-triggered and never read.
  *
- * Overview. An epoll gets a kernel's side with its first descriptor, when it is asked for a
- * descriptor itself, or with the first sleep that has a signal mask: an epoll of the kernel's that
- * is nobody else's, with the descriptors under the program's own masks and data, and a doorbell, an
- * eventfd that is registered there edge-triggered and never read. From then on its waiters sleep in
- * the kernel's wait (wait.c), and a producer rings by a write to the doorbell, where the bell's
- * rule of ready.c says that one is due. An epoll without has no descriptor, and a wait of it pays
- * for one load.
- *
- * Data. The kernel keeps the program's data, not an index of ours. A registration may end without
- * a call, with the last descriptor of its file, and may live on when its number means another file,
- * with a registration of its own. Only the kernel can tell, so a table of ours would keep dead
- * entries, or mix two up. What remains is that the doorbell's event has to be known: its data are
- * 64 random bits, and who comes with the same for a descriptor gets -EINVAL. So no registration has
- * them. A marker that moved away, instead, would still be in the hands of waits that have begun.
+ * Data. The kernel keeps the program's data. A registration may end without a call, with the last
+ * descriptor of its file, and may live on when its number means another file: a table of ours would
+ * keep dead entries, or mix two up. The doorbell's data are 64 random bits, and who comes with the
+ * same for a descriptor gets -EINVAL. A marker that moved away, instead, would still be in the
+ * hands of waits that have begun.
  *
  * Lifetime. The side is made once, and goes with the epoll: its epoll of the kernel with the last
  * reference, when nobody waits or makes a change; the doorbell and the memory after the grace
@@ -65,7 +59,6 @@
  */
 #include "wait/side.h"
 
-#include <linux/time_types.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
@@ -139,7 +132,7 @@ static int timer_open(struct plx_kernel_side *s)
 static int side_due(struct pollux_ep *ep, int64_t due)
 {
 	struct plx_kernel_side *s = plx_side_of(ep);
-	struct __kernel_timespec at[2] = {{0}};
+	struct timespec at[2] = {{0}};
 	int r = 0;
 
 	plx_lockdep_held(&ep->mtx);
@@ -150,10 +143,8 @@ static int side_due(struct pollux_ep *ep, int64_t due)
 	if (r < 0)
 		return r;
 	/* 0 is none. */
-	if (due != PLX_NEVER) {
-		at[1].tv_sec = due / PLX_NSEC;
-		at[1].tv_nsec = due % PLX_NSEC + !due;
-	}
+	if (due != PLX_NEVER)
+		at[1] = plx_timespec_ns(due + !due);
 	plx_sys4(SYS_timerfd_settime, s->timer, TFD_TIMER_ABSTIME, at, 0);
 	return 0;
 }
@@ -232,32 +223,22 @@ static int side_make(struct pollux_ep *ep, bool fds)
 	return r == -EEXIST ? 0 : r;
 }
 
-static __attribute__((noinline)) int side_take_fds(struct plx_kernel_side *s)
+/* For good: it has descriptors, or else who collects sleeps on it. */
+static __attribute__((noinline)) int side_is_for(struct plx_kernel_side *s, bool fds)
 {
-	int r = 0;
+	bool not ;
 
 	plx_lock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
-	if (plx_load(&s->ep->file.watches) || s->collects)
-		r = -EOPNOTSUPP;
-	else
-		plx_store_rel(&s->head.fds, 1);
+	not = fds ? plx_load(&s->ep->file.watches) || s->collects : s->head.fds;
+	if (!not )
+		plx_store_rel(fds ? &s->head.fds : &s->collects, 1);
 	plx_unlock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
-	return r;
+	return not ? -EOPNOTSUPP : 0;
 }
 
 int plx_side_collects(struct plx_kernel_side *s)
 {
-	int r = 0;
-
-	if (plx_likely(plx_load(&s->collects)))
-		return 0;
-	plx_lock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
-	if (s->head.fds)
-		r = -EOPNOTSUPP;
-	else
-		plx_store(&s->collects, 1);
-	plx_unlock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
-	return r;
+	return plx_likely(plx_load(&s->collects)) ? 0 : side_is_for(s, false);
 }
 
 int plx_side_get(struct pollux_ep *ep, bool fds, struct plx_kernel_side **s)
@@ -271,7 +252,7 @@ int plx_side_get(struct pollux_ep *ep, bool fds, struct plx_kernel_side **s)
 	*s = plx_side_of(ep);
 	plx_side_turn(*s);
 	if (fds && plx_unlikely(!plx_load_acq(&(*s)->head.fds)))
-		return side_take_fds(*s);
+		return side_is_for(*s, true);
 	return 0;
 }
 

@@ -14,7 +14,12 @@
 #ifndef PLX_WAIT_SIDE_H
 #define PLX_WAIT_SIDE_H
 
+#include <poll.h>
+
 #include "epoll/engine.h"
+
+/* The kernel's mask of signals. */
+#define PLX_MASK_SIZE 8
 
 /* side.turn */
 enum { PLX_TURN_KERNEL, PLX_TURN_OWN };
@@ -55,6 +60,9 @@ int plx_side_wait(struct pollux_ep *ep, struct epoll_event *ev, int max, bool sl
 
 int plx_side_collect(struct pollux_ep *ep, pollux_event_fn fn, void *arg, int max, bool sleeps,
 		     int64_t deadline, const sigset_t *mask);
+
+/* wait.c: ppoll of n descriptors up to deadline; negative: none, 0: it does not sleep. */
+long plx_kernel_poll(struct pollfd *fd, size_t n, int64_t deadline, const sigset_t *mask);
 
 /*
  * side.c: who collects is about to sleep on it, so it gets no descriptors from now on. 0, or

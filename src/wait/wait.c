@@ -14,10 +14,8 @@
  * of 64, until one has found something.
  *
  * Shares. In a look the kernel is asked first, and if the list has something the last place is not
- * the kernel's. So with room for two or more each side that has events gets at least one in each
- * wait, and what the kernel has not filled is the list's. With room for one they take turns: who
- * got the place has the second choice in the next wait. Asked in the other order the list would
- * have to leave a place for a side of which it does not know whether it needs it. So fewer events
+ * the kernel's; with room for one they take turns. Asked in the other order the list would have to
+ * leave a place for a side of which it does not know whether it needs it. So fewer events
  * than there is room for mean that there are no more, but for two cases: the doorbell's event had
  * the place, or what was on the list when the kernel was asked is not ready any more.
  *
@@ -51,16 +49,14 @@
  * own reference on the epoll while it may sleep.
  *
  * A signal mask goes to the wait that sleeps: that is the only place where the kernel's own, too,
- * looks for signals, after it has found no events (EP-SIG-01, EP-SIG-05), and it alone can change
- * the mask and begin to sleep in one step. What this thread does before or between is done under
- * the old mask: a signal that only the old one lets through is handled as if it had come before
- * the call, and one that only the new one lets through waits for the sleep. So an epoll whose
- * threads sleep on a futex gets a side with the first sleep that has a mask.
+ * looks for signals, after it has found no events (EP-SIG-01, EP-SIG-05). What this thread does
+ * before or between is done under the old mask: a signal that only the old one lets through is
+ * handled as if it had come before the call, and one that only the new one lets through waits for
+ * the sleep.
  */
 #include "wait/side.h"
 
 #include <limits.h>
-#include <linux/time_types.h>
 #include <poll.h>
 
 #include "base/clock.h"
@@ -70,23 +66,20 @@
 #define EVENTS_MOST (INT_MAX / (int)sizeof(struct epoll_event))
 #define MISSES_MOST 6
 
-/* The kernel's mask of signals. */
-#define MASK_SIZE 8
-
 static long kernel_wait(int epfd, struct epoll_event *ev, int max, int ms, const sigset_t *mask)
 {
 #ifdef SYS_epoll_wait
 	if (plx_likely(!mask))
 		return plx_sys4(SYS_epoll_wait, epfd, ev, max, ms);
 #endif
-	return plx_sys6(SYS_epoll_pwait, epfd, (long)ev, max, ms, (long)mask, MASK_SIZE);
+	return plx_sys6(SYS_epoll_pwait, epfd, (long)ev, max, ms, (long)mask, PLX_MASK_SIZE);
 }
 
 /* To the deadline, by the call that can express it. Sandboxes refuse epoll_pwait2 with EPERM. */
 static long kernel_sleep(int epfd, struct epoll_event *ev, int max, int64_t deadline,
 			 const sigset_t *mask)
 {
-	struct __kernel_timespec ts;
+	struct timespec ts;
 	int64_t left;
 	long r;
 
@@ -95,9 +88,8 @@ static long kernel_sleep(int epfd, struct epoll_event *ev, int max, int64_t dead
 	left = deadline - plx_now_ns();
 	if (left <= 0)
 		return kernel_wait(epfd, ev, max, 0, mask);
-	ts.tv_sec = left / PLX_NSEC;
-	ts.tv_nsec = left % PLX_NSEC;
-	r = plx_sys6(SYS_epoll_pwait2, epfd, (long)ev, max, (long)&ts, (long)mask, MASK_SIZE);
+	ts = plx_timespec_ns(left);
+	r = plx_sys6(SYS_epoll_pwait2, epfd, (long)ev, max, (long)&ts, (long)mask, PLX_MASK_SIZE);
 	if (plx_likely(r != -ENOSYS && r != -EPERM))
 		return r;
 	if (left > INT_MAX * 1000000ll)
@@ -217,7 +209,7 @@ static int look(struct plx_kernel_side *s, struct epoll_event *ev, int max)
 			pass_on(s->ep);
 			return -ENOMEM;
 		}
-		/* Partner: who takes a descriptor out, in the kernel (epoll/batch.c). */
+		/* Partner: who takes a descriptor out, in the kernel (epoll/thread.c). */
 		plx_batch_open(batch, s->ep);
 	}
 	n = look_sides(s, ev, max);
@@ -226,22 +218,23 @@ static int look(struct plx_kernel_side *s, struct epoll_event *ev, int max)
 	return n;
 }
 
+long plx_kernel_poll(struct pollfd *fd, size_t n, int64_t deadline, const sigset_t *mask)
+{
+	struct timespec left = {0};
+
+	if (deadline > 0)
+		left = plx_time_left(deadline);
+	return plx_sys6(SYS_ppoll, (long)fd, (long)n, deadline < 0 ? 0 : (long)&left, (long)mask,
+			PLX_MASK_SIZE, 0);
+}
+
 /* The sleep alone: with batches, events are taken in a look. All who sleep here are woken. */
-static int kernel_poll(int epfd, int64_t deadline, const sigset_t *mask)
+static int sleep_alone(int epfd, int64_t deadline, const sigset_t *mask)
 {
 	struct pollfd p = {.fd = epfd, .events = POLLIN};
-	struct __kernel_timespec ts, *left = NULL;
-	int64_t ns;
-	int r;
+	long r = plx_kernel_poll(&p, 1, deadline, mask);
 
-	if (deadline >= 0) {
-		ns = deadline - plx_now_ns();
-		left = &ts;
-		ts.tv_sec = ns > 0 ? ns / PLX_NSEC : 0;
-		ts.tv_nsec = ns > 0 ? ns % PLX_NSEC : 0;
-	}
-	r = (int)plx_sys6(SYS_ppoll, (long)&p, 1, (long)left, (long)mask, MASK_SIZE, 0);
-	return r < 0 ? r : 0;
+	return r < 0 ? (int)r : 0;
 }
 
 /* A look before a sleep: 0 if there is nothing, or if it is not this wait's turn. */
@@ -273,7 +266,7 @@ static int sleep_on(struct plx_kernel_side *s, struct epoll_event *ev, int max, 
 
 	PLX_DELAY(side_before_sleep);
 	if (plx_unlikely(s->ep->batches))
-		n = kernel_poll(s->epfd, until, mask);
+		n = sleep_alone(s->epfd, until, mask);
 	else
 		n = (int)kernel_sleep(s->epfd, ev, max, until, mask);
 	plx_spin_slept(&s->ep->spin, since);

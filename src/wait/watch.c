@@ -98,7 +98,7 @@ int pollux_watch_add(struct pollux_watch *w, struct pollux_file *f, uint32_t eve
 	uint32_t mask;
 	int r;
 
-	plx_engine_begin();
+	plx_rcu_begin();
 	events &= ~PLX_EP_FLAGS;
 	r = plx_callback_link((struct plx_callback *)w, f, events, fn);
 	if (r)

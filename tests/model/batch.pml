@@ -2,7 +2,7 @@
 /*
  * Who frees an object waits for the batches that may have an event of it.
  *
- * Mirrors: src/epoll/batch.c plx_batch_open, plx_batch_note, plx_batch_over; src/epoll/harvest.c
+ * Mirrors: src/epoll/thread.c plx_batch_open, plx_batch_note, plx_batch_over; src/epoll/harvest.c
  * plx_ep_harvest; with EARLY src/wait/wait.c look. Two threads collect, each twice: what they find on the
  * list they touch until their batch ends. Another removes the item under the mutex, notes the clock,
  * looks at the batches one after the other until none is as old as the note, and frees the object. The
