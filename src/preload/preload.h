@@ -345,8 +345,8 @@ void plx_needless_never(void);
 /* The process has one thread, whoever has made it. */
 bool plx_one_thread(void);
 
-/* uring.c; errno may change in all of them. After a setup that gave fd; params are the program's.
- */
+/* uring.c; errno may change in all of them */
+/* After a setup that gave fd; params are the program's. */
 void plx_uring_made(int fd, const void *params);
 void plx_uring_before_enter(int fd, uint32_t submitted, uint32_t flags);
 void plx_uring_before_register(uint32_t what);

@@ -367,7 +367,7 @@ __asm__(".pushsection .text.startup.plx, \"ax\"\n"
 #endif
 
 __asm__(".pushsection .text.startup.plx, \"ax\"\n"
-	"plx_first:\n" PLX_ENTER(plx_real_find) PLX_JUMP ".popsection\n");
+	"plx_first:\n" PLX_ENTER(plx_real_find) ".popsection\n");
 
 /* Never called: within a function the compiler tells the code the places. */
 static __attribute__((used)) void stubs(void)

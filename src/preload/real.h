@@ -107,21 +107,30 @@ struct plx_outcome {
 	void *next;
 	long result;
 };
+/* clang-format off */
 #if defined(__x86_64__)
-#define PLX_ENTER(function) "	endbr64\n	leaq " #function "(%rip), %r11\n"
-#define PLX_JUMP "	jmp plx_jump\n"
+#define PLX_ENTER(function)                                                                        \
+	"	endbr64\n"                                                                         \
+	"	leaq " #function "(%rip), %r11\n"                                                  \
+	"	jmp plx_jump\n"
 #else
 #define PLX_ENTER(function)                                                                        \
-	"	hint #34\n	adrp x17, " #function "\n	add x17, x17, :lo12:" #function "\n"
-#define PLX_JUMP "	b plx_jump\n"
+	"	hint #34\n"                                                                        \
+	"	adrp x17, " #function "\n"                                                         \
+	"	add x17, x17, :lo12:" #function "\n"                                               \
+	"	b plx_jump\n"
 #endif
 #define PLX_ENTRY(name, function)                                                                  \
 	__asm__(".pushsection .text\n"                                                             \
 		".globl " #name "\n"                                                               \
-		".type " #name ", %function\n" #name ":\n"                                         \
-		".cfi_startproc\n" PLX_ENTER(function) PLX_JUMP ".cfi_endproc\n"                   \
-								".size " #name ", .-" #name "\n"   \
-								".popsection\n")
+		".type " #name ", %function\n"                                                     \
+		#name ":\n"                                                                        \
+		".cfi_startproc\n"                                                                 \
+		PLX_ENTER(function)                                                                \
+		".cfi_endproc\n"                                                                   \
+		".size " #name ", .-" #name "\n"                                                   \
+		".popsection\n")
+/* clang-format on */
 
 /* In our constructor: where they are to be found. The path by which the loader has loaded us. */
 const char *plx_real_learn(void);

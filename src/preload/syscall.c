@@ -225,14 +225,6 @@ static __attribute__((noinline)) long by_name(const struct raw *s)
 	return r < 0 ? -errno : r;
 }
 
-static long do_close_range(const struct raw *s)
-{
-	plx_note_range(s->a, s->b, s->c);
-	if (!plx_any())
-		return PLX_PASS;
-	return plx_px_close_range(s->a, s->b, s->c);
-}
-
 /* Calls that do not return twice. */
 static long serve(const struct raw *s)
 {
@@ -263,7 +255,8 @@ static long serve(const struct raw *s)
 		return PLX_PASS;
 #endif
 	case SYS_close_range:
-		return do_close_range(s);
+		plx_note_range(s->a, s->b, s->c);
+		return plx_any() ? plx_px_close_range(s->a, s->b, s->c) : PLX_PASS;
 	case SYS_fcntl:
 		plx_note_leaves((int)s->a);
 		return plx_ours(s->a) ? plx_px_fcntl(s->a, s->b, s->c) : PLX_PASS;
