@@ -2,78 +2,54 @@
 /*
  * open, open64, openat, openat64 and their _2 forms, opendir (fopen: stdio.c)
  *
- *   .../fdinfo/N     may show the kernel's idea of N: N escapes first
- *   N                the same, where the folder of the process, or the one named, is fdinfo
- *   .../fdinfo       N is not known yet: everything escapes, adoption ends
- *
- * Whose folder that is, if it is one of /proc at all, is not asked.
+ * A file whose name is a number may be that of a descriptor in a folder fdinfo of /proc, by
+ * whatever path, and shows the kernel's idea of it: what is at that number escapes first. (A link
+ * to such a file has another name: docs/compatibility.md.)
  */
 #include "preload/preload.h"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
+#include <limits.h>
 
-#define FDINFO "fdinfo"
-
-/* The program's string, up to the size of buf; its length, or -1. */
-static long path_in(char *buf, size_t size, const char *path)
+/* The number that is the last part of the program's string, or -1. */
+static int number_at_end(const char *path)
 {
-	size_t n = 0;
+	enum { NOTHING, NUMBER, NAME } part = NOTHING;
+	char piece[64];
+	int n = 0;
 
-	while (n < size) {
+	for (;;) {
 		/* What follows the end of the string may not be mapped. */
-		size_t page = 4096 - ((uintptr_t)(path + n) & 4095);
-		size_t m = page < 64 ? page : 64 - ((uintptr_t)(path + n) & 63);
-		char *end;
+		size_t m = sizeof(piece) - ((uintptr_t)path & (sizeof(piece) - 1));
 
-		if (m > size - n)
-			m = size - n;
-		if (plx_copy_in(buf + n, path + n, m))
+		if (plx_copy_in(piece, path, m))
 			return -1;
-		end = memchr(buf + n, 0, m);
-		if (end)
-			return end - buf;
-		n += m;
+		for (size_t i = 0; i < m; i++) {
+			char c = piece[i];
+
+			if (!c)
+				return part == NUMBER ? n : -1;
+			if (c == '/') {
+				part = NOTHING;
+				n = 0;
+			} else if (c >= '0' && c <= '9' && part != NAME && n < INT_MAX / 10 - 1) {
+				part = NUMBER;
+				n = n * 10 + c - '0';
+			} else {
+				part = NAME;
+			}
+		}
+		path += m;
 	}
-	return -1;
-}
-
-/* Behind the last part of the path that is called fdinfo, or NULL. */
-static const char *behind_fdinfo(const char *path)
-{
-	const char *end = NULL;
-
-	for (const char *at = path; (at = strstr(at, FDINFO));) {
-		bool begins = at == path || at[-1] == '/';
-
-		at += strlen(FDINFO);
-		if (begins && (*at == '/' || !*at))
-			end = at;
-	}
-	return end;
 }
 
 void plx_path_check_slow(const char *path)
 {
-	int saved = errno;
-	char buf[512];
-	const char *info, *number;
-	size_t digits;
+	int saved = errno, fd = number_at_end(path);
 
-	if (path_in(buf, sizeof(buf), path) <= 0)
-		return;
-	info = behind_fdinfo(buf);
-	number = info ? info : buf;
-	/* Perhaps written at length. */
-	number += *number == '/' && !info ? 0 : strspn(number, "./");
-	digits = strspn(number, "0123456789");
-	if (digits && !number[digits])
-		plx_escape_if_ours((int)strtol(number, NULL, 10), PLX_OUT_FDINFO);
-	else if (info)
-		/* Any of them may be looked up in it, now and later. */
-		plx_stop_adopting(PLX_OUT_FDINFO);
+	if (fd >= 0)
+		plx_escape_if_ours(fd, PLX_OUT_FDINFO);
 	errno = saved;
 }
 
@@ -102,10 +78,8 @@ OPEN_ALIAS(plx_openat64, "openat64", openat);
 
 PLX_EXPORT DIR *opendir(const char *path)
 {
-	DIR *d;
+	DIR *d = plx_real.opendir(path);
 
-	plx_path_check(path);
-	d = plx_real.opendir(path);
 	if (d)
 		plx_given(dirfd(d));
 	return d;

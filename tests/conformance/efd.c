@@ -1869,7 +1869,7 @@ static void EFD_20_the_last_close_takes_the_items_away(void **state)
 /* The counter as one of the ways to its fdinfo shows it. */
 static uint64_t fdinfo_by(int way, int fd)
 {
-	char path[64], text[512] = "";
+	char path[1024], text[512] = "", folder[] = "/tmp/pollux-XXXXXX", link[64];
 	int dir = AT_FDCWD, old = (int)assert_ok(open(".", O_DIRECTORY | O_CLOEXEC)), f;
 	char *at;
 
@@ -1890,6 +1890,18 @@ static uint64_t fdinfo_by(int way, int fd)
 		snprintf(path, sizeof(path), "/proc/self/task/%d/../../fdinfo/%d", (int)getpid(),
 			 fd);
 		break;
+	case 4:
+		assert_non_null(mkdtemp(folder));
+		snprintf(link, sizeof(link), "%s/link", folder);
+		assert_ok(symlink("/proc/self/fdinfo", link));
+		snprintf(path, sizeof(path), "%s/%d", link, fd);
+		break;
+	case 5:
+		memcpy(path, "/proc/self", 10);
+		for (at = path + 10; at < path + 600; at += 2)
+			memcpy(at, "/.", 2);
+		snprintf(at, 64, "/fdinfo/%d", fd);
+		break;
 	default:
 		snprintf(path, sizeof(path), "/dev/fd/../fdinfo/%d", fd);
 	}
@@ -1898,6 +1910,8 @@ static uint64_t fdinfo_by(int way, int fd)
 	close(f);
 	if (dir != AT_FDCWD)
 		close(dir);
+	if (way == 4)
+		assert_true(unlink(link) == 0 && rmdir(folder) == 0);
 	assert_ok(fchdir(old));
 	close(old);
 	at = strstr(text, "eventfd-count:");
@@ -1908,8 +1922,8 @@ static uint64_t fdinfo_by(int way, int fd)
 static void EFD_19_fdinfo_by_any_path(void **state)
 {
 	(void)state;
-	for (int way = 0; way < 5; way++) {
-		int fd = efd_new(0, EFD_CLOEXEC);
+	for (int way = 0; way < 7; way++) {
+		int fd = efd_new(0, EFD_CLOEXEC | EFD_NONBLOCK);
 
 		efd_add(fd, 0x1230 + way);
 		assert_int_equal(fdinfo_by(way, fd), 0x1230 + way);
