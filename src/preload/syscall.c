@@ -86,29 +86,6 @@ static enum kind kind_of(const struct raw *s)
 	return (unsigned long)s->nr < sizeof(kinds) ? kinds[s->nr] : OTHER;
 }
 
-/* A mask argument of a bare call; true if the kernel is to refuse it. */
-static bool mask_in(const sigset_t **mask, sigset_t *copy, long user, long size)
-{
-	*mask = NULL;
-	if (!user)
-		return false;
-	if (size != 8 || plx_copy_in(copy, (const void *)user, 8))
-		return true;
-	*mask = copy;
-	return false;
-}
-
-static bool timespec_in(const struct timespec **ts, struct timespec *copy, long user)
-{
-	*ts = NULL;
-	if (!user)
-		return false;
-	if (plx_copy_in(copy, (const void *)user, sizeof(*copy)) || plx_timespec_bad(copy))
-		return true;
-	*ts = copy;
-	return false;
-}
-
 static long do_epoll_wait(const struct raw *s)
 {
 	bool has_mask = s->nr == SYS_epoll_pwait || s->nr == SYS_epoll_pwait2;
