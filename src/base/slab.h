@@ -6,9 +6,6 @@
  * two of them in one cache line cost more than everything else together. These
  * objects are aligned to their size, without a header, and come from what the calling
  * thread keeps. Memory once taken stays with the process and is used again.
- *
- * Sanitizer builds and fault injection use the C library instead, which knows what
- * has been freed.
  */
 #ifndef PLX_BASE_SLAB_H
 #define PLX_BASE_SLAB_H

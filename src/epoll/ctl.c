@@ -6,8 +6,6 @@
 
 #include <pollux/memory.h>
 
-#include "base/sanitizer.h"
-
 static const struct pollux_file_ops ep_file_ops = {
 	.size = sizeof(ep_file_ops),
 	.poll = plx_ep_poll,

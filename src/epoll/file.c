@@ -9,8 +9,6 @@
  */
 #include "epoll/engine.h"
 
-#include "base/sanitizer.h"
-
 int plx_check_size(const void *p, uint32_t size, size_t known)
 {
 	const unsigned char *c = p;

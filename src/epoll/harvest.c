@@ -11,8 +11,6 @@
  */
 #include "epoll/engine.h"
 
-#include "base/sanitizer.h"
-
 struct harvest {
 	pollux_event_fn sink;
 	void *arg;

@@ -99,8 +99,6 @@
  */
 #include "epoll/engine.h"
 
-#include "base/spin.h"
-
 #define BELL_BEGUN 0xffull
 #define BELL_BEGUN_ONE 0x1ull
 #define BELL_DONE 0xff00ull

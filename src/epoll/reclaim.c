@@ -19,7 +19,6 @@
 #include <pollux/read.h>
 
 #include "base/clock.h"
-#include "base/sanitizer.h"
 
 /* So many pushes, of all threads, before one of them tries to be rid of some; what it calls then.
  */

@@ -36,7 +36,6 @@
 
 #include "base/inside.h"
 #include "base/key.h"
-#include "base/sanitizer.h"
 
 #define BATCHES 14
 

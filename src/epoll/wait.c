@@ -13,9 +13,6 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/flood.h"
-#include "base/sanitizer.h"
-#include "base/spin.h"
 #include "base/sys.h"
 
 /* Between two looks at the clock. */

@@ -21,10 +21,7 @@
 
 #include <pollux/eventfd.h>
 
-#include "base/flood.h"
 #include "base/inside.h"
-#include "base/sanitizer.h"
-#include "base/spin.h"
 
 struct pollux_efd {
 	struct pollux_file file;

@@ -4,8 +4,6 @@
 
 #include <pollux/level.h>
 
-#include "base/sanitizer.h"
-
 static struct pollux_level *file_level(struct pollux_file *f)
 {
 	return plx_container_of(f, struct pollux_level, file);

@@ -16,8 +16,6 @@
 
 #include <pollux/timer.h>
 
-#include "base/sanitizer.h"
-
 struct pollux_timer {
 	struct pollux_file file;
 	plx_lock_t lock;

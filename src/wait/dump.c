@@ -103,15 +103,8 @@ static void put_number(struct out *o, const char *before, uint64_t v, unsigned i
 	put(o, after);
 }
 
-static void put_dec(struct out *o, const char *before, uint64_t v, const char *after)
-{
-	put_number(o, before, v, 10, after);
-}
-
-static void put_hex(struct out *o, const char *before, uint64_t v, const char *after)
-{
-	put_number(o, before, v, 16, after);
-}
+#define put_dec(o, before, v, after) put_number(o, before, v, 10, after)
+#define put_hex(o, before, v, after) put_number(o, before, v, 16, after)
 
 static void put_item(struct out *o, const struct plx_epitem *item)
 {

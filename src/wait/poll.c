@@ -36,7 +36,6 @@
 
 #include <pollux/poll.h>
 
-#include "base/sanitizer.h"
 #include "base/sys.h"
 
 /* So many descriptors are asked for without memory. */

@@ -64,7 +64,6 @@
 #include <sys/timerfd.h>
 
 #include "base/clock.h"
-#include "base/sanitizer.h"
 #include "base/sys.h"
 
 int (*plx_side_registers)(int op, int fd);

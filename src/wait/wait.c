@@ -60,7 +60,6 @@
 #include <poll.h>
 
 #include "base/clock.h"
-#include "base/sanitizer.h"
 #include "base/sys.h"
 
 #define EVENTS_MOST (INT_MAX / (int)sizeof(struct epoll_event))

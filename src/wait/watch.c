@@ -18,8 +18,6 @@
  */
 #include "wait/watch.h"
 
-#include "base/sanitizer.h"
-
 #define GONE (1u << 31)
 
 static void called(struct plx_watch *w, uint32_t key)
