@@ -20,6 +20,7 @@
  */
 #include "preload/preload.h"
 
+#include <sched.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -135,12 +136,27 @@ bool plx_activate(void)
 	return plx_prepare();
 }
 
+static bool real_time(void)
+{
+	long policy = plx_sys1(SYS_sched_getscheduler, 0) & ~SCHED_RESET_ON_FORK;
+
+	return policy == SCHED_FIFO || policy == SCHED_RR || policy == SCHED_DEADLINE;
+}
+
 void plx_note_waits_slow(void)
 {
 	static uint32_t tries;
 
 	if (plx_vfork_child())
 		return;
+	/*
+	 * It takes the kernel 10 ms to register a process with threads for membarrier, and it waits
+	 * for calls of threads that this one may outrank: a real-time thread leaves it to others.
+	 */
+	if (real_time()) {
+		plx_store(&plx_cold_wanted, 0);
+		return;
+	}
 	/* What does not succeed is not tried for ever. */
 	plx_store(&plx_cold_wanted, plx_xadd(&tries, 1) < TRIES ? 0 : 2);
 	(void)plx_activate();
