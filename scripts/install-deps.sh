@@ -31,7 +31,8 @@ need_header=
 # For aarch64-linux-gnu-gcc.
 need_cross_header=
 
-# The command that is looked for, and the packages that bring it.
+# The command that is looked for, and the packages that bring it. tcc makes the models' searches
+# quicker to compile (tests/model/run.sh).
 programs='
 curl curl
 fio fio
@@ -44,6 +45,7 @@ node nodejs
 qemu-img qemu-utils
 redis-server redis-server
 stress-ng stress-ng
+tcc tcc
 wrk wrk
 '
 # Only when they are named: what the long form needs besides. Debian installs some programs' own
