@@ -591,12 +591,6 @@ elif command -v clang >/dev/null; then
 	quick='clang -O0'
 fi
 
-# States that are not compressed are found sooner, by a sixth. In the long form there are too many.
-space=-DNOCOMP
-if [ -n "$POLLUX_TEST_LONG" ]; then
-	space=
-fi
-
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
@@ -628,7 +622,7 @@ check() {
 			slots=-w24
 			;;
 		esac
-		if ! $compiler -w -DSAFETY -DMEMLIM=3500 $space $order -o pan pan.c >gcc.out 2>&1; then
+		if ! $compiler -w -DSAFETY -DMEMLIM=3500 $order -o pan pan.c >gcc.out 2>&1; then
 			verdict="$compiler: $(head -n 1 gcc.out)"
 			return
 		fi
