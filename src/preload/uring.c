@@ -9,9 +9,10 @@
  * requests within io_uring_enter only. So before each enter we look at what it will take. What
  * liburing makes, whose calls we do not see, is in liburing.c.
  *
- *   EPOLL_CTL  one of ours is done here, and a NOP takes its place. One that fails stays, for the
- *              kernel to find the error, too; then what comes after it in the ring is not done
- *              before it either, and escapes.
+ *   EPOLL_CTL  one of ours is done here, and what takes its place has the same result: a NOP, or
+ *              a request that fails so. Where there is none that does, it stays, for the kernel to
+ *              find the error, too; then what comes after it in the ring is not done before it
+ *              either, and escapes.
  *   NOP        stays.
  *   others     everything escapes and adoption ends, as for a ring that is not followed.
  *
@@ -155,12 +156,11 @@ PLX_EXPORT NOT_INSTRUMENTED void *mmap(void *at, size_t size, int prot, int flag
 }
 PLX_ALIAS(mmap64, mmap);
 
-/* The request becomes one that does nothing, with the same mark on its completion. */
-static bool replace(char *user, const struct io_uring_sqe *was)
+/* The request becomes another one, with the same mark on its completion. */
+static bool replace(char *user, const struct io_uring_sqe *was, struct io_uring_sqe by)
 {
-	struct io_uring_sqe by = {
-		.opcode = IORING_OP_NOP, .flags = was->flags, .user_data = was->user_data};
-
+	by.flags = was->flags;
+	by.user_data = was->user_data;
 	return plx_copy_out(user, &by, sizeof(by)) == 0;
 }
 
@@ -199,7 +199,10 @@ static bool serve(char *user, bool *held)
 	case PLX_PASS:
 		return true;
 	case 0:
-		return replace(user, &s);
+		return replace(user, &s, (struct io_uring_sqe){.opcode = IORING_OP_NOP});
+	case -ENOENT:
+		/* There is no poll that could be removed: such a ring would not be followed. */
+		return replace(user, &s, (struct io_uring_sqe){.opcode = IORING_OP_POLL_REMOVE});
 	case -EBADF:
 		/* For the kernel a descriptor that we hide is one. */
 		s.fd = -1;

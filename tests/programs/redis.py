@@ -181,7 +181,8 @@ def scenario(side):
     c.close()
     side.check(redis.stop(signal.SIGTERM) == 0, "redis ends with status 0", redis.said())
     if side.pollux:
-        side.check(redis.adopted("epolls") >= 1, "redis was served", redis.said())
+        # Its threads ask for asynchronous cancellation.
+        side.check(redis.adopted("epolls") == 0, "redis was left to the kernel", redis.said())
     for name, append in ("the AOF", "yes"), ("the RDB", "no"):
         again, c = server("--appendonly", append)
         side.check(c.call("DEBUG", "DIGEST") == digest and c.call("DBSIZE") == keys,
