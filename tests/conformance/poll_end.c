@@ -89,8 +89,9 @@ static void poll_lets_a_signal_in_without_a_sleep(void **state)
 			subject_fill(&s[0]);
 		handled = 0;
 		assert_ok(raise(SIGUSR1));
-		n = round % 2 ? pselect(FD_SETSIZE, &in, NULL, NULL, &now, &none)
-			      : ppoll(p, (nfds_t)w->n, &now, &none);
+		/* ThreadSanitizer does not know that a handler may run in a pselect. */
+		n = round % 2 && SANITIZED != 2 ? pselect(FD_SETSIZE, &in, NULL, NULL, &now, &none)
+						: ppoll(p, (nfds_t)w->n, &now, &none);
 		if (round < 2) {
 			assert_true(n == -1 && errno == EINTR && handled);
 			assert_true(round == 0 || FD_ISSET(s[0].fd, &in));
