@@ -132,16 +132,17 @@ int pollux_poll(struct pollfd *fds, nfds_t nfds, int timeout)
 int pollux_select(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds,
 		  struct timeval *timeout)
 {
-	struct timeval tv;
+	struct timeval tv = {0}, left;
 	int r;
 
 	if (timeout && plx_copy_in(&tv, timeout, sizeof(tv)))
 		return api_result(-EFAULT);
+	left = tv;
 	plx_px_select(nfds, readfds, writefds, exceptfds);
-	r = select(nfds, readfds, writefds, exceptfds, timeout ? &tv : NULL);
+	r = select(nfds, readfds, writefds, exceptfds, timeout ? &left : NULL);
 	/* A time-out in read-only memory is no error. */
-	if (timeout)
-		(void)plx_copy_out(timeout, &tv, sizeof(tv));
+	if (timeout && memcmp(&left, &tv, sizeof(tv)))
+		(void)plx_copy_out(timeout, &left, sizeof(left));
 	return r;
 }
 

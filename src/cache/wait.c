@@ -957,7 +957,7 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 		if (over) {
 			if (plx_load(&w->fr->nkernel) && plx_unlikely(may_have_missed(w)))
 				continue;
-			if (beside_adoption(w)) {
+			if (plx_load_acq(&w->fr->inproc) && beside_adoption(w)) {
 				plx_await_step(tries++);
 				continue;
 			}
@@ -986,6 +986,8 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 			}
 			if (plx_unlikely(plx_load(&w->fr->timer_mark)))
 				timers_enter(w);
+			if (items)
+				w->timeout = NULL;
 			plx_px_count(PLX_COUNT_SLEEPS);
 			since = plx_spin_sleeps(&w->fr->ep->spin);
 			n = collect_kernel(w, 0, true);

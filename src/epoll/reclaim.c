@@ -16,9 +16,13 @@
 
 #include <limits.h>
 
+#include <pollux/fork.h>
 #include <pollux/read.h>
 
 #include "base/clock.h"
+
+/* Who uses this alone, of the archive, is to have the hooks of forks. */
+static __attribute__((used)) void (*const forks)(void) = pollux_before_fork;
 
 /* So many pushes, of all threads, before one of them tries to be rid of some; what it calls then.
  */

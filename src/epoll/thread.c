@@ -34,6 +34,8 @@
  */
 #include "epoll/engine.h"
 
+#include <limits.h>
+
 #include "base/inside.h"
 #include "base/key.h"
 
@@ -45,6 +47,8 @@ struct thread {
 	struct thread *next;
 	long n;
 	int state;
+	/* How often its destructor has run. */
+	int ends;
 	struct plx_batch b[BATCHES];
 };
 
@@ -76,13 +80,15 @@ static void thread_exit(void *p)
 	ended += me.n;
 	plx_unlock(&threads_lock, PLX_RANK_THREADS);
 	/* A destructor of the program's may remove watches after this one. */
-	me = (struct thread){.state = ENDED};
+	me = (struct thread){.state = ENDED, .ends = me.ends + 1};
 	plx_inside_end(&depth);
 }
 
 static __attribute__((noinline)) bool thread_begin(void)
 {
-	if (pthread_setspecific(plx_key(&thread_key, thread_exit), &me))
+	/* In the last round of destructors nobody would take it off the list. */
+	if (me.ends >= PTHREAD_DESTRUCTOR_ITERATIONS ||
+	    pthread_setspecific(plx_key(&thread_key, thread_exit), &me))
 		return false;
 	plx_lock(&threads_lock, PLX_RANK_THREADS);
 	me.next = threads;

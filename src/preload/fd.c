@@ -173,6 +173,16 @@ PLX_EXPORT int plx_fcntl(int fd, int cmd, long arg)
 PLX_EXPORT int plx_fcntl64(int, int, long) __asm__("fcntl64") __attribute__((alias("fcntl")));
 PLX_EXPORT int plx_fcntl_(int, int, long) __asm__("__fcntl") __attribute__((alias("fcntl")));
 
+static void note_ioctl(int fd, unsigned long req)
+{
+	if (!plx_cold_any() || plx_vfork_child())
+		return;
+	if (plx_px_ioctl_carries_fds(req))
+		plx_cold_end_all(false);
+	else if (req != FIOCLEX && req != FIONCLEX && req != FIONBIO)
+		plx_note_leaves(fd);
+}
+
 static long serve_ioctl(int fd, unsigned long req, void *arg)
 {
 	if (plx_ours(fd))
@@ -182,20 +192,18 @@ static long serve_ioctl(int fd, unsigned long req, void *arg)
 	return PLX_PASS;
 }
 
+long plx_serve_ioctl(int fd, unsigned long req, void *arg)
+{
+	note_ioctl(fd, req);
+	if (req == FIONBIO)
+		plx_note_leaves(fd);
+	return serve_ioctl(fd, req, arg);
+}
+
 static __attribute__((noinline)) int ioctl_active(int fd, unsigned long req, void *arg)
 {
 	PLX_SERVED(serve_ioctl(fd, req, arg));
 	return plx_real.ioctl(fd, req, arg);
-}
-
-static void note_ioctl(int fd, unsigned long req)
-{
-	if (!plx_cold_any() || plx_vfork_child())
-		return;
-	if (plx_px_ioctl_carries_fds(req))
-		plx_cold_end_all(false);
-	else if (req != FIOCLEX && req != FIONCLEX && req != FIONBIO)
-		plx_note_leaves(fd);
 }
 
 /* What the kernel has read can be read. */

@@ -145,18 +145,18 @@ static bool real_time(void)
 
 void plx_note_waits_slow(void)
 {
+	static __thread bool ranks;
 	static uint32_t tries;
 
-	if (plx_vfork_child())
+	if (ranks || plx_vfork_child())
 		return;
 	/*
 	 * It takes the kernel 10 ms to register a process with threads for membarrier, and it waits
 	 * for calls of threads that this one may outrank: a real-time thread leaves it to others.
 	 */
-	if (real_time()) {
-		plx_store(&plx_cold_wanted, 0);
+	ranks = real_time();
+	if (ranks)
 		return;
-	}
 	/* What does not succeed is not tried for ever. */
 	plx_store(&plx_cold_wanted, plx_xadd(&tries, 1) < TRIES ? 0 : 2);
 	(void)plx_activate();
@@ -197,13 +197,14 @@ PLX_EXPORT int pthread_cancel(pthread_t t)
 }
 
 /*
- * A thread that is cancelled at any instruction would leave what it holds. So all calls on
- * descriptors are libc's from then on. (Those of AIO put the type off.)
+ * A thread that is cancelled at any instruction would leave what it holds. So all calls are libc's
+ * from then on. (A context of AIO that cannot be handed over now puts the type off.)
  */
 PLX_EXPORT int pthread_setcanceltype(int type, int *old)
 {
 	if (type == PTHREAD_CANCEL_ASYNCHRONOUS && !plx_vfork_child()) {
-		plx_stop_adopting_descriptors(PLX_OUT_CANCEL);
+		plx_stop_adopting(PLX_OUT_CANCEL);
+		plx_aio_hand_over_all();
 		plx_guard_keep_none();
 	}
 	return plx_real.pthread_setcanceltype(type, old);

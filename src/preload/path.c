@@ -33,7 +33,8 @@ static int number_at_end(const char *path)
 			if (c == '/') {
 				part = NOTHING;
 				n = 0;
-			} else if (c >= '0' && c <= '9' && part != NAME && n < INT_MAX / 10 - 1) {
+			} else if (c >= '0' && c <= '9' && part != NAME && n < INT_MAX / 10 - 1 &&
+				   !(part == NUMBER && n == 0)) {
 				part = NUMBER;
 				n = n * 10 + c - '0';
 			} else {

@@ -133,6 +133,8 @@ static inline int plx_kernel_ctl(int epfd, int op, int fd, struct epoll_event *e
 
 /* fd.c: before close_range, which may also give the caller a table of its own. */
 void plx_note_range(unsigned int first, unsigned int last, unsigned int flags);
+/* The system call, as it is made by syscall(): its result or PLX_PASS. */
+long plx_serve_ioctl(int fd, unsigned long req, void *arg);
 
 /* Adoption ends for good: the descriptor table is about to be split or watched. */
 void plx_stop_adopting(enum plx_way_out why);

@@ -36,8 +36,13 @@ void plx_escape_messages(const struct mmsghdr *m, unsigned int n)
 	/* The kernel sends no more than this at a time. */
 	if (n > UIO_MAXIOV)
 		n = UIO_MAXIOV;
-	for (unsigned int i = 0; i < n; i++)
+	for (unsigned int i = 0; i < n; i++) {
+		uint64_t length;
+
+		if (plx_load_user64(&length, &m[i].msg_hdr.msg_controllen))
+			break;
 		plx_escape_message(&m[i].msg_hdr);
+	}
 }
 
 /* It has been sent, or not: before that the memory is the kernel's to judge. */

@@ -67,18 +67,17 @@ static const uint8_t kinds[] = {
 	KIND(pidfd_open, GIVES), KIND(pidfd_getfd, GIVES), KIND(perf_event_open, GIVES),
 	KIND(epoll_create1, GIVES), KIND(eventfd2, GIVES), KIND(timerfd_create, GIVES),
 	KIND(signalfd4, GIVES), KIND(inotify_init1, GIVES), KIND(fanotify_init, GIVES),
-	KIND(read, OF_FD), KIND(write, OF_FD), KIND(close, OF_FD),
+	KIND(close, OF_FD),
 	KIND(timerfd_settime, OF_FD), KIND(timerfd_gettime, OF_FD),
-	KIND(dup, OF_ANY), KIND(dup3, OF_ANY), KIND(ioctl, OF_ANY),
-	KIND(sendmsg, OF_ANY), KIND(sendmmsg, OF_ANY),
+	KIND(dup, OF_ANY), KIND(dup3, OF_ANY),
 	KIND(pipe2, NAMED), KIND(socketpair, NAMED), KIND(mremap, NAMED),
-	KIND(unshare, NAMED), KIND(prctl, NAMED),
+	KIND(unshare, NAMED),
 	KIND(ppoll, SLEEPS), KIND(pselect6, SLEEPS),
 	KIND(epoll_pwait, SLEEPS), KIND(epoll_pwait2, SLEEPS),
 #ifdef SYS_open
 	KIND(open, GIVES), KIND(creat, GIVES), KIND(epoll_create, GIVES),
 	KIND(eventfd, GIVES), KIND(signalfd, GIVES), KIND(inotify_init, GIVES),
-	KIND(dup2, OF_ANY), KIND(poll, OF_ANY), KIND(select, SLEEPS), KIND(epoll_wait, SLEEPS),
+	KIND(dup2, OF_ANY), KIND(poll, SLEEPS), KIND(select, SLEEPS), KIND(epoll_wait, SLEEPS),
 	KIND(pipe, NAMED),
 #endif
 #undef KIND
@@ -111,8 +110,11 @@ static long do_epoll_wait(const struct raw *s)
 static long serve_sleeping(const struct raw *s)
 {
 	switch (s->nr) {
-	/* The kernel says how much of the time is left, which libc's ppoll does not. */
+	/* The kernel says how much of the time is left of a ppoll. */
 	case SYS_ppoll:
+#ifdef SYS_poll
+	case SYS_poll:
+#endif
 		plx_px_poll_leaves((struct pollfd *)s->a, (unsigned int)s->b);
 		return PLX_PASS;
 	case SYS_pselect6:
@@ -134,7 +136,7 @@ static __attribute__((noinline)) long sleeping(const struct raw *s)
 	if (plx_note_waits() && !plx_vfork_child())
 		PLX_COLD_SLEEPS(plx_sys6(s->nr, s->a, s->b, s->c, s->d, s->e, last_argument(s)),
 				.what = PLX_COLD_SLEEP);
-	if (!plx_load(&plx_active))
+	if (!plx_any())
 		return PLX_PASS;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 	r = serve_sleeping(s);
@@ -152,10 +154,6 @@ static long call_libc(const struct raw *s)
 	int fd = (int)s->a;
 
 	switch (s->nr) {
-	case SYS_read:
-		return read(fd, (void *)s->b, s->c);
-	case SYS_write:
-		return write(fd, (const void *)s->b, s->c);
 	case SYS_dup:
 		return dup(fd);
 	case SYS_close:
@@ -168,8 +166,6 @@ static long call_libc(const struct raw *s)
 	case SYS_timerfd_gettime:
 		return timerfd_gettime(fd, (struct itimerspec *)s->b);
 #ifdef SYS_poll
-	case SYS_poll:
-		return poll((struct pollfd *)s->a, (unsigned int)s->b, (int)s->c);
 	case SYS_dup2:
 		return dup2(fd, (int)s->b);
 	case SYS_pipe:
@@ -177,26 +173,18 @@ static long call_libc(const struct raw *s)
 #endif
 	case SYS_dup3:
 		return dup3(fd, (int)s->b, (int)s->c);
-	case SYS_ioctl:
-		return ioctl(fd, (unsigned int)s->b, s->c);
-	case SYS_sendmsg:
-		return sendmsg(fd, (const struct msghdr *)s->b, (int)s->c);
-	case SYS_sendmmsg:
-		return sendmmsg(fd, (struct mmsghdr *)s->b, (unsigned int)s->c, (int)s->d);
 	case SYS_pipe2:
 		return pipe2((int *)s->a, (int)s->b);
 	case SYS_socketpair:
 		return socketpair((int)s->a, (int)s->b, (int)s->c, (int *)s->d);
 	case SYS_mremap:
 		return (long)mremap((void *)s->a, s->b, s->c, (int)s->d, (void *)s->e);
-	case SYS_unshare:
-		return unshare((int)s->a);
 	default:
-		return prctl((int)s->a, s->b, s->c, s->d, s->e);
+		return unshare((int)s->a);
 	}
 }
 
-/* What libc's function of that name does here; there it may be a cancellation point. */
+/* What libc's function of that name does, of those that do not sleep. */
 static __attribute__((noinline)) long by_name(const struct raw *s)
 {
 	int state;
@@ -208,12 +196,55 @@ static __attribute__((noinline)) long by_name(const struct raw *s)
 	return r < 0 ? -errno : r;
 }
 
+static __attribute__((noinline)) long do_rw(const struct raw *s)
+{
+	int state;
+	long r;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	if (s->nr == SYS_read)
+		r = plx_px_read((int)s->a, (void *)s->b, s->c);
+	else
+		r = plx_px_write((int)s->a, (const void *)s->b, s->c);
+	pthread_setcancelstate(state, NULL);
+	return r;
+}
+
+static long do_send(const struct raw *s)
+{
+	if (plx_cold_any() && s->nr == SYS_sendmsg)
+		return plx_cold_sent(plx_sys3(s->nr, s->a, s->b, s->c), (void *)s->b);
+	if (plx_cold_any())
+		return plx_cold_sent_many((int)plx_sys4(s->nr, s->a, s->b, s->c, s->d),
+					  (void *)s->b);
+	if (!plx_any())
+		return PLX_PASS;
+	if (s->nr == SYS_sendmsg)
+		plx_escape_message((const struct msghdr *)s->b);
+	else
+		plx_escape_messages((const struct mmsghdr *)s->b, s->c);
+	return PLX_PASS;
+}
+
 /* Calls that do not return twice. */
 static long serve(const struct raw *s)
 {
 	switch (s->nr) {
 	case SYS_epoll_ctl:
 		return concerns_us((int)s->a) || concerns_us((int)s->c) ? by_name(s) : PLX_PASS;
+	case SYS_read:
+	case SYS_write:
+		plx_note_leaves((int)s->a);
+		return plx_ours(s->a) ? do_rw(s) : PLX_PASS;
+	case SYS_ioctl:
+		return plx_serve_ioctl((int)s->a, (unsigned int)s->b, (void *)s->c);
+	case SYS_sendmsg:
+	case SYS_sendmmsg:
+		return do_send(s);
+	case SYS_prctl:
+		if ((int)s->a == PR_SET_SECCOMP)
+			plx_sandbox((unsigned long)s->b, (const void *)s->c);
+		return PLX_PASS;
 	case SYS_readv:
 	case SYS_writev:
 		plx_note_leaves((int)s->a);
@@ -371,7 +402,7 @@ static __attribute__((noinline)) struct plx_outcome enter(const struct raw *s)
 	else if (kind == OF_FD)
 		r = concerns_us((int)s->a) ? by_name(s) : PLX_PASS;
 	else if (kind == OF_ANY)
-		r = plx_any() || plx_cold_any() ? by_name(s) : PLX_PASS;
+		r = (plx_any() || plx_cold_any()) && !plx_vfork_child() ? by_name(s) : PLX_PASS;
 	else
 		r = kind == SLEEPS ? sleeping(s) : serve(s);
 	errno = saved;

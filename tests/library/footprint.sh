@@ -34,6 +34,12 @@ needs()
 [ "$(needs "$library")" = libc.so.6 ] && [ "$(needs "$scratch/with")" = libc.so.6 ]
 report $? "the shared library needs no library but libc, nor does a program with the archive"
 
+# The hooks of forks come with read sections alone, too.
+printf '#include <pollux/read.h>\nint main(void) { pollux_synchronize(); return 0; }\n' >"$scratch/reads.c" &&
+	$CC -I "$here/../../include" -o "$scratch/reads" "$scratch/reads.c" "$archive" -pthread &&
+	nm "$scratch/reads" | grep -q ' pollux_after_fork_child$'
+report $? "a program that has read sections alone has the hooks of forks"
+
 # Where the stack begins decides how many pages of it are used, and which pages of a file are mapped beside
 # one that is used depends on what has been read of it.
 fixed=

@@ -6,7 +6,7 @@
  * Mirrors: src/cache/timer.c plx_px_timerfd_settime with set_lazy, set_true, kernel_told, put_off,
  * become_lazy, unmark and make_true; mark_front, plx_timer_fired, plx_timers_true,
  * plx_timers_leave, plx_timer_read, plx_timer_escape; src/cache/wait.c
- * timers_enter, kernel_look, wait_kernel, wait_timers, wait_mixed (-DMIXED), note_drop, waiter_done;
+ * timers_enter, kernel_look, wait_kernel, wait_mixed (with items: -DMIXED), note_drop, waiter_done;
  * src/cache/epoll.c front_release; plx_px_fork_prepare in src/cache/fork.c, which is a change. One timer, which is set SETS
  * times, one front, two threads that wait in it, the first of them up to WAITS times, and a clock
  * with a few ticks. The kernel's timer and its epoll are in the model.
