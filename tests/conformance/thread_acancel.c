@@ -92,8 +92,8 @@ static void cancelled_in(void (*call)(void))
 static void a_thread_is_cancelled_at_any_instruction(void **state)
 {
 	(void)state;
-	if (SANITIZED == 1)
-		SKIP("a cancelled thread leaves marks of the sanitizer on its stack");
+	if (SANITIZED)
+		SKIP("a sanitizer is not ready for a thread that ends anywhere");
 	ep = ep_new();
 	efd = (int)assert_ok(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	ep_add(ep, efd, EPOLLIN, 0);
