@@ -117,7 +117,7 @@ long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 		  const sigset_t *sigmask);
 /* What fd is ready for now of events, ERR and HUP; 0 if nothing, or if that is not so simple. */
 uint16_t plx_px_ready(int fd, uint16_t events);
-/* What a poll names is the kernel's from now on. */
+/* What a bare poll names is the kernel's from now on. */
 void plx_px_poll_leaves(struct pollfd *fds, nfds_t n);
 /* What the sets of a select name is the kernel's from now on. */
 void plx_px_select(int n, const fd_set *r, const fd_set *w, const fd_set *e);

@@ -43,8 +43,8 @@ static bool poll_make(struct gen *g, struct step *s)
 	/* An epoll in the set goes to the kernel by it, with all that it watches. */
 	if (g->m.profile == PROFILE_INPROC ? !rare(g, 200) : !rare(g, 12))
 		kinds &= ~KINDS(KIND_EPOLL);
-	/* What is in the sets of a select goes to the kernel, too. */
-	s->how = below(g, g->m.profile == PROFILE_INPROC && !rare(g, 200) ? POLL_SELECT : 5);
+	/* What a bare poll or a select names goes to the kernel, too. */
+	s->how = below(g, g->m.profile == PROFILE_INPROC && !rare(g, 200) ? POLL_SYSCALL : 5);
 	s->n = chance(g, 60) ? 1 : below(g, SET + 1);
 	for (int i = 0; i < s->n; i++) {
 		int slot = pick_slot_or_bad(g, kinds);
@@ -61,16 +61,6 @@ static bool poll_make(struct gen *g, struct step *s)
 	return true;
 }
 
-static bool leaves(enum poll_how how)
-{
-#ifdef SYS_poll
-	return how >= POLL_SELECT;
-#else
-	/* The system call is ppoll, which says how much of the time is left. */
-	return how >= POLL_SYSCALL;
-#endif
-}
-
 static void poll_apply(struct model *m, struct step *s)
 {
 	for (int i = 0; i < s->n; i++) {
@@ -82,7 +72,7 @@ static void poll_apply(struct model *m, struct step *s)
 		else if (o && s->n > m->me->limit)
 			model_escape_maybe(m, o);
 		/* If the mask names a set, and the number has a place there. */
-		if (o && leaves(s->how))
+		if (o && s->how >= POLL_SYSCALL)
 			model_escape_maybe(m, o);
 	}
 }
