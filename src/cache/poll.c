@@ -351,25 +351,16 @@ static int64_t masked_end(const struct timespec *timeout, const sigset_t *sigmas
 	return plx_now_ns() + timeout->tv_sec * PLX_NSEC + timeout->tv_nsec;
 }
 
-/* The time to the end in *left. */
-static const struct timespec *poll_left(int64_t end, struct timespec *left)
-{
-	int64_t ns = end - plx_now_ns();
-
-	left->tv_sec = ns > 0 ? ns / PLX_NSEC : 0;
-	left->tv_nsec = ns > 0 ? ns % PLX_NSEC : 0;
-	return left;
-}
-
 /* A handler has run in the sleep of a call, and all that it began with may have changed. */
 static __attribute__((noinline)) long poll_again(long r, const struct wait_set *set,
 						 const struct timespec *timeout,
 						 const sigset_t *sigmask, int64_t end)
 {
-	struct timespec left;
+	while (r == PLX_SLEEP_ANEW) {
+		struct timespec left = plx_time_left(end);
 
-	while (r == PLX_SLEEP_ANEW)
-		r = call_once(set, end ? poll_left(end, &left) : timeout, sigmask);
+		r = call_once(set, end ? &left : timeout, sigmask);
+	}
 	if (!plx_sleep_is_over(r))
 		return r;
 	if (r == PLX_SLEEP_LOOK)

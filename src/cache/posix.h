@@ -169,7 +169,7 @@ void plx_px_spilled(enum plx_way_out why, int n);
 void plx_px_escape_all(enum plx_way_out why);
 /* Everything whose descriptor survives execve does. */
 void plx_px_escape_inherited(enum plx_way_out why);
-/* The descriptors in the SCM_RIGHTS messages of msg. */
+/* Calls each with the descriptors in the SCM_RIGHTS messages of msg. */
 void plx_px_passed(const struct msghdr *msg, void (*each)(int fd));
 /* Every descriptor an iocb array of io_submit names does. */
 void plx_px_escape_iocbs(long n, void *const *iocbs);

@@ -190,11 +190,6 @@ long plx_px_timerfd_create(int clock, int flags)
 
 /* --- the kernel's idea of it ------------------------------------------------------------ */
 
-static struct timespec to_timespec(int64_t ns)
-{
-	return (struct timespec){.tv_sec = ns / PLX_NSEC, .tv_nsec = ns % PLX_NSEC};
-}
-
 static long kernel_set(const struct plx_timer *t, int flags, const struct itimerspec *spec,
 		       struct itimerspec *old)
 {
@@ -204,10 +199,10 @@ static long kernel_set(const struct plx_timer *t, int flags, const struct itimer
 static long set_absolute(const struct plx_timer *t, int64_t at, int64_t interval,
 			 struct itimerspec *old)
 {
-	struct itimerspec spec = {.it_interval = to_timespec(interval)};
+	struct itimerspec spec = {.it_interval = plx_timespec_ns(interval)};
 
 	if (at != NEVER)
-		spec.it_value = to_timespec(at);
+		spec.it_value = plx_timespec_ns(at);
 	return kernel_set(t, TFD_TIMER_ABSTIME, &spec, old);
 }
 
@@ -420,8 +415,8 @@ static int64_t deadline(const struct setting *s, int64_t now)
 /* Of one that has not expired. */
 static void time_left(const struct plx_timer *t, int64_t now, struct itimerspec *left)
 {
-	left->it_interval = to_timespec(t->interval);
-	left->it_value = to_timespec(t->want == NEVER ? 0 : t->want - now);
+	left->it_interval = plx_timespec_ns(t->interval);
+	left->it_value = plx_timespec_ns(t->want == NEVER ? 0 : t->want - now);
 }
 
 /* Whether the kernel need not hear of a setting, now. */

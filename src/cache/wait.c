@@ -438,15 +438,9 @@ static void bell_taken(struct waiter *w)
 /* The time to sleep in *ts, to the deadline; NULL if there is none. */
 static const struct timespec *time_left(const struct waiter *w, struct timespec *ts)
 {
-	int64_t left;
-
 	if (w->deadline < 0)
 		return NULL;
-	left = w->deadline - plx_now_ns();
-	if (left < 0)
-		left = 0;
-	ts->tv_sec = left / PLX_NSEC;
-	ts->tv_nsec = left % PLX_NSEC;
+	*ts = plx_time_left(w->deadline);
 	return ts;
 }
 

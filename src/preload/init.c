@@ -145,17 +145,17 @@ static bool real_time(void)
 
 void plx_note_waits_slow(void)
 {
-	static __thread bool ranks;
+	static __thread bool is_real_time;
 	static uint32_t tries;
 
-	if (ranks || plx_vfork_child())
+	if (is_real_time || plx_vfork_child())
 		return;
 	/*
 	 * It takes the kernel 10 ms to register a process with threads for membarrier, and it waits
 	 * for calls of threads that this one may outrank: a real-time thread leaves it to others.
 	 */
-	ranks = real_time();
-	if (ranks)
+	is_real_time = real_time();
+	if (is_real_time)
 		return;
 	/* What does not succeed is not tried for ever. */
 	plx_store(&plx_cold_wanted, plx_xadd(&tries, 1) < TRIES ? 0 : 2);
