@@ -407,8 +407,7 @@ static inline bool plx_file_dying(struct pollux_file *f)
 	return plx_load(&f->refs) == 0;
 }
 
-/* --- thread.c: events that threads are at, and watches
- * -------------------------------------------- */
+/* --- thread.c: events that threads are at, and watches ------------------------------------- */
 
 struct plx_batch {
 	struct pollux_ep *ep;

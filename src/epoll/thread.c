@@ -30,7 +30,7 @@
  *
  *   thread.n       written by its thread
  *   ended, before  threads_lock
- *   since          atomic; what has been counted from the first limit on, or by threads without a n
+ *   since          atomic; what has been counted from the first limit on, or where there is no n
  */
 #include "epoll/engine.h"
 

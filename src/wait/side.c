@@ -225,14 +225,14 @@ static int side_make(struct pollux_ep *ep, bool fds)
 /* For good: it has descriptors, or else who collects sleeps on it. */
 static __attribute__((noinline)) int side_is_for(struct plx_kernel_side *s, bool fds)
 {
-	bool not ;
+	bool refused;
 
 	plx_lock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
-	not = fds ? plx_load(&s->ep->file.watches) || s->collects : s->head.fds;
-	if (!not )
+	refused = fds ? plx_load(&s->ep->file.watches) || s->collects : s->head.fds;
+	if (!refused)
 		plx_store_rel(fds ? &s->head.fds : &s->collects, 1);
 	plx_unlock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
-	return not ? -EOPNOTSUPP : 0;
+	return refused ? -EOPNOTSUPP : 0;
 }
 
 int plx_side_collects(struct plx_kernel_side *s)
