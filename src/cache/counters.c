@@ -46,11 +46,13 @@ static int print_traffic(char *buf, size_t size, int n)
 		      counted(PLX_STAT_READS), counted(PLX_STAT_WRITES), counted(PLX_STAT_CTLS),
 		      counted(PLX_STAT_WAITS), counted(PLX_STAT_POLLS),
 		      counted(PLX_STAT_KERNEL_CTLS), counted(PLX_STAT_KERNEL_WAITS));
-	n += snprintf(buf + n, size - n,
-		      "pollux: eventfds: %llu times cached, %llu times not any more; writes: %llu "
-		      "while not cached, %llu through the kernel; %llu counts flushed\n",
-		      counted(PLX_COUNT_CACHED), counted(PLX_COUNT_COOLED), counted(PLX_STAT_COLD),
-		      counted(PLX_STAT_THROUGH), counted(PLX_STAT_FLUSHED));
+	n += snprintf(
+		buf + n, size - n,
+		"pollux: eventfds: %llu times cached, %llu times not any more; writes: %llu "
+		"while not cached, %llu through the kernel; %llu counts flushed; %llu made to "
+		"block\n",
+		counted(PLX_COUNT_CACHED), counted(PLX_COUNT_COOLED), counted(PLX_STAT_COLD),
+		counted(PLX_STAT_THROUGH), counted(PLX_STAT_FLUSHED), counted(PLX_COUNT_BLOCKING));
 	n += snprintf(buf + n, size - n,
 		      "pollux: system calls: %lld saved, as %llu were made for these %llu\n",
 		      (long long)(calls - made), made, calls);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "cli.h"
+#include "doctor.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -37,39 +37,36 @@
 
 static const char help_text[] =
 	"Usage: pollux doctor [--json]\n"
-	"Say what this machine permits and what Pollux makes of it.\n"
+	"       pollux doctor [--json] [--] PROGRAM [ARGUMENT]...\n"
+	"Say what this machine permits and what Pollux makes of it; or run PROGRAM with Pollux,\n"
+	"and say at its end what was served in the process, what was not, and why.\n"
 	"\n"
-	"  --json   print the same as JSON\n"
+	"  --json   print the same as JSON; what PROGRAM prints goes to standard error\n"
 	"  --help   print this text\n"
 	"\n"
-	"Exit status: 0 if programs can run on Pollux here, 1 if not, 2 usage error.\n";
-
-enum state {
-	STATE_OK,
-	/* Works, but something is missing or unusual. */
-	STATE_NOTE,
-	/* Programs cannot run on Pollux. */
-	STATE_FAIL,
-};
+	"Exit status: 0 if programs, or PROGRAM, can run on Pollux here, 1 if not, 2 usage\n"
+	"error.\n";
 
 struct fact {
-	const char *name;
+	char *name;
 	enum state state;
 	char *value;
 	const char *meaning;
 };
 
-static struct fact facts[32];
+static struct fact *facts;
 static size_t n_facts;
 
-static void add(const char *name, enum state state, const char *meaning, const char *fmt, ...)
-	__attribute__((format(printf, 4, 5)));
-static void add(const char *name, enum state state, const char *meaning, const char *fmt, ...)
+void doctor_add(const char *name, enum state state, const char *meaning, const char *fmt, ...)
 {
-	struct fact *f = &facts[n_facts++];
+	struct fact *f;
 	va_list ap;
 
-	f->name = name;
+	facts = realloc(facts, (n_facts + 1) * sizeof(*facts));
+	if (!facts)
+		abort();
+	f = &facts[n_facts++];
+	f->name = cli_strdup(name);
 	f->state = state;
 	f->meaning = meaning;
 	va_start(ap, fmt);
@@ -83,9 +80,9 @@ static void add_limit_file(const char *name, const char *path, const char *meani
 	char line[128];
 
 	if (machine_read_line(path, line, sizeof(line)))
-		add(name, STATE_OK, meaning, "%s", line);
+		doctor_add(name, STATE_OK, meaning, "%s", line);
 	else
-		add(name, STATE_NOTE, meaning, "%s cannot be read", path);
+		doctor_add(name, STATE_NOTE, meaning, "%s cannot be read", path);
 }
 
 static void look_at_system(void)
@@ -93,16 +90,19 @@ static void look_at_system(void)
 	struct machine m;
 
 	machine_describe(&m);
-	add("kernel", STATE_OK, "The reference: Pollux answers as this kernel's family does.",
-	    "%s, %s", m.kernel, m.arch);
-	add("C library", STATE_OK,
-	    "The drop-in takes the place of its functions in dynamically linked programs.",
-	    "glibc %s", gnu_get_libc_version());
-	add("CPUs", m.cpus > 1 ? STATE_OK : STATE_NOTE,
-	    m.cpus > 1 ? "A waiter spins or yields for a moment before it sleeps (POLLUX_SPIN=0: "
-			 "never)."
-		       : "A waiter yields for a moment before it sleeps (POLLUX_SPIN=0: never).",
-	    "%d usable by this process (%s)", m.cpus, m.cpu);
+	doctor_add("kernel", STATE_OK,
+		   "The reference: Pollux answers as this kernel's family does.", "%s, %s",
+		   m.kernel, m.arch);
+	doctor_add("C library", STATE_OK,
+		   "The drop-in takes the place of its functions in dynamically linked programs.",
+		   "glibc %s", gnu_get_libc_version());
+	doctor_add(
+		"CPUs", m.cpus > 1 ? STATE_OK : STATE_NOTE,
+		m.cpus > 1
+			? "A waiter spins or yields for a moment before it sleeps (POLLUX_SPIN=0: "
+			  "never)."
+			: "A waiter yields for a moment before it sleeps (POLLUX_SPIN=0: never).",
+		"%d usable by this process (%s)", m.cpus, m.cpu);
 }
 
 static void look_at_membarrier(void)
@@ -116,10 +116,11 @@ static void look_at_membarrier(void)
 	bool works = false;
 #endif
 
-	add("membarrier", works ? STATE_OK : STATE_NOTE,
-	    works ? "Read-side sections cost about a nanosecond."
-		  : "Read-side sections contain a full barrier: every event costs a little more.",
-	    "private expedited %s", works ? "works" : "is not permitted");
+	doctor_add("membarrier", works ? STATE_OK : STATE_NOTE,
+		   works ? "Read-side sections cost about a nanosecond."
+			 : "Read-side sections contain a full barrier: every event costs a little "
+			   "more.",
+		   "private expedited %s", works ? "works" : "is not permitted");
 }
 
 static void look_at_rseq(void)
@@ -127,9 +128,9 @@ static void look_at_rseq(void)
 	const unsigned int *size = dlsym(RTLD_DEFAULT, "__rseq_size");
 	bool registered = size && *size;
 
-	add("rseq", registered ? STATE_OK : STATE_NOTE,
-	    "Left to the C library and the program; Pollux works with and without it.", "%s",
-	    registered ? "registered by the C library" : "not registered by the C library");
+	doctor_add("rseq", registered ? STATE_OK : STATE_NOTE,
+		   "Left to the C library and the program; Pollux works with and without it.", "%s",
+		   registered ? "registered by the C library" : "not registered by the C library");
 }
 
 static void look_at_calls(void)
@@ -140,31 +141,31 @@ static void look_at_calls(void)
 	long rc;
 
 	rc = syscall(SYS_memfd_create, "pollux-doctor", 1u);
-	add("memfd", rc >= 0 ? STATE_OK : STATE_NOTE, "Not needed for events.", "%s",
-	    rc >= 0 ? "permitted" : strerror(errno));
+	doctor_add("memfd", rc >= 0 ? STATE_OK : STATE_NOTE, "Not needed for events.", "%s",
+		   rc >= 0 ? "permitted" : strerror(errno));
 	if (rc >= 0)
 		close((int)rc);
 
 	rc = syscall(SYS_pidfd_open, getpid(), 0u);
-	add("pidfd", rc >= 0 ? STATE_OK : STATE_NOTE,
-	    "A kernel descriptor like any other: the kernel itself waits for it.", "%s",
-	    rc >= 0 ? "permitted" : strerror(errno));
+	doctor_add("pidfd", rc >= 0 ? STATE_OK : STATE_NOTE,
+		   "A kernel descriptor like any other: the kernel itself waits for it.", "%s",
+		   rc >= 0 ? "permitted" : strerror(errno));
 	if (rc >= 0)
 		close((int)rc);
 
 	rc = ep < 0 ? -1 : syscall(SYS_epoll_pwait2, ep, &ev, 1, &zero, NULL, 8L);
-	add("epoll_pwait2", rc == 0 ? STATE_OK : STATE_NOTE,
-	    rc == 0 ? "Waits that involve the kernel keep timeouts in nanoseconds."
-		    : "Waits that involve the kernel have timeouts in milliseconds.",
-	    "%s", rc == 0 ? "available" : strerror(errno));
+	doctor_add("epoll_pwait2", rc == 0 ? STATE_OK : STATE_NOTE,
+		   rc == 0 ? "Waits that involve the kernel keep timeouts in nanoseconds."
+			   : "Waits that involve the kernel have timeouts in milliseconds.",
+		   "%s", rc == 0 ? "available" : strerror(errno));
 	if (ep >= 0)
 		close(ep);
 
 	rc = syscall(SYS_close_range, ~0u, ~0u, 0u);
-	add("close_range", rc == 0 ? STATE_OK : STATE_NOTE,
-	    rc == 0 ? "Programs that use it are followed."
-		    : "Programs that use it get the kernel's own error.",
-	    "%s", rc == 0 ? "available" : strerror(errno));
+	doctor_add("close_range", rc == 0 ? STATE_OK : STATE_NOTE,
+		   rc == 0 ? "Programs that use it are followed."
+			   : "Programs that use it get the kernel's own error.",
+		   "%s", rc == 0 ? "available" : strerror(errno));
 }
 
 static void look_at_limits(void)
@@ -172,10 +173,10 @@ static void look_at_limits(void)
 	struct rlimit rl;
 
 	if (!getrlimit(RLIMIT_NOFILE, &rl))
-		add("RLIMIT_NOFILE", rl.rlim_cur < FEW_DESCRIPTORS ? STATE_NOTE : STATE_OK,
-		    "Every eventfd and epoll holds one descriptor number, as on the kernel.",
-		    "%llu, can be raised to %llu", (unsigned long long)rl.rlim_cur,
-		    (unsigned long long)rl.rlim_max);
+		doctor_add("RLIMIT_NOFILE", rl.rlim_cur < FEW_DESCRIPTORS ? STATE_NOTE : STATE_OK,
+			   "Every eventfd and epoll holds one descriptor number, as on the kernel.",
+			   "%llu, can be raised to %llu", (unsigned long long)rl.rlim_cur,
+			   (unsigned long long)rl.rlim_max);
 	add_limit_file("fs.nr_open", "/proc/sys/fs/nr_open",
 		       "What a privileged user may raise RLIMIT_NOFILE to.");
 	add_limit_file("max_user_watches", "/proc/sys/fs/epoll/max_user_watches",
@@ -188,13 +189,14 @@ static void look_at_aio(void)
 
 	if (machine_read_line("/proc/sys/fs/aio-nr", nr, sizeof(nr)) &&
 	    machine_read_line("/proc/sys/fs/aio-max-nr", max, sizeof(max)))
-		add("aio", STATE_OK,
-		    "aio-nr of aio-max-nr. Each program on Pollux keeps to the bound for itself; "
-		    "POLLUX_AIO_MAX_NR=none lifts it.",
-		    "%s of %s kernel requests taken", nr, max);
+		doctor_add("aio", STATE_OK,
+			   "aio-nr of aio-max-nr. Each program on Pollux keeps to the bound for "
+			   "itself; "
+			   "POLLUX_AIO_MAX_NR=none lifts it.",
+			   "%s of %s kernel requests taken", nr, max);
 	else
-		add("aio", STATE_NOTE, "What Pollux does not do itself is refused.",
-		    "this kernel was built without it");
+		doctor_add("aio", STATE_NOTE, "What Pollux does not do itself is refused.",
+			   "this kernel was built without it");
 }
 
 static void look_at_seccomp(void)
@@ -212,10 +214,13 @@ static void look_at_seccomp(void)
 		}
 		fclose(f);
 	}
-	add("seccomp", mode == 0 ? STATE_OK : STATE_NOTE,
-	    mode == 0 ? "No system call is filtered."
-		      : "A filter may refuse calls; what it refuses is shown in the lines above.",
-	    "%s%s", mode < 3 ? modes[mode] : "unknown", no_new_privs ? ", no new privileges" : "");
+	doctor_add(
+		"seccomp", mode == 0 ? STATE_OK : STATE_NOTE,
+		mode == 0
+			? "No system call is filtered."
+			: "A filter may refuse calls; what it refuses is shown in the lines above.",
+		"%s%s", mode < 3 ? modes[mode] : "unknown",
+		no_new_privs ? ", no new privileges" : "");
 }
 
 /* --- the drop-in, from inside ------------------------------------------------------------- */
@@ -328,15 +333,15 @@ static void look_at_engines(const char *aio)
 	static const char *const kernel = "by the kernel's AIO";
 
 	if (!strcmp(aio, "kernel"))
-		add("aio buffered", STATE_OK, "POLLUX_AIO=off.", "%s", kernel);
+		doctor_add("aio buffered", STATE_OK, "POLLUX_AIO=off.", "%s", kernel);
 	else if (!strcmp(aio, "inline"))
-		add("aio buffered", STATE_OK, "As the kernel does it, with less around it.",
-		    "within io_submit");
+		doctor_add("aio buffered", STATE_OK, "As the kernel does it, with less around it.",
+			   "within io_submit");
 	else
-		add("aio buffered", STATE_NOTE, "io_setup is refused, or a read did not end.",
-		    "not at all");
-	add("aio direct", STATE_OK, "Reads and writes with O_DIRECT.", "%s", kernel);
-	add("aio poll", STATE_OK, "And all that is unusual.", "%s", kernel);
+		doctor_add("aio buffered", STATE_NOTE,
+			   "io_setup is refused, or a read did not end.", "not at all");
+	doctor_add("aio direct", STATE_OK, "Reads and writes with O_DIRECT.", "%s", kernel);
+	doctor_add("aio poll", STATE_OK, "And all that is unusual.", "%s", kernel);
 }
 
 static bool is_set(const char *variable, const char *value)
@@ -360,28 +365,29 @@ static void try_starter(char *self, const char *path)
 	size_t i;
 
 	if (access(path, R_OK)) {
-		add("starter", STATE_NOTE, whole, "%s: %s", path, strerror(errno));
+		doctor_add("starter", STATE_NOTE, whole, "%s: %s", path, strerror(errno));
 		return;
 	}
 	if (all || stats) {
-		add("starter", STATE_OK, whole, "%s is there, but %s", path,
-		    all ? "POLLUX_LOAD=all" : "POLLUX_STATS=1");
+		doctor_add("starter", STATE_OK, whole, "%s is there, but %s", path,
+			   all ? "POLLUX_LOAD=all" : "POLLUX_STATS=1");
 		return;
 	}
 	for (i = 0; i < sizeof(by) / sizeof(by[0]); i++)
 		if (run_probe_by(&child, by[i], clean, &p) || p.starter || !p.served)
 			break;
 	if (i == sizeof(by) / sizeof(by[0]))
-		add("starter", STATE_NOTE, whole, "%s is loaded neither into sh nor into timeout",
-		    path);
+		doctor_add("starter", STATE_NOTE, whole,
+			   "%s is loaded neither into sh nor into timeout", path);
 	else if (!p.served)
-		add("starter", STATE_NOTE,
-		    "What is started by programs that only start others is left to the kernel.",
-		    "%s does not work in %s", path, by[i][3]);
+		doctor_add(
+			"starter", STATE_NOTE,
+			"What is started by programs that only start others is left to the kernel.",
+			"%s does not work in %s", path, by[i][3]);
 	else
-		add("starter", STATE_OK,
-		    "What only starts others gets it, and what that starts the drop-in.",
-		    "%s is loaded into %s", path, by[i][3]);
+		doctor_add("starter", STATE_OK,
+			   "What only starts others gets it, and what that starts the drop-in.",
+			   "%s is loaded into %s", path, by[i][3]);
 }
 
 /* It lies beside the drop-in. */
@@ -403,39 +409,41 @@ static void look_at_drop_in(void)
 	int rc;
 
 	if (!locate_self(self)) {
-		add("drop-in", STATE_FAIL, "Without /proc it cannot be found.",
-		    "/proc/self/exe cannot be read");
+		doctor_add("drop-in", STATE_FAIL, "Without /proc it cannot be found.",
+			   "/proc/self/exe cannot be read");
 		return;
 	}
 	if (!locate_preload(path)) {
-		add("drop-in", STATE_FAIL,
-		    "Install Pollux wholly, or name the library in POLLUX_PRELOAD.",
-		    PRELOAD_NAME " was not found in: %s", path);
+		doctor_add("drop-in", STATE_FAIL,
+			   "Install Pollux wholly, or name the library in POLLUX_PRELOAD.",
+			   PRELOAD_NAME " was not found in: %s", path);
 		return;
 	}
 	rc = run_probe(&child, self, clean, &p);
 	if (rc) {
-		add("drop-in", STATE_FAIL, "Nothing could be tried.", "cannot start a program: %s",
-		    strerror(-rc));
+		doctor_add("drop-in", STATE_FAIL, "Nothing could be tried.",
+			   "cannot start a program: %s", strerror(-rc));
 		return;
 	}
 	child_describe(&child, text, sizeof(text));
 	/* The loader's own words, if there are any, fit better than ours. */
 	child.err[strcspn(child.err, "\n")] = '\0';
 	if (child.timed_out || child.status)
-		add("drop-in", STATE_FAIL, "Programs cannot run on Pollux here.",
-		    "a small program run with %s %s%s%s", path, text, *child.err ? ": " : "",
-		    child.err);
+		doctor_add("drop-in", STATE_FAIL, "Programs cannot run on Pollux here.",
+			   "a small program run with %s %s%s%s", path, text, *child.err ? ": " : "",
+			   child.err);
 	else if (!p.mapped)
-		add("drop-in", STATE_FAIL, "Programs run on the plain kernel only.",
-		    "the loader does not load %s%s%s", path, *child.err ? ": " : "", child.err);
+		doctor_add("drop-in", STATE_FAIL, "Programs run on the plain kernel only.",
+			   "the loader does not load %s%s%s", path, *child.err ? ": " : "",
+			   child.err);
 	else if (!p.served || !p.works)
-		add("drop-in", STATE_FAIL, "Programs cannot profit from Pollux here.",
-		    "%s is loaded, but %s", path,
-		    p.works ? "an eventfd is left to the kernel" : "an event did not arrive");
+		doctor_add("drop-in", STATE_FAIL, "Programs cannot profit from Pollux here.",
+			   "%s is loaded, but %s", path,
+			   p.works ? "an eventfd is left to the kernel"
+				   : "an event did not arrive");
 	else
-		add("drop-in", STATE_OK, "'pollux run -- PROGRAM' works.",
-		    "%s is loaded and serves events", path);
+		doctor_add("drop-in", STATE_OK, "'pollux run -- PROGRAM' works.",
+			   "%s is loaded and serves events", path);
 	if (p.mapped)
 		look_at_starter(self, path);
 	if (*p.aio)
@@ -479,6 +487,18 @@ static void print_json(bool usable)
 	json_close(&j, '}');
 }
 
+static void look_at_machine(void)
+{
+	look_at_system();
+	look_at_membarrier();
+	look_at_rseq();
+	look_at_calls();
+	look_at_limits();
+	look_at_aio();
+	look_at_seccomp();
+	look_at_drop_in();
+}
+
 int cmd_doctor(int argc, char **argv)
 {
 	enum {
@@ -511,19 +531,10 @@ int cmd_doctor(int argc, char **argv)
 			return cli_try_help("doctor", CLI_USAGE);
 		}
 	}
-	if (optind < argc) {
-		cli_error("doctor takes no argument, not '%s'", argv[optind]);
-		return cli_try_help("doctor", CLI_USAGE);
-	}
-
-	look_at_system();
-	look_at_membarrier();
-	look_at_rseq();
-	look_at_calls();
-	look_at_limits();
-	look_at_aio();
-	look_at_seccomp();
-	look_at_drop_in();
+	if (optind < argc)
+		doctor_program(argv + optind, json);
+	else
+		look_at_machine();
 
 	for (size_t i = 0; i < n_facts; i++)
 		usable &= facts[i].state != STATE_FAIL;
@@ -531,7 +542,10 @@ int cmd_doctor(int argc, char **argv)
 		print_json(usable);
 	else
 		print_table();
-	for (size_t i = 0; i < n_facts; i++)
+	for (size_t i = 0; i < n_facts; i++) {
+		free(facts[i].name);
 		free(facts[i].value);
+	}
+	free(facts);
 	return usable ? CLI_OK : CLI_FAILED;
 }

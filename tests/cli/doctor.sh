@@ -121,7 +121,59 @@ call "$pollux" doctor --help
 report $? "doctor --help"
 call "$pollux" doctor --no-such-option
 expect "doctor with an unknown option: 2" 2
-call "$pollux" doctor something
-expect "doctor with an argument: 2" 2
+
+# What a program gets, and why not more.
+
+cat >"$scratch/program.py" <<'END'
+import os, select, sys
+efd = os.eventfd(0, os.EFD_NONBLOCK)
+blocks = os.eventfd(0)
+epoll = select.epoll()
+epoll.register(efd, select.EPOLLIN)
+os.eventfd_write(efd, 1)
+print(len(epoll.poll(1)))
+sys.stdout.flush()
+os.write(2, b"before ")
+if "dup" in sys.argv:
+    os.dup(efd)
+if "fork" in sys.argv and os.fork():
+    os.wait()
+END
+
+call "$pollux" doctor python3 "$scratch/program.py"
+[ "$status" -eq 0 ] && [ "$(head -n 1 "$out")" = 1 ] && [ "$(cat "$err")" = "before " ]
+report $? "doctor PROGRAM: its output is its own"
+grep -Eq '^note  python3[^ ]* [0-9]+ +eventfds: 1, written to 1 times$' "$out" &&
+	grep -q 'often enough to be cached (64 times within 0.1 s)' "$out"
+report $? "doctor PROGRAM: an eventfd that is not hot"
+grep -Eq '^note  python3[^ ]* [0-9]+ +eventfds that block: 1$' "$out"
+report $? "doctor PROGRAM: one that blocks"
+call env POLLUX_ADOPT=always "$pollux" doctor -- python3 "$scratch/program.py" dup
+grep -Eq '^ok    python3[^ ]* [0-9]+ +eventfds: 1, cached 1 times; writes: 0 before that, 1 cached, 0 through' "$out"
+report $? "doctor PROGRAM: one that is cached"
+grep -Eq '^note  python3[^ ]* [0-9]+ +left by dup: 1 ' "$out"
+report $? "doctor PROGRAM: why it has left"
+call env POLLUX_ADOPT=always "$pollux" doctor -- python3 "$scratch/program.py" fork
+[ "$(grep -Ec '^(ok  |note)  python3[^ ]* [0-9]+ +epolls: 1;' "$out")" -eq 1 ] && grep -q 'left by fork: ' "$out" &&
+	grep -Eq '^note .*made no epoll' "$out"
+report $? "doctor PROGRAM: its children"
+call "$pollux" doctor --json -- python3 "$scratch/program.py" dup
+[ "$status" -eq 0 ] && [ "$(cat "$err")" = "1
+before " ] && python3 -c 'import json, sys
+said = json.load(sys.stdin)
+assert said["usable"] and any("eventfds: 1" in f["value"] for f in said["facts"]), said' <"$out"
+report $? "doctor --json PROGRAM"
+# The shell itself is ended.
+# shellcheck disable=SC2016
+call "$pollux" doctor -- sh -c 'kill -KILL $$'
+[ "$status" -eq 0 ] && grep -Eq '^note  sh +was ended by signal 9$' "$out"
+report $? "doctor PROGRAM: one that a signal ends"
+echo 'int main(void) { return 0; }' >"$scratch/static.c" && ${CC:-cc} -static -o "$scratch/static" "$scratch/static.c"
+call "$pollux" doctor "$scratch/static"
+[ "$status" -eq 1 ] && grep -Eq "^FAIL  $scratch/static +.*static" "$out"
+report $? "doctor PROGRAM: one that the drop-in does not get into"
+call "$pollux" doctor "$scratch/missing"
+[ "$status" -eq 1 ] && grep -Eq "^FAIL  $scratch/missing +" "$out"
+report $? "doctor PROGRAM: one that is not there"
 
 finish
