@@ -3,7 +3,6 @@
 #include "waiting.h"
 
 #include <sys/mman.h>
-#include <sys/time.h>
 
 #define MAX_EVENTS ((int)(INT_MAX / sizeof(struct epoll_event)))
 
@@ -227,11 +226,10 @@ static void EP_ARG_02_what_a_handler_took_back_is_no_event(void **state)
 
 		for (int j = 0; j < w.nsub; j++) {
 			for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-				const struct itimerval once = {.it_value.tv_usec = 20000};
-
 				handled = &w.sub[j];
-				assert_ok(setitimer(ITIMER_REAL, &once, NULL));
+				alarms_every(20000);
 				assert_errno(wait_by(e, w.ep, buffer, 4, SOON_MS, NULL), EINTR);
+				alarms_every(0);
 				assert_int_equal(wait_by(e, w.ep, bad[i], 4, i & 1, NULL), 0);
 			}
 			subject_fill(&w.sub[j]);

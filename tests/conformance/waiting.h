@@ -25,6 +25,7 @@
 #include <sys/prctl.h>
 #include <sys/select.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 
 #define COUNT_MAX 0xfffffffffffffffeull
@@ -463,6 +464,17 @@ static inline bool waiter_sleeps(struct waiter *w)
 {
 	sleep_ms(QUIET_MS);
 	return thread_asleep(&w->t);
+}
+
+/*
+ * SIGALRM every so many microseconds, with 0 no more. One alone may come before the wait that it is
+ * to interrupt.
+ */
+static inline void alarms_every(int usec)
+{
+	const struct itimerval it = {{0, usec}, {0, usec}};
+
+	assert_ok(setitimer(ITIMER_REAL, &it, NULL));
 }
 
 static inline void waiter_join(struct waiter *w)
