@@ -1,17 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * liburing's functions that make a ring: io_uring_queue_init, io_uring_queue_init_params,
- * io_uring_queue_init_mem, io_uring_setup; io_uring_queue_mmap takes one that was made elsewhere.
+ * Rings of io_uring. A ring takes requests that name descriptors, and nobody but the kernel sees
+ * them; one for a descriptor of ours would wait for the kernel's count for ever. So all descriptors
+ * become the kernel's, and adoption of them ends, when a ring is made, while nobody has it yet. (No
+ * request names a context of AIO.) A ring that is used by syscall() may have come from elsewhere,
+ * and ends adoption, too.
  *
- * liburing makes its system calls by itself, so its rings are not followed (uring.c), and a request
- * for a descriptor of ours would wait for the kernel's count for ever. Here the ring is seen while
- * nobody has it yet: adoption of descriptors ends before a request can be made. A program that
- * contains liburing has nothing of this.
+ * liburing makes its system calls by itself. Its functions that make a ring are ours first:
+ * io_uring_queue_init, io_uring_queue_init_params, io_uring_queue_init_mem, io_uring_setup;
+ * io_uring_queue_mmap takes one that was made elsewhere. A program that contains liburing has
+ * nothing of this.
  *
  * Ours have the versions alone, not the plain names: a program that looks for the name finds what
  * it would find without us.
  */
 #include "preload/preload.h"
+
+void plx_uring(void)
+{
+	if (!plx_vfork_child() && (plx_load(&plx_px_no_adopt) | PLX_ADOPT_AIO) != ~0u)
+		plx_stop_adopting_descriptors(PLX_OUT_IO_URING);
+}
 
 #define VERSIONED(function, name) __asm__(".symver " #function ", " name)
 
@@ -29,7 +38,7 @@
 		r = real args;                                                                     \
 		saved = errno;                                                                     \
 		if (r >= 0)                                                                        \
-			plx_uring_unseen();                                                        \
+			plx_uring();                                                               \
 		errno = saved;                                                                     \
 		return r;                                                                          \
 	}                                                                                          \

@@ -125,12 +125,6 @@ static inline bool plx_note_waits(void)
 	return true;
 }
 
-/* epoll_ctl for plx_cold_ctl, with its error as its result. */
-static inline int plx_kernel_ctl(int epfd, int op, int fd, struct epoll_event *ev)
-{
-	return (int)plx_sys4(SYS_epoll_ctl, epfd, op, fd, ev);
-}
-
 /* fd.c: before close_range, which may also give the caller a table of its own. */
 void plx_note_range(unsigned int first, unsigned int last, unsigned int flags);
 /* The system call, as it is made by syscall(): its result or PLX_PASS. */
@@ -347,13 +341,8 @@ void plx_needless_never(void);
 /* The process has one thread, whoever has made it. */
 bool plx_one_thread(void);
 
-/* uring.c; errno may change in all of them */
-/* After a setup that gave fd; params are the program's. */
-void plx_uring_made(int fd, const void *params);
-void plx_uring_before_enter(int fd, uint32_t submitted, uint32_t flags);
-void plx_uring_before_register(uint32_t what);
-/* There is a ring that cannot be followed. */
-void plx_uring_unseen(void);
+/* liburing.c: a ring of io_uring has been made, or is about to be used. errno may change. */
+void plx_uring(void);
 
 /* socket.c */
 void plx_escape_message(const struct msghdr *m);

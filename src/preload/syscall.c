@@ -7,7 +7,7 @@
  * through syscall() is a cancellation point.
  *
  *   io_setup...     Linux AIO, see aio.c
- *   io_uring_*      see uring.c
+ *   io_uring_*      see liburing.c
  *   seccomp         see prctl in exec.c
  */
 #include "preload/preload.h"
@@ -297,15 +297,13 @@ static __attribute__((noinline)) long do_uring(const struct raw *s)
 	int saved = errno;
 	long r;
 
-	if (s->nr == SYS_io_uring_enter)
-		plx_uring_before_enter((int)s->a, (uint32_t)s->b, (uint32_t)s->d);
-	else if (s->nr == SYS_io_uring_register)
-		plx_uring_before_register((uint32_t)s->b);
+	if (s->nr != SYS_io_uring_setup)
+		plx_uring();
 	errno = saved;
 	r = pass(s);
 	if (s->nr == SYS_io_uring_setup && r >= 0) {
 		plx_given((int)r);
-		plx_uring_made((int)r, (const void *)s->b);
+		plx_uring();
 		errno = saved;
 	}
 	return r;
