@@ -39,8 +39,6 @@ struct plx_inside {
 	uint32_t waits;
 	/* Handlers of the program that the thread has begun to run, as far as they are seen. */
 	uint32_t handlers;
-	/* Those of them after which a call that sleeps is not begun again. */
-	uint32_t breaks;
 };
 
 extern __thread struct plx_inside plx_inside;

@@ -229,7 +229,6 @@ static long sleep_once(struct plx_sleep *s, long nr)
 	s->phase = BEFORE;
 	s->over = NOT;
 	s->depth = plx_inside.depth;
-	s->breaks = plx_inside.breaks;
 	/* As libc has it: where there is one thread there is nobody who could cancel it. */
 	s->cancellable = !plx_single_threaded();
 	if (s->cancellable)
@@ -244,17 +243,13 @@ static long sleep_once(struct plx_sleep *s, long nr)
 	return s->cancellable ? cancellable(me, nr) : plx_sleep_window(me, nr, s->args);
 }
 
-long plx_sleep(struct plx_sleep *s, enum plx_sleep_kind kind, long nr)
+long plx_sleep(struct plx_sleep *s, bool masked, long nr)
 {
 	long r = sleep_once(s, nr);
-	bool broken;
 
 	if (plx_likely(s->over == NOT))
 		return r;
-	broken = s->breaks != plx_inside.breaks;
-	if (kind == PLX_SLEEP_RESTARTS && !broken)
-		return PLX_SLEEP_ANEW;
 	if (s->over == ENDED_WITHIN)
 		return PLX_SLEEP_BROKEN;
-	return kind == PLX_SLEEP_MASKED ? PLX_SLEEP_ANEW : PLX_SLEEP_LOOK;
+	return masked ? PLX_SLEEP_ANEW : PLX_SLEEP_LOOK;
 }

@@ -121,20 +121,10 @@ static inline bool plx_sleep_is_over(long r)
 	return plx_unlikely(r <= PLX_SLEEP_ANEW);
 }
 
-enum plx_sleep_kind {
-	/* Begins anew after handlers with SA_RESTART. */
-	PLX_SLEEP_RESTARTS,
-	/* Does not. */
-	PLX_SLEEP_ENDS,
-	/* Nor this one, but handlers before the sleep itself are handlers before the call. */
-	PLX_SLEEP_MASKED,
-};
-
 struct plx_sleep {
 	uint32_t phase;
 	uint32_t over;
 	uint32_t depth;
-	uint32_t breaks;
 	/* What the thread's type is otherwise, if it can be cancelled in it. */
 	int cancel_type;
 	bool cancellable;
@@ -144,9 +134,10 @@ struct plx_sleep {
 
 /*
  * The system call nr, outside, and as a cancellation point: its result, or one of the above. Only
- * where sleeps are seen.
+ * where sleeps are seen. masked: it has a mask, so handlers before the sleep itself are handlers
+ * before the call.
  */
-long plx_sleep(struct plx_sleep *s, enum plx_sleep_kind kind, long nr);
+long plx_sleep(struct plx_sleep *s, bool masked, long nr);
 /* For who catches a signal: what becomes of it where the thread is. */
 enum plx_sleep_signal {
 	/* The handler runs; first plx_sleep_aside. */

@@ -125,7 +125,7 @@ int pollux_poll(struct pollfd *fds, nfds_t nfds, int timeout)
 {
 	struct timespec ts = plx_timespec_ms(timeout);
 
-	API_RETURN(plx_px_ppoll(fds, nfds, timeout < 0 ? NULL : &ts, NULL),
+	API_RETURN(plx_px_poll(fds, nfds, timeout < 0 ? NULL : &ts),
 		   poll(fds, nfds, timeout));
 }
 

@@ -44,7 +44,7 @@ const struct plx_way_out_row plx_ways_out[PLX_OUT_COUNT] = {
 			  "an object that is watched for more than input, or once, or exclusively"},
 	[PLX_OUT_WATCHED] = {"watched", "an eventfd that a second epoll watches"},
 	[PLX_OUT_STRANGER] = {"stranger", "an eventfd that somebody writes to past us"},
-	[PLX_OUT_POLL] = {"poll", "an epoll or a timer that is polled, and what it watches"},
+	[PLX_OUT_POLL] = {"poll", "an epoll or timer that is polled; all, with a mask or a bare call"},
 	[PLX_OUT_SELECT] = {"select", "what is named in a set of select"},
 	[PLX_OUT_SYSCALL] = {"syscall", "objects named by a raw call that we do not serve"},
 	[PLX_OUT_CANCEL] = {"cancel", "all objects, where threads may be cancelled at any moment"},

@@ -9,7 +9,7 @@
  * at afterwards.
  *
  * An epoll of ours in a set goes to the kernel first, and so does a timer: their readiness would be
- * the sum of two sides. So does whatever is in a set of select.
+ * the sum of two sides. So does whatever is in a set of select, or of a ppoll with a mask.
  */
 #include "cache/front.h"
 
@@ -32,11 +32,6 @@
  * interrupted. Nothing else is told this one.
  */
 static const struct timespec look_only;
-
-static bool is_look(const struct timespec *timeout)
-{
-	return timeout && !timeout->tv_sec && !timeout->tv_nsec;
-}
 
 /* What a program waits for, in its own memory. */
 struct wait_set {
@@ -211,22 +206,17 @@ static void call_end(void *p)
 		plx_free(c->counted);
 }
 
-/*
- * libc's ppoll. A signal that came during this call and has been handled only now
- * interrupts it, unless the call has a mask of its own, which might have held it up.
- */
-static int unseen_sleep(struct pollfd *set, nfds_t n, const struct timespec *timeout,
-			const sigset_t *sigmask)
+/* libc's ppoll. A signal that came during this call and has been handled only now interrupts it. */
+static int unseen_sleep(struct pollfd *set, nfds_t n, const struct timespec *timeout)
 {
 	static const struct timespec now;
 	PLX_OUTSIDE(sleep);
-	bool interrupted = sleep.interrupted && !sigmask;
 	int r;
 
 	PLX_DELAY(poll_before_sleep);
-	r = plx_libc.ppoll(set, n, interrupted ? &now : timeout, sigmask);
+	r = plx_libc.ppoll(set, n, sleep.interrupted ? &now : timeout, NULL);
 
-	if (r == 0 && interrupted)
+	if (r == 0 && sleep.interrupted)
 		return -EINTR;
 	return r < 0 ? -errno : r;
 }
@@ -245,21 +235,20 @@ static long look_kernel(const struct wait_set *s)
 }
 
 /* If the sleep is over (plx_sleep_is_over), the call holds nothing any more. */
-static int poll_sleep(struct pollfd *set, nfds_t n, const struct timespec *timeout,
-		      const sigset_t *sigmask)
+static int poll_sleep(struct pollfd *set, nfds_t n, const struct timespec *timeout)
 {
-	struct plx_sleep sleep = {.args = {(long)set, (long)n, 0, (long)sigmask, _NSIG / 8}};
+	struct plx_sleep sleep = {.args = {(long)set, (long)n, 0, 0, _NSIG / 8}};
 	struct timespec left;
 
 	if (plx_unlikely(!plx_load(&plx_sleeps_seen)))
-		return unseen_sleep(set, n, timeout, sigmask);
+		return unseen_sleep(set, n, timeout);
 	/* The kernel writes to it. */
 	if (timeout) {
 		left = *timeout;
 		sleep.args[2] = (long)&left;
 	}
 	PLX_DELAY(poll_before_sleep);
-	return (int)plx_sleep(&sleep, sigmask ? PLX_SLEEP_MASKED : PLX_SLEEP_ENDS, SYS_ppoll);
+	return (int)plx_sleep(&sleep, false, SYS_ppoll);
 }
 
 /* Some of ours are ready. 0: not any more, and nothing else is. */
@@ -295,9 +284,9 @@ static long call_spin(struct poll_call *c)
 	return 0;
 }
 
-static long call_run(struct poll_call *c, const struct timespec *timeout, const sigset_t *sigmask)
+static long call_run(struct poll_call *c, const struct timespec *timeout)
 {
-	bool looks = is_look(timeout) && (!sigmask || timeout == &look_only), spun = looks;
+	bool looks = timeout && !timeout->tv_sec && !timeout->tv_nsec, spun = looks;
 	long r;
 
 	for (;;) {
@@ -321,12 +310,11 @@ static long call_run(struct poll_call *c, const struct timespec *timeout, const 
 			break;
 		uncount(c);
 	}
-	return poll_sleep(c->set->fds, c->set->n, timeout, sigmask);
+	return poll_sleep(c->set->fds, c->set->n, timeout);
 }
 
 /* PLX_PASS: there is nothing of ours in the set. */
-static long call_once(const struct wait_set *s, const struct timespec *timeout,
-		      const sigset_t *sigmask)
+static long call_once(const struct wait_set *s, const struct timespec *timeout)
 {
 	struct poll_call c = {.set = s, .counted = c.small, .room = SMALL};
 	long r;
@@ -338,35 +326,9 @@ static long call_once(const struct wait_set *s, const struct timespec *timeout,
 		return timeout == &look_only ? look_kernel(s) : PLX_PASS;
 	plx_stat(PLX_STAT_POLLS);
 	PLX_HOLD_PUSH(call_end, &c);
-	r = call_run(&c, timeout, sigmask);
+	r = call_run(&c, timeout);
 	PLX_HOLD_POP(1);
 	return r;
-}
-
-/* When a call that may sleep again, as it has a mask, is over; 0: never. */
-static int64_t masked_end(const struct timespec *timeout, const sigset_t *sigmask)
-{
-	if (!sigmask || !timeout || is_look(timeout) || timeout->tv_sec >= INT64_MAX / PLX_NSEC / 2)
-		return 0;
-	return plx_now_ns() + timeout->tv_sec * PLX_NSEC + timeout->tv_nsec;
-}
-
-/* A handler has run in the sleep of a call, and all that it began with may have changed. */
-static __attribute__((noinline)) long poll_again(long r, const struct wait_set *set,
-						 const struct timespec *timeout,
-						 const sigset_t *sigmask, int64_t end)
-{
-	while (r == PLX_SLEEP_ANEW) {
-		struct timespec left = plx_time_left(end);
-
-		r = call_once(set, end ? &left : timeout, sigmask);
-	}
-	if (!plx_sleep_is_over(r))
-		return r;
-	if (r == PLX_SLEEP_LOOK)
-		r = call_once(set, &look_only, sigmask);
-	/* What the handler has made of the numbers is no error of this call's. */
-	return r > 0 || r == -EFAULT ? r : -EINTR;
 }
 
 /* Where a signal ends a poll, nothing was ready, and the kernel says so of each. */
@@ -380,17 +342,20 @@ static __attribute__((noinline)) long ppoll_interrupted(struct pollfd *fds, nfds
 	return -EINTR;
 }
 
-long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
-		  const sigset_t *sigmask)
+long plx_px_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout)
 {
 	PLX_INSIDE();
 	/* The kernel takes no more of it. */
 	struct wait_set set = {.fds = fds, .n = (unsigned int)n};
-	int64_t end = masked_end(timeout, sigmask);
-	long r = call_once(&set, timeout, sigmask);
+	long r = call_once(&set, timeout);
 
-	if (plx_sleep_is_over(r))
-		r = poll_again(r, &set, timeout, sigmask, end);
+	if (plx_sleep_is_over(r)) {
+		/* A handler has run in the sleep, and all that it began with may have changed. */
+		if (r == PLX_SLEEP_LOOK)
+			r = call_once(&set, &look_only);
+		/* What the handler has made of the numbers is no error of this call's. */
+		r = r > 0 || r == -EFAULT ? r : -EINTR;
+	}
 	return plx_unlikely(r == -EINTR) ? ppoll_interrupted(fds, set.n) : r;
 }
 
@@ -410,7 +375,7 @@ static bool leave_one(void *arg, int fd, bool input, nfds_t at)
 	(void)arg;
 	(void)input;
 	(void)at;
-	plx_px_escape(fd, PLX_OUT_SYSCALL);
+	plx_px_escape(fd, PLX_OUT_POLL);
 	return true;
 }
 

@@ -112,12 +112,11 @@ long plx_px_fcntl(int fd, int cmd, long arg);
 long plx_px_ioctl(int fd, unsigned long req, void *arg);
 
 /* --- poll and select (poll.c) ---------------------------------------------------------- */
-/* PLX_PASS when no descriptor in the set is ours. timeout is not written back. */
-long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
-		  const sigset_t *sigmask);
+/* PLX_PASS when no descriptor in the set is ours. timeout: as that of ppoll, not written back. */
+long plx_px_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout);
 /* What fd is ready for now of events, ERR and HUP; 0 if nothing, or if that is not so simple. */
 uint16_t plx_px_ready(int fd, uint16_t events);
-/* What a bare poll names is the kernel's from now on. */
+/* What a bare poll, or one with a mask, names is the kernel's from now on. */
 void plx_px_poll_leaves(struct pollfd *fds, nfds_t n);
 /* What the sets of a select name is the kernel's from now on. */
 void plx_px_select(int n, const fd_set *r, const fd_set *w, const fd_set *e);

@@ -213,7 +213,7 @@ static int seen_sleep(struct waiter *w, long nr, int epfd, struct epoll_event *e
 	s->args[3] = time;
 	s->args[4] = (long)w->sigmask;
 	s->args[5] = _NSIG / 8;
-	return (int)plx_sleep(s, w->sigmask ? PLX_SLEEP_MASKED : PLX_SLEEP_ENDS, nr);
+	return (int)plx_sleep(s, w->sigmask, nr);
 }
 
 static int libc_sleep(struct waiter *w, int epfd, struct epoll_event *ev, int max, int ms)

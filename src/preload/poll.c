@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * poll, ppoll, __poll_chk, __ppoll_chk   if the set holds one of ours
- * select, pselect                        what their sets name is the kernel's before
+ * select, pselect, ppoll with a mask     what they name is the kernel's before
  */
 #include "preload/preload.h"
 
@@ -21,7 +21,7 @@ static long poll_ms(struct pollfd *fds, nfds_t n, int timeout)
 	struct timespec ts = plx_timespec_ms(timeout);
 
 	plx_cancel_point();
-	return plx_px_ppoll(fds, n, timeout < 0 ? NULL : &ts, NULL);
+	return plx_px_poll(fds, n, timeout < 0 ? NULL : &ts);
 }
 
 PLX_EXPORT int poll(struct pollfd *fds, nfds_t n, int timeout)
@@ -41,14 +41,14 @@ PLX_EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeou
 		     const sigset_t *mask)
 {
 	struct timespec ts;
-	sigset_t copy;
 
 	COLD_POLL(plx_real.ppoll(fds, n, timeout, mask));
-	if (plx_any() &&
-	    !(timeout && (plx_copy_in(&ts, timeout, sizeof(ts)) || plx_timespec_bad(&ts))) &&
-	    !(mask && plx_copy_in(&copy, mask, 8))) {
+	if (plx_any() && mask) {
+		plx_px_poll_leaves(fds, (unsigned int)n);
+	} else if (plx_any() && !(timeout && (plx_copy_in(&ts, timeout, sizeof(ts)) ||
+					      plx_timespec_bad(&ts)))) {
 		plx_cancel_point();
-		PLX_SERVED(plx_px_ppoll(fds, n, timeout ? &ts : NULL, mask ? &copy : NULL));
+		PLX_SERVED(plx_px_poll(fds, n, timeout ? &ts : NULL));
 	}
 	return plx_real.ppoll(fds, n, timeout, mask);
 }

@@ -515,8 +515,6 @@ static void run_handler(int sig, struct guard *g, const struct action *act, sigi
 	if (act->flags & (int)SA_RESETHAND)
 		reset(sig, g);
 	plx_inside.handlers++;
-	if (!(act->flags & SA_RESTART))
-		plx_inside.breaks++;
 	act->handler(sig, info, context);
 }
 
