@@ -45,8 +45,8 @@ PLX_EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeou
 	COLD_POLL(plx_real.ppoll(fds, n, timeout, mask));
 	if (plx_any() && mask) {
 		plx_px_poll_leaves(fds, (unsigned int)n);
-	} else if (plx_any() && !(timeout && (plx_copy_in(&ts, timeout, sizeof(ts)) ||
-					      plx_timespec_bad(&ts)))) {
+	} else if (plx_any() &&
+		   !(timeout && (plx_copy_in(&ts, timeout, sizeof(ts)) || plx_timespec_bad(&ts)))) {
 		plx_cancel_point();
 		PLX_SERVED(plx_px_poll(fds, n, timeout ? &ts : NULL));
 	}
