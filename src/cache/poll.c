@@ -17,14 +17,15 @@
 #include <limits.h>
 
 #include "base/clock.h"
-#include "base/mem.h"
 #include "base/sleep.h"
 #include "base/spin.h"
 #include "base/sys.h"
 #include "cache/uaccess.h"
 
-/* So many objects of a call are noted without memory. */
-#define SMALL 32
+/* So many objects of a call are counted at. */
+#define COUNTED 32
+/* So much of a set is copied at once. */
+#define CHUNK 32
 #define SET_WORD (8 * sizeof(long))
 
 /*
@@ -45,10 +46,10 @@ typedef bool (*visit_t)(void *arg, int fd, bool input, nfds_t at);
 
 static bool walk(const struct wait_set *s, visit_t visit, void *arg)
 {
-	struct pollfd chunk[SMALL];
+	struct pollfd chunk[CHUNK];
 
-	for (nfds_t i = 0; i < s->n; i += SMALL) {
-		nfds_t m = s->n - i < SMALL ? s->n - i : SMALL;
+	for (nfds_t i = 0; i < s->n; i += CHUNK) {
+		nfds_t m = s->n - i < CHUNK ? s->n - i : CHUNK;
 
 		if (plx_copy_in(chunk, s->fds + i, m * sizeof(*chunk)))
 			return false;
@@ -66,9 +67,8 @@ struct poll_call {
 	/* There are cached eventfds among them. */
 	bool cached;
 	/* Where the caller is counted; in the order of the set. */
-	struct plx_eventfd **counted;
-	nfds_t ncounted, room;
-	struct plx_eventfd *small[SMALL];
+	struct plx_eventfd *counted[COUNTED];
+	nfds_t ncounted;
 	/* By fix_one: so many more are ready. */
 	int added;
 };
@@ -145,24 +145,7 @@ static bool fix_one(void *arg, int fd, bool input, nfds_t at)
 	return !plx_copy_out(place, &revents, sizeof(revents));
 }
 
-static bool count_room(struct poll_call *c)
-{
-	struct plx_eventfd **more;
-
-	if (c->ncounted < c->room)
-		return true;
-	more = plx_zalloc(2 * c->room * sizeof(*more));
-	if (!more)
-		return false;
-	memcpy(more, c->counted, c->ncounted * sizeof(*more));
-	if (c->counted != c->small)
-		plx_free(c->counted);
-	c->counted = more;
-	c->room *= 2;
-	return true;
-}
-
-/* False: it is ready. */
+/* False: it is ready. What there is no place for is the kernel's. */
 static bool count_one(void *arg, int fd, bool input, nfds_t at)
 {
 	struct poll_call *c = arg;
@@ -172,7 +155,7 @@ static bool count_one(void *arg, int fd, bool input, nfds_t at)
 	(void)at;
 	if (!input)
 		return true;
-	if (!count_room(c)) {
+	if (c->ncounted == COUNTED) {
 		plx_px_escape(fd, PLX_OUT_POLL);
 		return true;
 	}
@@ -186,24 +169,17 @@ static bool count_one(void *arg, int fd, bool input, nfds_t at)
 	return sleeps;
 }
 
-static void uncount(struct poll_call *c)
+/* Also when the call is cancelled, or a handler begins in its sleep. */
+static void uncount(void *p)
 {
+	struct poll_call *c = p;
+
 	while (c->ncounted) {
 		struct plx_eventfd *e = c->counted[--c->ncounted];
 
 		plx_eventfd_poll_end(e);
 		pollux_file_put(&e->file);
 	}
-}
-
-/* Also when the call is cancelled, or a handler begins in its sleep. */
-static void call_end(void *p)
-{
-	struct poll_call *c = p;
-
-	uncount(c);
-	if (c->counted != c->small)
-		plx_free(c->counted);
 }
 
 /* libc's ppoll. A signal that came during this call and has been handled only now interrupts it. */
@@ -316,7 +292,7 @@ static long call_run(struct poll_call *c, const struct timespec *timeout)
 /* PLX_PASS: there is nothing of ours in the set. */
 static long call_once(const struct wait_set *s, const struct timespec *timeout)
 {
-	struct poll_call c = {.set = s, .counted = c.small, .room = SMALL};
+	struct poll_call c = {.set = s};
 	long r;
 
 	/* What cannot be read is for the kernel to say. */
@@ -325,7 +301,7 @@ static long call_once(const struct wait_set *s, const struct timespec *timeout)
 	if (!c.cached)
 		return timeout == &look_only ? look_kernel(s) : PLX_PASS;
 	plx_stat(PLX_STAT_POLLS);
-	PLX_HOLD_PUSH(call_end, &c);
+	PLX_HOLD_PUSH(uncount, &c);
 	r = call_run(&c, timeout);
 	PLX_HOLD_POP(1);
 	return r;
