@@ -339,7 +339,7 @@ uint16_t plx_px_ready(int fd, uint16_t events)
 {
 	static const struct timespec now;
 	struct pollfd p = {.fd = fd, .events = (short)events};
-	long r = plx_px_ppoll(&p, 1, &now, NULL);
+	long r = plx_px_poll(&p, 1, &now);
 
 	if (r == PLX_PASS)
 		r = look_kernel(&(struct wait_set){.fds = &p, .n = 1});
