@@ -60,12 +60,29 @@ byte writes, events, returns, begun, told;
 
 inline say()
 {
-	atomic {
-		if
-		:: said == NONE -> said = SOME
-		:: else
-		fi
-	}
+	if
+	:: said == NONE -> said = SOME
+	:: else
+	fi
+}
+
+/*
+ * A write returns in one step with the last thing that it does, and a harvest begins in one step with
+ * its first. Both only ask for more: an earlier return makes due and told no less, and so does a
+ * later beginning. Nobody else looks at made[me] after the return.
+ */
+inline wrote()
+{
+#ifdef EDGES
+	returns = returns + (1 - x);
+#endif
+	must[x] = must[x] || made[me];
+	made[me] = 0;
+	n--;
+	if
+	:: n > 0 -> goto next
+	:: else -> goto endo
+	fi
 }
 
 proctype producer(byte me; byte n)
@@ -73,99 +90,107 @@ proctype producer(byte me; byte n)
 	byte e, x = me / 2;
 	bit q;
 
+write:	atomic {
+		made[me] = 1;
+#ifdef EDGES
+		writes = writes + (1 - x);
+#endif
+	};
+load:	atomic {
+		e = pops[x];
+		if
+		:: queued[x] -> goto marked
+		:: else -> goto mark
+		fi
+	};
+mark:	if
+	:: atomic { pops[x] == e && !queued[x] -> queued[x] = 1 }
+	:: atomic {
+		!(pops[x] == e && !queued[x]) ->
+		e = pops[x];
+		if
+		:: queued[x] -> goto marked
+		:: else -> goto mark
+		fi
+	   }
+	fi;
+	atomic {
+		assert(!incoming[x]);
+		incoming[x] = 1;
+	};
+	atomic {
+		pushed[x] = e;
+		e = 0;
+		wrote()
+	};
 
-	do
-	:: n == 0 -> break
-	:: else ->
-		n--;
-		d_step {
-			made[me] = 1;
-#ifdef EDGES
-			writes = writes + (1 - x);
+marked:	if
+	:: atomic { pushed[x] == e -> e = 0; wrote() }
+	:: pushed[x] != e -> e = 0
+	fi;
+	atomic {
+		q = kept[x];
+#ifndef BROKEN_FLAG_LATE
+		wanted[x] = 1
 #endif
-		}
-		atomic { e = pops[x]; q = queued[x]; }
-		do
-		:: q ->
-			if
-			:: pushed[x] == e
-			:: pushed[x] != e ->
-#ifdef BROKEN_FLAG_LATE
-				q = kept[x];
-#else
-				atomic { q = kept[x]; wanted[x] = 1 };
-#endif
+	};
 #ifdef BROKEN_SAY_FIRST
-				say();
+	atomic { say() };
 #endif
-				if
-				:: q ->
+	if
+	:: q ->
+		q = 0;
 #ifdef BROKEN_KEPT_SILENT
-					goto helped
+		goto helped
 #else
-					goto some
+		goto some
 #endif
-				:: else
-				fi;
+	:: else
+	fi;
 #ifdef BROKEN_OVERWRITE
-				slot[0] = x + 1;
-				goto some;
+	slot[0] = x + 1;
+	goto some;
 #endif
-				/* Compare-and-swap; the value that made it fail is looked at. */
-				atomic {
-					if
-					:: slot[0] == NONE -> slot[0] = x + 1; goto some
-					:: slot[0] == x + 1 -> goto some
-					:: else
-					fi
-				};
+	/* Compare-and-swap; the value that made it fail is looked at. */
+	if
+	:: atomic { slot[0] == NONE -> slot[0] = x + 1; goto some }
+	:: slot[0] == x + 1 -> goto some
+	:: else
+	fi;
 #if SLOTS > 1
-				atomic {
-					if
-					:: slot[1] == NONE -> slot[1] = x + 1; goto some
-					:: slot[1] == x + 1 -> goto some
-					:: else
-					fi
-				};
+	if
+	:: atomic { slot[1] == NONE -> slot[1] = x + 1; goto some }
+	:: slot[1] == x + 1 -> goto some
+	:: else
+	fi;
 #endif
-				said = ALL;
-				goto helped;
-some:
-#ifndef BROKEN_SAY_FIRST
-				say();
-#endif
-helped:
 #ifdef BROKEN_FLAG_LATE
-				wanted[x] = 1
+	said = ALL;
+	goto helped;
 #else
-				skip
+	atomic { said = ALL; wrote() };
 #endif
-			fi;
-			break
-		:: else ->
-			atomic {
-				if
-				:: pops[x] == e && !queued[x] -> queued[x] = 1
-				:: else -> e = pops[x]; q = queued[x]; goto again
-				fi
-			}
-			atomic {
-				assert(!incoming[x]);
-				incoming[x] = 1;
-			}
-			pushed[x] = e;
-			break;
-again:			skip
-		od;
-		atomic {
-#ifdef EDGES
-			returns = returns + (1 - x);
+
+some:
+#ifdef BROKEN_FLAG_LATE
+	atomic { say() };
+#elif defined(BROKEN_SAY_FIRST)
+	atomic { wrote() };
+#else
+	atomic { say(); wrote() };
 #endif
-			must[x] = must[x] || made[me];
-			e = 0;
-			q = 0;
-		}
-	od
+
+helped:
+	atomic {
+#ifdef BROKEN_FLAG_LATE
+		wanted[x] = 1;
+#endif
+		wrote()
+	};
+
+next:	n > 0;
+	goto write;
+endo:	false
 }
 
 inline deliver(i)
@@ -188,14 +213,13 @@ inline deliver(i)
 	}
 }
 
+/* Nobody else looks at `linked`. */
 inline splice()
 {
-	atomic {
-		linked[0] = linked[0] || incoming[0];
-		linked[1] = linked[1] || incoming[1];
-		incoming[0] = 0;
-		incoming[1] = 0;
-	}
+	linked[0] = linked[0] || incoming[0];
+	linked[1] = linked[1] || incoming[1];
+	incoming[0] = 0;
+	incoming[1] = 0
 }
 
 /* Slot n. */
@@ -219,6 +243,7 @@ inline keep_wanted(n)
 	}
 }
 
+/* What is only the harvester's to change, it reads in one step with what it has done before. */
 active proctype harvester()
 {
 	byte i;
@@ -230,32 +255,32 @@ active proctype harvester()
 #else
 #define ROOM (1)
 #endif
+	atomic {
 #ifdef AGAIN
-	run producer(0, 2);
-	run producer(1, 2);
+		run producer(0, 2);
+		run producer(1, 2);
 #else
-	run producer(0, 1);
-	run producer(1, 1);
-	run producer(2, 1);
-	run producer(3, 1);
+		run producer(0, 1);
+		run producer(1, 1);
+		run producer(2, 1);
+		run producer(3, 1);
 #endif
+	};
 
 endh:	do
 	:: true ->
-		d_step {
+		/* plx_help_take */
+		atomic {
 			due[0] = must[0];
 			due[1] = must[1];
 #ifdef EDGES
 			begun = returns;
 #endif
-			got = 0;
-		}
-		/* plx_help_take */
+			how = said;
 #ifndef BROKEN_TAKE_LATE
-		atomic { how = said; said = NONE }
-#else
-		how = said;
+			said = NONE
 #endif
+		};
 		if
 		:: how ->
 			take_slot(0);
@@ -267,31 +292,32 @@ endh:	do
 #endif
 		:: else
 		fi;
-		splice();
 		/* Which of the two stands first in the list is not modelled: either. */
-		if
-		:: linked[0] -> i = 0
-		:: linked[1] -> i = 1
-		:: !linked[0] && !linked[1] -> goto list_done
-		fi;
-each:
-		if
-		:: linked[i] && ROOM ->
-			atomic {
-				linked[i] = 0;
-				queued[i] = 0;
-				pops[i]++;
-				/* The poll that follows answers who asked for help too. */
-				wanted[i] = 0;
-				taken[i] = 1;
-			}
-			deliver(i)
-		:: else
-		fi;
-		if
-		:: !second -> second = 1; i = 1 - i; goto each
-		:: else -> second = 0
-		fi;
+		atomic {
+			splice();
+			if
+			:: linked[0] -> i = 0
+			:: linked[1] -> i = 1
+			:: !linked[0] && !linked[1] -> goto list_done
+			fi
+		};
+each:		atomic {
+			linked[i] = 0;
+			queued[i] = 0;
+			pops[i]++;
+			/* The poll that follows answers who asked for help too. */
+			wanted[i] = 0;
+			taken[i] = 1
+		};
+		atomic {
+			deliver(i);
+			i = 1 - i;
+			if
+			:: linked[i] && ROOM
+			:: else -> goto list_done
+			fi
+		};
+		goto each;
 list_done:
 		/* harvest_help */
 		if
@@ -301,11 +327,13 @@ list_done:
 #endif
 		:: else
 		fi;
-		if
-		:: how && kept[0] -> i = 0
-		:: how && kept[1] -> i = 1
-		:: else -> goto help_done
-		fi;
+		atomic {
+			if
+			:: how && kept[0] -> i = 0
+			:: how && kept[1] -> i = 1
+			:: else -> goto help_done
+			fi
+		};
 help:
 		if
 		:: kept[i] && !linked[i] && !taken[i] ->
@@ -319,16 +347,15 @@ help:
 					take = wanted[i];
 #endif
 					wanted[i] = 0
-				}
-				take = take && queued[i];
+				};
 				if
-				:: take -> deliver(i)
-				:: else
+				:: atomic { take && queued[i] -> take = 0; deliver(i) }
+				:: else -> take = 0
 				fi
 			:: else ->
 #ifndef BROKEN_DROP
 				if
-				:: wanted[i] -> say()
+				:: atomic { wanted[i] -> say() }
 				:: else
 				fi
 #else
@@ -362,8 +389,8 @@ help:
 		:: else -> second = 0
 		fi;
 help_done:
-		splice();
 		atomic {
+			splice();
 #ifdef ONE
 			assert(got || (!due[0] && !due[1]));
 #else
