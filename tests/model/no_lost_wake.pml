@@ -39,6 +39,8 @@
  *  - A spin is any time between its two steps; there are SPINS of them (0 unless given).
  *  - Consumer 0 leaves for ever after two waits, consumer 1 after one, so nobody comes back to clean
  *    up what they left behind.
+ *  - The number of collections is only compared with one loaded before: a bit for each ring says
+ *    whether they are the same.
  *  - The load of the bell and the compare-and-swap that follows are one step: if the bell changes
  *    in between, the swap fails and all is looked at again. The number of sleepers is loaded before,
  *    in a step of its own. The counts do not overflow: there are fewer rings than 255.
@@ -74,7 +76,8 @@ bit push_buf[2];	/* the store of item = 1 waits */
 bit announced[2];
 bit announce_buf[2];	/* the store of 1 waits */
 
-byte begun, done, collections;
+byte begun, done;
+bit fresh[4];	/* no collection since this process, producers first, has begun its ring */
 bit asleep[2];
 byte timeouts = TIMEOUTS;
 byte spins = SPINS;
@@ -105,17 +108,28 @@ inline wake_sleeper()
 	fi
 }
 
-inline unpark_one()
-{
-	atomic {
 #ifdef KERNEL
-		door = 1;
+#define unpark_one() door = 1; wake_sleeper()
+#else
+#define unpark_one() wake_sleeper()
 #endif
-		wake_sleeper()
-	}
-}
 
-#define MAY_STOP if :: can_stop -> goto out :: true fi
+/* Before what it would do next. */
+#define MAY_STOP if :: can_stop -> goto endout :: true fi
+
+/*
+ * A producer returns in one step with the last thing that it does: what it is owed, it is owed from
+ * then on, which asks for more than a later return. Taken in the meantime: nobody is owed anything.
+ */
+#ifdef FROZEN
+#define RETURN                                                                                     \
+	due[me] = (item[me] || push_buf[me]);                                                      \
+	assert(due[0] + due[1] + asleep[0] + asleep[1] <= 2);                                      \
+	goto endout
+#else
+#define RETURN due[me] = (item[me] || push_buf[me]); goto endout
+#endif
+#define MAY_RETURN if :: produces -> RETURN :: else fi
 
 #if defined(BROKEN_BEGUN_COUNTS)
 #define COUNTED begun
@@ -123,52 +137,40 @@ inline unpark_one()
 #define COUNTED done
 #endif
 
-/* The caller has passed a full barrier. can_stop is a constant of the process. */
+#ifdef BROKEN_ONE_RING
+#define ENOUGH 1
+#else
+#define ENOUGH s
+#endif
+
+/* The caller has passed a full barrier. can_stop, produces and ring are constants of the process. */
 inline wake_one()
 {
-	atomic { s = announced[0] + announced[1]; }
 	if
-	:: s > 0 ->
+	:: atomic { announced[0] || announced[1] -> s = announced[0] + announced[1] };
+	   if
+	   :: atomic { COUNTED < ENOUGH -> MAY_STOP; s = 0; begun++; fresh[ring] = 1 };
+	      atomic { MAY_STOP; unpark_one() };
+	      atomic {
 		MAY_STOP;
-		atomic {
-			if
-#ifdef BROKEN_ONE_RING
-			:: COUNTED < 1 ->
-#else
-			:: COUNTED < s ->
-#endif
-				begun++;
-				c = collections;
-				s = 1
-			:: else -> s = 0
-			fi
-		}
-		if
-		:: s ->
-			MAY_STOP;
-			unpark_one();
-			MAY_STOP;
-			atomic {
-				if
 #ifdef BROKEN_LATE_DONE
-				:: true -> done++
+		done++;
 #else
-				:: c == collections -> done++
-				:: else
+		done = done + fresh[ring];
 #endif
-				fi;
-				c = 0
-			}
-		:: else
-		fi
-	:: else
-	fi;
-	s = 0
+		fresh[ring] = 0;
+		MAY_RETURN
+	      }
+	   :: atomic { COUNTED >= ENOUGH -> s = 0; MAY_RETURN }
+	   fi
+	:: atomic { !announced[0] && !announced[1] -> MAY_RETURN }
+	fi
 }
 
 proctype producer(bit me; bool can_stop)
 {
-	byte s, c;
+	byte s, ring = me;
+	bool produces = 1;
 
 #ifdef WEAK
 	push_buf[me] = 1;
@@ -179,41 +181,42 @@ proctype producer(bit me; bool can_stop)
 	item[me] = 1;
 #endif
 	wake_one();
-	/* Taken in the meantime: nobody is owed anything. */
-	atomic {
-		due[me] = (item[me] || push_buf[me]);
-#ifdef FROZEN
-		assert(due[0] + due[1] + asleep[0] + asleep[1] <= 2);
-#endif
-	}
-out:
-	skip
+endout:	false
 }
 
-inline harvest()
+#ifdef KERNEL
+#define GOT(x) got = (x || kept); kept = 0
+#else
+#define GOT(x) got = x
+#endif
+
+inline take_item()
 {
 	atomic {
-		got = 0;
 		if
 		:: item[0] ->
-			got = 1;
+			GOT(1);
 			if
 			:: true -> item[0] = 0; due[0] = 0
 			:: LEVEL
 			fi
 		:: item[1] ->
-			got = 1;
+			GOT(1);
 			if
 			:: true -> item[1] = 0; due[1] = 0
 			:: LEVEL
 			fi
-		:: else
+		:: list_empty -> GOT(0)
 		fi
 	}
-#ifndef BROKEN_NO_CHAIN
-	ring_on()
-#endif
 }
+
+/* After a harvest. */
+#ifdef BROKEN_NO_CHAIN
+#define chain() skip
+#else
+#define chain() ring_on()
+#endif
 
 /* A full barrier, then the list, then the sleepers. */
 inline ring_on()
@@ -224,32 +227,31 @@ inline ring_on()
 	fi
 }
 
+/* In one step. */
 inline collect()
 {
-	atomic {
-		if
-		:: begun || done ->
+	if
+	:: begun || done ->
 #ifdef BROKEN_COLLECT_ONE
-			begun = (begun > 0 -> begun - 1 : 0);
-			done = (done > 0 -> done - 1 : 0);
+		begun = (begun > 0 -> begun - 1 : 0);
+		done = (done > 0 -> done - 1 : 0);
 #else
-			begun = 0;
-			done = 0;
+		begun = 0;
+		done = 0;
 #endif
-			collections++
-		:: else
-		fi
-	}
+		fresh[0] = 0;
+		fresh[1] = 0;
+		fresh[2] = 0;
+		fresh[3] = 0
+	:: else
+	fi
 }
 
 /* The announcement has left the store buffer before its withdrawal can. */
-inline retract()
-{
-	atomic { announce_buf[me] == 0 -> announced[me] = 0; }
-	collect()
-}
+#define WITHDRAW announce_buf[me] == 0 -> announced[me] = 0
 
 /* While another consumer is a sleeper; a spin that has found something goes to `again`. */
+#if SPINS
 inline spin()
 {
 	if
@@ -258,7 +260,8 @@ inline spin()
 #ifdef BROKEN_SPIN_STAYS
 	   announced[me] = 0;
 #else
-	   retract();
+	   atomic { WITHDRAW };
+	   atomic { collect() };
 #endif
 	   if
 	   :: !list_empty -> goto again
@@ -267,6 +270,9 @@ inline spin()
 	:: true
 	fi
 }
+#else
+#define spin() skip
+#endif
 
 #ifdef KERNEL
 /* Any part of what the kernel has; it wakes another sleeper for the rest. In one step. */
@@ -293,136 +299,155 @@ endo:	if
 }
 #endif
 
-/* Both sides without sleeping; kept: there was an event of the kernel's. */
+/*
+ * Both sides without sleeping; kept: there was an event of the kernel's, and if the program's buffer is
+ * full then, nothing is harvested.
+ */
 inline collect_both()
 {
 	if
 	:: atomic { door || kernel_event -> take_kernel(); }
 	   if
-	   :: rung ->
-		rung = 0;
-		collect();
+	   :: atomic { rung -> rung = 0; collect() };
 #ifndef BROKEN_NO_PASS
 		ring_on()
 #endif
-	   :: else
+	   :: !rung
+	   fi;
+	   if
+	   :: take_item()
+	   :: atomic { kept -> GOT(1) }
 	   fi
-	:: true
+	:: take_item()
 	fi;
-	if
-	:: true -> harvest()
-	:: kept -> ring_on()	/* the program's buffer is full */
-	fi;
-	atomic { got = got || kept; kept = 0; }
+	chain()
 }
 #else
-#define collect_both() harvest()
+inline collect_both()
+{
+	take_item();
+	chain()
+}
 #endif
+
+/* In one step. Who is not woken any more stays so until it looks. */
+inline park()
+{
+#ifdef KERNEL
+	if
+	:: door || kernel_event -> take_kernel(); goto up
+	:: else -> asleep[me] = 1
+	fi
+#else
+	if
+	:: begun -> goto up
+	:: else -> asleep[me] = 1
+	fi
+#endif
+}
 
 proctype consumer(bit me)
 {
 	byte n = (me == 0 -> WAITS : 1);
 	bool got;
-	byte s, c;
-	bool can_stop = 0;
+	byte s, ring = 2 + me;
+	bool can_stop = 0, produces = 0;
 #ifdef KERNEL
 	bool rung, kept;
 #endif
 
 again:
 	collect_both();
+#if SPINS
 	if
 	:: got -> goto returned
 	:: else
 	fi;
 	spin();
+#endif
 #ifdef WEAK
-	announce_buf[me] = 1;
+	if
+	:: got -> goto returned
+	:: atomic { !got -> announce_buf[me] = 1 }
+	fi;
 #ifndef BROKEN_NO_SLEEP_BARRIER
 	(announce_buf[me] == 0);
 #endif
 #else
-	announced[me] = 1;
+	if
+	:: got -> goto returned
+	:: atomic { !got -> announced[me] = 1 }
+	fi;
 #endif
 #ifndef BROKEN_NO_RECHECK
 	if
 	:: !list_empty ->
-		retract();
+		atomic { WITHDRAW };
+		atomic { collect() };
 		goto again
 	:: else
 	fi;
 #endif
-park:
-	atomic {
-#ifdef KERNEL
-		if
-		:: door || kernel_event -> take_kernel(); goto up
-		:: else -> asleep[me] = 1
-		fi
-#else
-		if
-		:: begun -> goto up
-		:: else -> asleep[me] = 1
-		fi
-#endif
-	}
+	atomic { park() };
 	/*
 	 * Not woken, but timed out or interrupted. Who has been woken looks for events first, so
 	 * that way leads through `park`.
 	 */
-endp:	if
+endp:	do
 	:: atomic { asleep[me] && timeouts > 0 -> timeouts--; asleep[me] = 0; goto timed_out }
 	:: atomic { asleep[me] && timeouts > 0 -> timeouts--; asleep[me] = 0; goto interrupted }
-	:: !asleep[me]
-	fi;
-	goto park;
+	:: atomic { !asleep[me] -> park() }
+	od;
 up:
 #ifdef KERNEL
 	if
-	:: rung -> rung = 0; collect()
-	:: else
+	:: atomic { rung -> rung = 0; collect() };
+	   atomic { WITHDRAW }
+	:: atomic { !rung && WITHDRAW }
 	fi;
-	retract();
-	if
-	:: kept ->
-		kept = 0;
-#ifndef BROKEN_KERNEL_ONLY
+	atomic {
+		collect();
 		if
-		:: true -> harvest()
-		:: true -> ring_on()
-		fi;
-#endif
-		goto returned
-	:: else
+		:: kept -> kept = 0
+		:: else -> goto again
+		fi
+	};
+#ifndef BROKEN_KERNEL_ONLY
+	if
+	:: take_item(); chain()
+	:: true -> ring_on()
 	fi;
-#else
-	retract();
 #endif
-	goto again;
-timed_out:
-#ifdef BROKEN_NO_COLLECT
-	atomic { announce_buf[me] == 0 -> announced[me] = 0; }
+	goto returned;
 #else
-	retract();
+	atomic { WITHDRAW };
+	atomic { collect(); goto again };
+#endif
+timed_out:
+	atomic { WITHDRAW };
+#ifndef BROKEN_NO_COLLECT
+	atomic { collect() };
 #endif
 #ifndef BROKEN_NO_LAST_HARVEST
 	collect_both();
 #endif
 	goto returned;
 interrupted:
-	retract();
+	atomic { WITHDRAW };
+	atomic { collect() };
 #ifndef BROKEN_NO_LEAVE
 	ring_on();
 #endif
 returned:
-	got = 0;
-	n--;
-	if
-	:: n > 0 -> goto again
-	:: else
-	fi;
-out:
-	skip
+	atomic {
+		got = 0;
+		n--;
+		if
+		:: n > 0 -> goto again
+		:: else
+		fi
+	};
+endout:	false
 }
 
 init {
