@@ -65,37 +65,78 @@ endm:	do
 #endif
 
 #if CHANGE == 3
+/* Before what it would do next. */
 #define MAY_STOP if :: me != 2 -> goto out :: true fi
 #else
 #define MAY_STOP skip
 #endif
 
+#if CHANGE == 3
 inline wake_one()
 {
-#if CHANGE == 3
-	MAY_STOP;
 	if
-	:: announced -> atomic { bell = 1; asleep = 0; }
-	:: else
+	:: atomic { announced -> MAY_STOP };
+	   atomic { MAY_STOP; bell = 1; asleep = 0 }
+	:: !announced
 	fi
+}
+#define tell_other() skip
 #else
-	skip
+#define wake_one() skip
+#if CHANGE == 4
+/* Not behind an item that was the beginning of the list. */
+#define tell_other() skip
+#else
+#define tell_other() made[me] = made[me] && !other
 #endif
+#endif
+
+/*
+ * A write returns in one step with the last thing that it does, which asks for more than a later
+ * return. What was made is not looked at again once it has returned and the change is done.
+ */
+#if CHANGE != 3
+#define NOT_MISSED assert(!there || !made[me])
+#else
+#define NOT_MISSED skip
+#endif
+inline wrote()
+{
+	returned[me] = 1;
+	NOT_MISSED;
+	e = 0;
+	e0 = 0;
+	vis = 0;
+	c = 0;
+	p = 0;
+	q = 0;
+	qt = 0;
+	alone = 0;
+	n--;
+	if
+	:: n > 0 -> goto next
+	:: else -> goto out
+	fi
 }
 
-inline tell_other()
+/* The state changes; where QUIET is set, that is all. */
+inline write_it()
 {
-#if CHANGE == 4
-	/* Not behind an item that was the beginning of the list. */
-	skip
-#elif CHANGE != 3
+	cnt++;
+	made[me] = 1;
+	returned[me] = 0;
 	if
-	:: other -> made[me] = 0
+	:: quiet -> wrote()
 	:: else
 	fi
-#else
-	skip
-#endif
+}
+
+inline load_word()
+{
+	e = epoch;
+	q = queued;
+	qt = quiet;
+	c = cnt
 }
 
 proctype writer(byte me; byte n)
@@ -103,175 +144,162 @@ proctype writer(byte me; byte n)
 	byte e, e0, c, p;
 	bit q, qt, alone, vis;
 
-	do
-	:: n == 0 -> break
-	:: else ->
-		n--;
-		returned[me] = 0;
-		alone = 0;
+write:
+#if CHANGE == 3
+	atomic { write_it() };
+#else
+	if
+	:: atomic { write_it() }
+	/* Folded state change and mark, with the word loaded before the conditions. */
+	:: atomic {
+		load_word();
 		if
-		:: atomic { cnt++; made[me] = 1; qt = quiet; }
-		   if
-		   :: qt -> goto done_
-		   :: else
-		   fi
-#if CHANGE != 3
-		/* Folded state change and mark, with the word loaded before the conditions. */
-		:: true ->
-		   atomic { e = epoch; c = cnt; q = queued; qt = quiet; }
-		   p = pops;
-		   alone = ALONE;
-#if CHANGE == 4
-		   alone = alone && !dead;
-#endif
-		   atomic {
-			if
-			:: alone && !q && epoch == e && cnt == c && !queued && quiet == qt ->
-				cnt++;
-				made[me] = 1;
-				queued = 1;
-				q = 0;
-				e = 0;
-				c = 0;
-				qt = 0;
-				alone = 0
-			:: else ->
-				q = 1;
-				e = 0;
-				c = 0;
-				p = 0;
-				qt = 0;
-				alone = 0
-			fi
-		   }
-		   if
-		   :: !q -> goto push_
-		   :: else ->
-			atomic { cnt++; made[me] = 1; qt = quiet; }
-			if
-			:: qt -> goto done_
-			:: else
-			fi
-		   fi
-#endif
-		fi;
-#if CHANGE == 4
-		atomic {
-			if
-			:: other -> made[me] = 0
-			:: else
-			fi;
-			if
-			:: !linked -> goto done_
-			:: else
-			fi
-		}
-#endif
-retry:
-		atomic { e = epoch; q = queued; qt = quiet; c = cnt; }
-#if CHANGE == 4
-		if
-		:: dead -> goto done_
+		:: q -> e = 0; c = 0; q = 0; qt = 0; goto apart
 		:: else
-		fi;
+		fi
+	   };
+	   p = pops;
+	   alone = ALONE;
+#if CHANGE == 4
+	   alone = alone && !dead;
 #endif
-		p = pops;
+	   atomic {
 		if
-		:: q ->
-			if
-			:: pushed == p
-#if CHANGE == 4
-			:: else
-#else
-			:: else -> help = 1
-#endif
-			fi;
-			/*
-			 * Found on the list before the own wake, and not taken off since: then the
-			 * wake was for this stay on the list.
-			 */
-			d_step {
-				vis = (p == pushed);
-				e0 = (vis -> e : 0);
-				e = 0;
-				c = 0;
-				p = 0;
-				qt = 0;
-			}
-#ifndef BROKEN_QUIET_FIRST
-			wake_one();
-			tell_other();
-#endif
-			/* plx_item_try_quiet */
-#ifdef BROKEN_CHECK_FIRST
-			alone = ALONE;
-			atomic { e = epoch; q = queued; qt = quiet; c = cnt; }
-			p = pushed;
-#else
-			atomic { e = epoch; q = queued; qt = quiet; c = cnt; }
-			p = pushed;
-			alone = ALONE;
-#endif
-#if CHANGE == 4
-			alone = alone && !dead;
-#endif
-			if
-#ifdef BROKEN_RELOAD
-			:: alone && q && !qt && p == pops ->
-#else
-			:: alone && q && !qt && vis && e == e0 ->
-#endif
-				atomic {
-					if
-					:: queued && epoch == e && cnt == c && quiet == qt ->
-						quiet = 1
-					:: else
-					fi
-				}
-			:: else
-			fi;
-#ifdef BROKEN_QUIET_FIRST
-			wake_one();
-			tell_other();
-#endif
-			goto done_
-		:: else
-		fi;
-		atomic {
-			if
-			:: epoch == e && !queued && cnt == c && quiet == qt ->
-				queued = 1;
-				e = 0;
-				c = 0;
-				qt = 0
-			:: else -> goto retry
-			fi
-		}
-push_:
-		MAY_STOP;
-		atomic { assert(!incoming); incoming = 1; }
-		MAY_STOP;
-		pushed = p;
-		wake_one();
-		tell_other();
-done_:
-		atomic {
-			returned[me] = 1;
-#if CHANGE != 3
-			assert(!there || !made[me]);
-#endif
+		:: alone && epoch == e && cnt == c && !queued && quiet == qt ->
+			cnt++;
+			made[me] = 1;
+			returned[me] = 0;
+			queued = 1;
 			e = 0;
-			e0 = 0;
-			vis = 0;
 			c = 0;
-			p = 0;
-			q = 0;
 			qt = 0;
 			alone = 0;
-		}
-	od;
+			goto push_
+		:: else ->
+			e = 0;
+			c = 0;
+			p = 0;
+			qt = 0;
+			alone = 0;
+			goto apart
+		fi
+	   };
+apart:	   atomic { write_it() }
+	fi;
+#endif
+#if CHANGE == 4
+	atomic {
+		if
+		:: other -> made[me] = 0
+		:: else
+		fi;
+		if
+		:: !linked -> wrote()
+		:: else
+		fi
+	};
+#endif
+retry:
+	atomic { load_word() };
+#if CHANGE == 4
+	if
+	:: atomic { dead -> wrote() }
+	:: !dead
+	fi;
+#endif
+	p = pops;
+	if
+	:: q ->
+		if
+		:: pushed == p
+#if CHANGE == 4
+		:: else
+#else
+		:: else -> help = 1
+#endif
+		fi;
+		/*
+		 * Found on the list before the own wake, and not taken off since: then the
+		 * wake was for this stay on the list.
+		 */
+		d_step {
+			vis = (p == pushed);
+			e0 = (vis -> e : 0);
+			e = 0;
+			c = 0;
+			p = 0;
+			qt = 0;
+		};
+#ifndef BROKEN_QUIET_FIRST
+		wake_one();
+		tell_other();
+#endif
+		/* plx_item_try_quiet */
+#ifdef BROKEN_CHECK_FIRST
+		alone = ALONE;
+#endif
+		atomic {
+			load_word();
+#ifndef BROKEN_RELOAD
+			if
+			:: q && !qt && vis && e == e0
+			:: else -> goto done_
+			fi
+#endif
+		};
+#ifdef BROKEN_RELOAD
+		p = pushed;
+#endif
+#ifndef BROKEN_CHECK_FIRST
+		alone = ALONE;
+#endif
+#if CHANGE == 4
+		alone = alone && !dead;
+#endif
+		if
+#ifdef BROKEN_RELOAD
+		:: alone && q && !qt && p == pops ->
+#else
+		:: alone ->
+#endif
+			atomic {
+				if
+				:: queued && epoch == e && cnt == c && quiet == qt ->
+					quiet = 1
+				:: else
+				fi;
+				goto done_
+			}
+		:: else
+		fi;
+		goto done_
+	:: else
+	fi;
+	atomic {
+		if
+		:: epoch == e && !queued && cnt == c && quiet == qt ->
+			queued = 1;
+			e = 0;
+			c = 0;
+			qt = 0
+		:: else -> goto retry
+		fi
+	};
+push_:
+	atomic { MAY_STOP; assert(!incoming); incoming = 1 };
+	atomic { MAY_STOP; pushed = p };
+	wake_one();
+	atomic { tell_other(); wrote() };
+done_:
+#ifdef BROKEN_QUIET_FIRST
+	wake_one();
+	tell_other();
+#endif
+	atomic { wrote() };
+next:	n > 0;
+	goto write;
 out:
-	skip
+endw:	false
 }
 
 inline dequeue()
@@ -306,19 +334,35 @@ inline harvest()
 /* Harvest: a step each for the help slot, the list with dequeue, the poll. */
 inline harvest()
 {
-	atomic { !mtx -> mtx = 1; h = help; help = 0; }
-	if
-	:: atomic { incoming -> dequeue(); got = 1; }
-	:: else -> got = h
-	fi;
-	h = 0;
-#if CHANGE == 2 || CHANGE == 3
-	if
-	:: got -> seen()
-	:: else
-	fi;
+	atomic { !mtx -> mtx = 1; h = help; help = 0; };
+	atomic {
+		if
+		:: incoming -> dequeue(); got = 1
+		:: else -> got = h
+		fi;
+		h = 0;
+#if CHANGE == 1
+		got = 0;
+		mtx = 0
 #endif
-	mtx = 0
+	};
+#if CHANGE != 1
+	atomic {
+		if
+		:: got -> seen()
+		:: else
+		fi;
+		mtx = 0;
+#if CHANGE == 3
+		if
+		:: got -> got = 0; goto again
+		:: else
+		fi
+#else
+		got = 0
+#endif
+	}
+#endif
 }
 #endif
 
@@ -330,10 +374,6 @@ proctype consumer()
 #if CHANGE == 3
 again:
 	harvest();
-	if
-	:: got -> got = 0; goto again
-	:: else
-	fi;
 	announced = 1;
 	if
 	:: incoming || help -> announced = 0; goto again
@@ -345,16 +385,13 @@ endc:	atomic {
 		:: else -> asleep = 1
 		fi
 	}
-ends:	!asleep;
-	bell = 0;
+ends:	atomic { !asleep -> bell = 0 };
 	announced = 0;
 	goto again
 #else
 	harvest();
-#if CHANGE != 4
-	got = 0;
-#endif
-	harvest()
+	harvest();
+endo:	false
 #endif
 }
 
@@ -386,8 +423,8 @@ proctype remover()
 #endif
 	}
 	if
-	:: q -> atomic { incoming -> incoming = 0; }
-	:: else
+	:: atomic { q && incoming -> incoming = 0; q = 0 }
+	:: !q
 	fi;
 	pops++;
 	atomic {
@@ -397,7 +434,8 @@ proctype remover()
 		epoch++;
 #endif
 	}
-	atomic { primary = 0; q = 0; mtx = 0; }
+	atomic { primary = 0; q = 0; mtx = 0; };
+endo:	false
 }
 #endif
 
@@ -443,12 +481,11 @@ proctype change()
 		fi;
 #endif
 		there = 1;
-	}
-	atomic {
 		assert(!(returned[0] && made[0]));
 		assert(!(returned[1] && made[1]));
 		assert(!(returned[2] && made[2]));
-	}
+	};
+endo:	false
 }
 #endif
 
