@@ -119,11 +119,16 @@ endm:	do
 }
 #define say(x) buffered[x] = !mem[x]
 #define barrier(x) !buffered[x]
-#define take_back(x) atomic { !buffered[x] -> mem[x] = 0 }
+#define take_back(x) !buffered[x] -> mem[x] = 0
 #else
 #define say(x) mem[x] = 1
 #define barrier(x) skip
 #define take_back(x) mem[x] = 0
+#endif
+#ifdef WEAK
+#define say_barrier(x) say(x); barrier(x)
+#else
+#define say_barrier(x) say(x)
 #endif
 
 #define expires (at != NEVER && now >= at && !expired)
@@ -160,10 +165,14 @@ endc:	do
 
 /* --- the timer, lock held --------------------------------------------------------------- */
 
+/*
+ * Taking the lock goes with the step after it, and leaving it with the step before it: the one only
+ * keeps others from moving, the other only lets them. A section of RCU is the same.
+ */
 #define LOCK atomic { !lock -> lock = 1 }
-#define UNLOCK lock = 0
 
-inline unmark(was_listed)
+/* Afterwards the lock is held, or not. */
+inline unmark(was_listed, held)
 {
 	if
 	:: was_listed ->
@@ -172,47 +181,52 @@ inline unmark(was_listed)
 	:: else ->
 		atomic { marked = 0; poll_timer() }
 	fi;
-	take_back(NLAZY);
-	lazy = 0
+	atomic { take_back(NLAZY); lazy = 0; lock = held }
 }
 
 /* Whether it has expired: the interrupt is waited for. */
-inline make_true(collected, has_expired)
+inline make_true(collected, has_expired, held)
 {
-#ifdef BROKEN_UNMARK_FIRST
-	atomic { marked = 0; poll_timer() };
-#endif
-	d_step { at = want; expired = 0; known = 0 };
 	if
-	:: want != NEVER && now >= want -> expired; has_expired = 1
-	:: else -> has_expired = 0
+	:: atomic { want != NEVER && now >= want && expired -> has_expired = 1 }
+	:: atomic { !(want != NEVER && now >= want) -> has_expired = 0 }
 	fi;
 	if
-	:: !collected && now >= armed -> unmark(true)
-	:: else -> unmark(false)
+	:: !collected && now >= armed -> unmark(true, held)
+	:: else -> unmark(false, held)
 	fi
 }
+
+/* The first step of that. */
+#ifdef BROKEN_UNMARK_FIRST
+#define TO_KERNEL marked = 0; poll_timer() }; d_step { at = want; expired = 0; known = 0
+#else
+#define TO_KERNEL at = want; expired = 0; known = 0
+#endif
+#define LOCK_LAZY atomic { !lock && lazy -> lock = 1; TO_KERNEL }
+
+#define LOCK_NOT_LAZY atomic { !lock && !lazy -> lock = 1 }
 
 inline timers_true()
 {
 	if
 	:: mem[NLAZY] ->
-		LOCK;
 		if
-		:: lazy -> make_true(false, x)
-		:: else
+		:: LOCK_LAZY;
+			make_true(false, x, 0)
+		:: !lock && !lazy
 		fi;
-		UNLOCK
+		x = 0
 	:: else
-	fi;
-	x = 0
+	fi
 }
 
 inline timers_leave()
 {
+#ifdef BROKEN_NO_LEAVE_BARRIER
 	say(NOTIMERS);
-#ifndef BROKEN_NO_LEAVE_BARRIER
-	barrier(NOTIMERS);
+#else
+	say_barrier(NOTIMERS);
 #endif
 	timers_true()
 }
@@ -267,12 +281,10 @@ inline put_off(v)
 
 inline become_lazy(ok)
 {
-	lazy = 1;
-	say(NLAZY);
-#ifndef BROKEN_NO_LAZY_BARRIER
+	atomic { lazy = 1; ok = 0; say(NLAZY) };
+#if defined(WEAK) && !defined(BROKEN_NO_LAZY_BARRIER)
 	barrier(NLAZY);
 #endif
-	ok = 0;
 	if
 	:: said_notimers -> skip
 	:: else ->
@@ -292,8 +304,8 @@ inline become_lazy(ok)
 	fi;
 	if
 	:: ok && not_expired
-	:: !ok -> unmark(false)
-	:: ok && !not_expired -> ok = 0; unmark(true)
+	:: !ok -> unmark(false, 1)
+	:: ok && !not_expired -> ok = 0; unmark(true, 1)
 	fi
 }
 
@@ -338,8 +350,7 @@ inline mark_front()
 		fi
 	};
 #endif
-	say(MARK);
-	barrier(MARK);
+	say_barrier(MARK);
 #ifndef BROKEN_NO_GRACE
 endg0:	!section[0];
 endg1:	!section[1];
@@ -370,8 +381,8 @@ proctype setter()
 		:: else -> timers = 0
 		fi;
 #endif
-		LOCK;
 		atomic {
+			!lock -> lock = 1;
 			n = now;
 			if
 			:: v = NEVER
@@ -389,11 +400,12 @@ proctype setter()
 				d_step { assert(!told); n = armed };
 				kernel_told(v);
 				if
-				:: now >= n -> unmark(true)
-				:: else -> unmark(false)
+				:: now >= n -> unmark(true, 1)
+				:: else -> unmark(false, 1)
 				fi
 			:: else ->
-				make_true(false, x);
+				atomic { TO_KERNEL };
+				make_true(false, x, 1);
 				kernel_told(v)
 			fi
 		:: !gone && !lazy ->
@@ -417,7 +429,20 @@ proctype setter()
 
 /* --- waits -------------------------------------------------------------------------------- */
 
-#define MAY_STOP if :: me == 0 -> goto stopped :: true fi
+/* A stop goes with the step after which it comes, and so does the choice to leave. */
+#define MAY_STOP if :: me == 0 -> forget(); goto stopped :: true fi
+
+/* What a thread that has ended or stopped knew. */
+inline forget()
+{
+	waits = 0;
+	got = 0;
+	announced = 0;
+	counted = 0;
+	others = 0;
+	swallowed = 0;
+	x = 0
+}
 
 /* This thread is counted, unless there are no lazy timers any more. */
 inline timers_enter()
@@ -453,19 +478,25 @@ inline timers_enter()
 
 inline announce()
 {
-	announced = 1;
-	say(SLEEPER + me);
-#ifndef BROKEN_NO_SLEEP_BARRIER
+	atomic { say(SLEEPER + me); announced = 1 };
+#if defined(WEAK) && !defined(BROKEN_NO_SLEEP_BARRIER)
 	barrier(SLEEPER + me)
-#else
-	skip
 #endif
 }
 
-inline retract()
+#define retract() atomic { take_back(SLEEPER + me); announced = 0 }
+/* And perhaps stops. */
+#define RETRACT_STOP atomic { take_back(SLEEPER + me); announced = 0; MAY_STOP }
+
+/* A handler jumps, or cancels; with the event in its hand, perhaps. Or the thread stops. */
+inline may_go()
 {
-	announced = 0;
-	take_back(SLEEPER + me)
+	if
+	:: leaves > 0 -> leaves--; got = 0; goto jumped
+	:: leaves > 0 -> leaves--; got = 0; goto cancelled
+	:: me == 0 -> forget(); goto stopped
+	:: true
+	fi
 }
 
 #define OURS 2
@@ -490,20 +521,19 @@ inline collect()
 /* The kernel's sleep. got is 0 after a time-out. */
 #define KERNEL_WAIT(label)                                                                         \
 	label: do                                                                                  \
-	:: atomic { !asleep[me] && listed -> collect(); if :: got -> break :: else fi }            \
+	:: atomic { !asleep[me] && listed -> collect(); if :: got -> may_go(); break :: else fi }  \
 	:: atomic { !asleep[me] && !listed -> asleep[me] = 1 }                                     \
-	:: atomic { asleep[me] && leaves > 0 -> leaves--; asleep[me] = 0; break }                  \
+	:: atomic { asleep[me] && leaves > 0 -> leaves--; asleep[me] = 0; may_go(); break }        \
 	od
 
 inline kernel_look()
 {
-	section[me] = 1;
 	if
-	:: knows -> timers_enter()
-	:: else
+	:: atomic { knows -> section[me] = 1 };
+		timers_enter()
+	:: atomic { !knows -> section[me] = 1 }
 	fi;
-	atomic { collect() };
-	section[me] = 0
+	atomic { collect(); section[me] = 0; MAY_STOP }
 }
 
 /* What is in its hand: an event of the program's, or none. */
@@ -514,21 +544,21 @@ inline filter()
 #ifdef BROKEN_NO_FIRED
 		got = 0
 #else
-		LOCK;
 		if
-		:: lazy -> make_true(true, x)
-		:: else -> x = 0
-		fi;
-		d_step {
-			got = 0;
-			swallowed = 1;
-			if
-			:: x -> assert(is_due); told = 1; got = THEIRS
-			:: else
-			fi;
-			x = 0
-		};
-		UNLOCK
+		:: LOCK_LAZY;
+			make_true(true, x, 1);
+			d_step {
+				got = 0;
+				swallowed = 1;
+				if
+				:: x -> assert(is_due); told = 1; got = THEIRS
+				:: else
+				fi;
+				x = 0;
+				lock = 0
+			}
+		:: atomic { !lock && !lazy -> got = 0; swallowed = 1; x = 0 }
+		fi
 #endif
 	:: else
 	fi
@@ -543,35 +573,27 @@ inline uncount()
 	fi
 }
 
-/* A handler jumps, or cancels; with the event in its hand, perhaps. */
-inline may_go()
-{
-	if
-	:: atomic { leaves > 0 -> leaves--; got = 0; goto jumped }
-	:: atomic { leaves > 0 -> leaves--; got = 0; goto cancelled }
-	:: true
-	fi
-}
-
 /* Without blocking. */
 inline read_timer()
 {
-	LOCK;
-#ifndef BROKEN_READ_LAZY
 	if
-	:: lazy -> make_true(false, x)
-	:: else
-	fi;
+#ifndef BROKEN_READ_LAZY
+	:: LOCK_LAZY;
+		make_true(false, x, 1)
+	:: LOCK_NOT_LAZY
+#else
+	:: LOCK
 #endif
+	fi;
 	d_step {
 		if
 		:: expired -> assert(is_due); expired = 0; known = 0; told = 0;
 			at = NEVER; wish = NEVER; want = NEVER; armed = NEVER
 		:: else
-		fi
-	};
-	x = 0;
-	UNLOCK
+		fi;
+		x = 0;
+		lock = 0
+	}
 }
 
 proctype waiter(bit me)
@@ -588,7 +610,6 @@ mixed:
 	if
 	:: true ->
 		kernel_look();
-		MAY_STOP;
 		filter();
 		if
 		:: got -> goto returned
@@ -603,8 +624,6 @@ mixed:
 	:: else
 	fi;
 	KERNEL_WAIT(endm);
-	may_go();
-	MAY_STOP;
 	x = (got == 0);
 	filter();
 	MAY_STOP;
@@ -628,7 +647,6 @@ mixed:
 	if
 	:: me == 0 ->
 		kernel_look();
-		MAY_STOP;
 		filter();
 		goto returned
 	:: true
@@ -645,8 +663,6 @@ mixed:
 	fi;
 	MAY_STOP;
 	KERNEL_WAIT(endk);
-	may_go();
-	MAY_STOP;
 #ifndef BROKEN_RETRACT_FIRST
 	if
 	:: knows -> timers_enter()
@@ -654,8 +670,7 @@ mixed:
 	fi;
 #endif
 	MAY_STOP;
-	retract();
-	MAY_STOP;
+	RETRACT_STOP;
 	if
 	:: !got -> goto returned
 	:: else
@@ -670,13 +685,10 @@ by_timers:
 	MAY_STOP;
 	announce();
 	KERNEL_WAIT(endt);
-	may_go();
-	MAY_STOP;
 	x = (got == 0);
 	filter();
 	MAY_STOP;
-	retract();
-	MAY_STOP;
+	RETRACT_STOP;
 	if
 	:: !got && !x -> goto by_timers
 	:: else -> x = 0
@@ -701,6 +713,7 @@ cancelled:
 	fi;
 	MAY_STOP;
 	uncount();
+	forget();
 	goto stopped;
 
 jumped:
@@ -722,7 +735,7 @@ jumped:
 	uncount();
 	if
 	:: waits > 0 -> goto again
-	:: else -> goto stopped
+	:: else -> forget(); goto stopped
 	fi;
 
 returned:
@@ -737,8 +750,9 @@ returned:
 	:: waits > 0 -> goto again
 	:: else
 	fi;
+	forget();
 stopped:
-	skip
+endo:	false
 }
 
 /* --- the rest ----------------------------------------------------------------------------- */
@@ -764,7 +778,7 @@ active proctype forker()
 #endif
 	timers_true();
 	assert(is_true);
-	take_back(CHANGE)
+	atomic { take_back(CHANGE) }
 }
 #endif
 
@@ -774,15 +788,16 @@ active proctype escaper()
 {
 	bit x;
 
-	LOCK;
-#ifndef BROKEN_ESCAPE_LAZY
 	if
-	:: lazy -> make_true(false, x)
-	:: else
-	fi;
+#ifndef BROKEN_ESCAPE_LAZY
+	:: LOCK_LAZY;
+		make_true(false, x, 1)
+	:: LOCK_NOT_LAZY
+#else
+	:: LOCK
 #endif
-	gone = 1;
-	UNLOCK;
+	fi;
+	d_step { gone = 1; lock = 0 };
 	assert(is_true)
 }
 #endif
