@@ -147,9 +147,26 @@ inline remove()
 	:: else
 	fi;
 #endif
+	atomic { q = 0; assert(!retired); retired = 1; }
+}
+
+#ifdef NONPRIMARY
+#define touch_mark touch_item
+#else
+#define touch_mark touch_file
+#endif
+
+/*
+ * Who enters a read section reads in the same step, and who leaves it does so with its last step: a
+ * grace period then waits for no more readers, and for none of them longer.
+ */
+inline leave()
+{
+	e = 0;
+	p = 0;
 	q = 0;
-	assert(!retired);
-	retired = 1
+	rcu[me]++;
+	goto out
 }
 
 proctype writer(byte me)
@@ -157,91 +174,73 @@ proctype writer(byte me)
 	byte e, p;
 	bit q;
 
-	rcu[me]++;
-	if
-	:: file_zero -> goto out	/* descriptor closed */
-	:: else
-	fi;
-	do
-	:: true ->
+	atomic {
+		rcu[me]++;
 		if
-		:: !on_list -> break
-		:: else
-		fi;
-#ifdef NONPRIMARY
-		atomic { touch_item; e = epoch; q = queued; }
-#else
-		atomic { touch_file; e = epoch; q = queued; }
-#endif
-#ifndef BROKEN_NO_DEAD
-		if
-		:: dead -> break
-		:: else
-		fi;
-#endif
-		atomic { touch_item; p = pops; }
-		if
-		:: q ->
-			atomic { touch_item; q = (pushed == p); }
-			if
-			:: q
-			:: else ->
-				/* plx_ep_help: who sets `ever` takes a reference on the epoll. */
-				q = 1;
-#ifndef BROKEN_NO_HELP_REF
-				atomic { touch_item; q = ever; ever = 1; }
-				if
-				:: !q ->
-					atomic {
-						touch_ep;
-#ifdef BROKEN_HELP_GET
-						q = 1;
-#else
-						q = (ep_refs > 0);
-#endif
-						ep_refs = ep_refs + q;
-					}
-					if
-					:: !q -> atomic { touch_item; ever = 0; }
-					:: else
-					fi
-				:: else
-				fi;
-#else
-				atomic { touch_item; ever = 1; }
-#endif
-				if
-				:: q -> atomic { touch_ep; help = 1; }
-				:: else
-				fi
-			fi;
-			q = 1
-		:: else ->
-			atomic {
-#ifdef NONPRIMARY
-				touch_item;
-#else
-				touch_file;
-#endif
-				if
-				:: epoch == e && !queued -> queued = 1; q = 1
-				:: else
-				fi
-			}
-			if
-			:: q ->
-				atomic { touch_item; touch_ep; assert(!incoming); incoming = 1; }
-				atomic { touch_item; pushed = p; }
-			:: else
-			fi
-		fi;
-		if
-		:: q -> touch_ep; break
+		:: file_zero -> leave()		/* descriptor closed */
 		:: else
 		fi
-	od;
+	};
+again:
+	if
+	:: atomic { !on_list -> leave() }
+	:: on_list
+	fi;
+	atomic { touch_mark; e = epoch; q = queued; };
+#ifndef BROKEN_NO_DEAD
+	if
+	:: atomic { dead -> leave() }
+	:: !dead
+	fi;
+#endif
+	if
+	:: atomic { q -> touch_item; p = pops; e = 0; q = 0; };
+		atomic {
+			touch_item;
+			if
+			:: pushed == p -> goto last
+			:: else -> p = 0
+			fi
+		};
+		/* plx_ep_help: who sets `ever` takes a reference on the epoll. */
+#ifndef BROKEN_NO_HELP_REF
+		atomic {
+			touch_item;
+			if
+			:: ever -> goto help_
+			:: else -> ever = 1
+			fi
+		};
+		atomic {
+			touch_ep;
+			if
+#ifdef BROKEN_HELP_GET
+			:: true -> ep_refs++; goto help_
+#else
+			:: ep_refs > 0 -> ep_refs++; goto help_
+			:: else
+#endif
+			fi
+		};
+		atomic { touch_item; ever = 0; goto last };
+#else
+		atomic { touch_item; ever = 1 };
+#endif
+help_:		atomic { touch_ep; help = 1; }
+	:: atomic { !q -> touch_item; p = pops; };
+		atomic {
+			touch_mark;
+			if
+			:: epoch == e && !queued -> queued = 1; e = 0
+			:: else -> e = 0; p = 0; goto again
+			fi
+		};
+		atomic { touch_item; touch_ep; assert(!incoming); incoming = 1; };
+		atomic { touch_item; pushed = p; }
+	fi;
+last:	atomic { touch_ep; leave() };
 out:
-	atomic { e = 0; p = 0; q = 0; rcu[me]++; }
+endo:	false
 }
 
 proctype harvester()
@@ -286,7 +285,7 @@ proctype harvester()
 		atomic { epf_refs--; epf_zero = (epf_refs == 0); }
 	od;
 out:
-	skip
+endo:	false
 }
 
 proctype deleter()
@@ -309,7 +308,7 @@ proctype deleter()
 	atomic { touch_file; file_refs--; file_zero = (file_refs == 0); }
 	atomic { epf_refs--; epf_zero = (epf_refs == 0); }
 out:
-	skip
+endo:	false
 }
 
 /* The last put of the file. */
@@ -344,7 +343,8 @@ proctype file_closer()
 	od;
 	released = 1;
 	grace();
-	file_freed++
+	file_freed++;
+endo:	false
 }
 
 /* The last put of the epoll's file. */
@@ -391,7 +391,8 @@ proctype ep_closer()
 	if
 	:: last -> ep_put()
 	:: else
-	fi
+	fi;
+endo:	false
 }
 
 proctype reclaim_item()
@@ -417,8 +418,9 @@ proctype reclaim_item()
 	if
 	:: ever -> ep_put()
 	:: else
-	fi
+	fi;
 #endif
+endo:	false
 }
 
 proctype reclaim_ep()
@@ -427,7 +429,8 @@ proctype reclaim_ep()
 
 	ep_refs == 0;
 	grace();
-	ep_freed++
+	ep_freed++;
+endo:	false
 }
 
 init {
