@@ -54,7 +54,7 @@
  * COLLECT_ONE (takes one ring off instead of all), NO_PASS (a non-blocking collection takes the
  * doorbell and does not ring on), KERNEL_ONLY (a sleeper that got the kernel's event and the
  * doorbell together returns the former and does nothing about the latter), SPIN_STAYS (SPINS: who
- * has spun in vain leaves its ring counted). NO_COLLECT alone breaks
+ * has spun in vain leaves its ring counted). NO_COLLECT and NO_PASS break
  * nothing in this model. run.sh lists what is run each time.
  */
 

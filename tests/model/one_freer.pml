@@ -31,8 +31,8 @@
  * (takes it although it was the last), NO_TRYGET (close of the epoll does not leave the item to the
  * closing side), NO_IN_FLIGHT (removal does not wait for a push under way), NO_EPOCH (primary: epoch
  * kept), NO_MARK (-DNONPRIMARY: mark not set for ever), NO_READ_LOCK (harvest uses the help slot
- * outside the read lock), NO_DEAD (primary: a producer does not look whether the item is dead).
- * run.sh lists those that are run each time; the others take longer than they are worth there.
+ * outside the read lock), NO_DEAD (a producer does not look whether the item is dead). With
+ * -DNONPRIMARY either of NO_MARK and NO_DEAD alone breaks nothing.
  */
 
 #ifndef HARVESTS

@@ -87,6 +87,7 @@ wake_late_done broken no_lost_wake -DBROKEN_LATE_DONE
 wake_no_last_harvest broken no_lost_wake -DBROKEN_NO_LAST_HARVEST
 wake_no_leave broken no_lost_wake -DBROKEN_NO_LEAVE
 wake_spin_stays broken no_lost_wake -DSPINS=1 -DTIMEOUTS=0 -DBROKEN_SPIN_STAYS
+wake_kernel_only broken no_lost_wake -DKERNEL -DTIMEOUTS=0 -DLEVEL=0 -DWAITS=1 -DBROKEN_KERNEL_ONLY
 wake_collect_one broken no_lost_wake -DKERNEL -DBROKEN_COLLECT_ONE
 node ok node
 node_no_wait broken node -DBROKEN_NO_WAIT
@@ -94,6 +95,10 @@ node_no_epoch broken node -DBROKEN_NO_EPOCH
 node_reset broken node -DBROKEN_RESET
 freer ok one_freer
 freer_own_mark ok one_freer -DNONPRIMARY
+freer_no_grace broken one_freer -DBROKEN_NO_GRACE
+freer_no_epoch broken one_freer -DBROKEN_NO_EPOCH
+freer_no_mark broken one_freer -DNONPRIMARY -DBROKEN_NO_MARK -DBROKEN_NO_DEAD
+freer_no_read_lock broken one_freer -DBROKEN_NO_READ_LOCK
 freer_one_grace broken one_freer -DBROKEN_ONE_GRACE
 freer_no_clear broken one_freer -DBROKEN_NO_CLEAR
 freer_no_tryget broken one_freer -DBROKEN_NO_TRYGET
@@ -241,6 +246,10 @@ quiet_nested ok quiet -DCHANGE=2
 quiet_sleep ok quiet -DCHANGE=3
 quiet_first ok quiet -DCHANGE=4
 quiet_bump_first broken quiet -DCHANGE=1 -DBROKEN_BUMP_FIRST
+quiet_no_bump broken quiet -DCHANGE=1 -DBROKEN_NO_BUMP
+quiet_no_barrier broken quiet -DCHANGE=1 -DBROKEN_NO_BARRIER
+quiet_clear_only broken quiet -DCHANGE=1 -DBROKEN_CLEAR_ONLY
+quiet_nested_bump_first broken quiet -DCHANGE=2 -DBROKEN_BUMP_FIRST
 quiet_sleep_quiet_first broken quiet -DCHANGE=3 -DBROKEN_QUIET_FIRST
 quiet_sleep_reload broken quiet -DCHANGE=3 -DBROKEN_RELOAD
 quiet_first_claim_keeps broken quiet -DCHANGE=4 -DBROKEN_CLAIM_KEEPS
