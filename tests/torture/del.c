@@ -55,7 +55,7 @@ static void waits_for_a_producer_under_way(void **state)
 			thread_start(&d.t, deleter, &d);
 			if (p == 0) {
 				/* Marked and not pushed: DEL has to wait. */
-				assert_true(thread_asleep(&d.t));
+				assert_true(thread_in_steps(&d.t));
 				sleep_ms(QUIET_MS);
 				assert_false(thread_done(&d.t));
 				stopped_go(&s);

@@ -73,6 +73,27 @@ static inline bool torture_until(int64_t start, bool met)
 	return torture_part_until(start, 1, met);
 }
 
+/* More sleeps than any thread takes on its way to a wait. */
+#define STEPS 10
+
+/*
+ * Waits until it sleeps over and over, as one does that waits in steps (plx_await_step), and
+ * returns whether it does. thread_asleep would wait for two looks at one sleep, which is shorter
+ * than the time between them.
+ */
+static inline bool thread_in_steps(struct thread *t)
+{
+	unsigned long sleeps = 0;
+	int64_t end = now_ms() + SOON_MS;
+
+	while (!thread_done(t) && now_ms() < end) {
+		if (task_state(OF_THREAD, t->tid, &sleeps) && sleeps >= STEPS)
+			return true;
+		sleep_ms(1);
+	}
+	return false;
+}
+
 /* The thread, or another, comes to the gate. */
 static inline void start_to_gate(struct thread *t, void (*run)(struct thread *), void *arg,
 				 struct gate *g)
