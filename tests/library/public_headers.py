@@ -8,12 +8,10 @@ warning, with gcc and with clang. And what programs may do with the types does c
 """
 
 import concurrent.futures
-import itertools
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 
 WARNINGS = ["-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
 C = ["c99", "c11", "c17", "c2x"]
@@ -82,17 +80,24 @@ class Tries:
 
     def compiles(self, compiler, lang, std, text, more=()):
         """None, or what the compiler says."""
-        suffix = ".c" if lang == "c" else ".cc"
-        with tempfile.NamedTemporaryFile("w", suffix=suffix, encoding="ascii") as f:
-            f.write(text)
-            f.flush()
-            p = subprocess.run([compiler, "-std=" + std, *WARNINGS, *more, "-I", self.include, f.name],
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                               check=False)
+        p = subprocess.run([compiler, "-std=" + std, *WARNINGS, *more, "-I", self.include, "-x", lang, "-"],
+                           input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                           check=False)
         return p.stdout or "it fails" if p.returncode else None
 
     def add(self, name, compiler, lang, std, text, more=()):
         self.all.append((name, compiler, lang, std, text, more))
+
+    def orders(self, headers):
+        """As many orders as there are headers, in which each stands directly behind each other one
+        once, and each is first once: what it leaves undone is met by the next that needs it. (The
+        first goes 0, n-1, 1, n-2, ...; its steps all differ. Each other one is shifted. For that n
+        has to be even.)"""
+        row = headers + [None] * (len(headers) % 2)
+        n = len(row)
+        first = [i // 2 if i % 2 == 0 else n - 1 - i // 2 for i in range(n)]
+        for shift in range(n):
+            yield [h for h in (row[(i + shift) % n] for i in first) if h]
 
     def including(self, headers):
         return "".join("#include <%s>\n" % h for h in headers) + "int here;\n"
@@ -117,17 +122,18 @@ class Tries:
                          C_USE if lang == "c" else CXX_USE)
         if compiler == "musl-gcc":
             return
-        for a, b in itertools.permutations(self.headers, 2):
-            self.add("%s before %s" % (a, b), compiler, lang, stds[0], self.including([a, b]))
+        self.add_orders("all, order %d", self.headers, compiler, lang, stds[0])
         for partner in PARTNERS:
             more = needs[partner]
             if more is None:
                 print("# %s does not compile by itself as %s with %s" % (partner, stds[0], compiler))
                 continue
-            for h in self.headers:
-                for pair in ([h, partner], [partner, h]):
-                    self.add("%s before %s" % tuple(pair), compiler, lang, stds[0],
-                             self.including(pair), more)
+            self.add_orders("all with " + partner + ", order %d", self.headers + [partner],
+                            compiler, lang, stds[0], more)
+
+    def add_orders(self, name, headers, compiler, lang, std, more=()):
+        for i, order in enumerate(self.orders(headers)):
+            self.add(name % (i + 1), compiler, lang, std, self.including(order), more)
 
     def run(self):
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
