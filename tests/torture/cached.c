@@ -133,6 +133,23 @@ static void steps_print(const struct steps *s, unsigned long rounds)
 		now.through - s->through, now.between - s->between);
 }
 
+/* Makes it hot beforehand: with the next write after a wait it is cached. */
+static void heat(int fd)
+{
+	if (plx_adopts != PLX_ADOPTS_HOT)
+		return;
+	for (int i = 0; i < 100; i++)
+		put(fd, 1);
+	get(fd);
+}
+
+/* In every other round it becomes hot by what the round does. */
+static void perhaps_heat(int fd, uint32_t *r)
+{
+	if (rnd(r) >> 8 & 1)
+		heat(fd);
+}
+
 /* --- sums ---------------------------------------------------------------------------------- */
 
 #define WRITERS 3
@@ -212,6 +229,7 @@ static void sums_round(bool edge, int readers, bool strangers, uint32_t *r)
 	int n = 0;
 
 	watch(s.ep, s.fd, edge, 1);
+	perhaps_heat(s.fd, r);
 	for (int i = 0; i < WRITERS; i++)
 		thread_start(&t[n++], sums_writer, &s);
 	for (int i = 0; i < readers; i++)
@@ -321,16 +339,6 @@ static void ring_stop(struct ring *g)
 	}
 }
 
-/* A round is too short to make it hot: with the next write after a wait it is cached. */
-static void heat(int fd)
-{
-	if (plx_adopts != PLX_ADOPTS_HOT)
-		return;
-	for (int i = 0; i < 100; i++)
-		put(fd, 1);
-	get(fd);
-}
-
 static unsigned long ring_round(bool edge, uint32_t *r)
 {
 	unsigned long end = rnd(r) % (2 * HOPS);
@@ -437,6 +445,7 @@ static void edges_round(bool kernels, uint32_t *r)
 	struct thread t[2];
 
 	watch(e.ep, e.fd, true, 1);
+	perhaps_heat(e.fd, r);
 	thread_start(&t[0], edges_waiter, &e);
 	thread_start(&t[1], edges_poller, &e);
 	for (unsigned long i = 1; i <= EDGES && !stopping(); i++) {
