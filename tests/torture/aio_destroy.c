@@ -92,7 +92,7 @@ static void late_call(struct call *c, const char *point, int ready)
 	call_start(c, point);
 	call_start(&destroyer, NULL);
 	/* It waits until the context is one thing or the other. */
-	assert_true(thread_asleep(&destroyer.t));
+	assert_true(thread_in_steps(&destroyer.t));
 	next = aio_new(4);
 	assert_int_equal(write(ready, &(uint64_t){1}, 8), 8);
 	req_init(&r, -1, 0, ready);

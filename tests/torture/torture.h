@@ -77,9 +77,9 @@ static inline bool torture_until(int64_t start, bool met)
 #define STEPS 10
 
 /*
- * Waits until it sleeps over and over, as one does that waits in steps (plx_await_step), and
- * returns whether it does. thread_asleep would wait for two looks at one sleep, which is shorter
- * than the time between them.
+ * Waits until it sleeps over and over, as one does that waits in steps (plx_await_step,
+ * wait_moved), and returns whether it does. thread_asleep would wait for two looks at one sleep,
+ * which is shorter than the time between them.
  */
 static inline bool thread_in_steps(struct thread *t)
 {
