@@ -243,6 +243,8 @@ static void dup2_apply(struct model *m, struct step *s)
 		model_escape(m, o);
 		if (was)
 			(was->unsure ? model_escape_maybe : model_escape)(m, was);
+		if (was && beyond_limit(m, to))
+			was->unknown = true;
 		if (beyond_limit(m, to))
 			return;
 		o->unknown = true;

@@ -63,13 +63,14 @@ static bool poll_make(struct gen *g, struct step *s)
 
 static void poll_apply(struct model *m, struct step *s)
 {
+	/* Before what is told of the others after the call. */
+	for (int i = 0; i < s->n; i++)
+		model_leaves_first(m, s, entry_slot(s, i));
 	for (int i = 0; i < s->n; i++) {
 		struct obj *o = model_obj(m, entry_slot(s, i));
 
 		/* All of it goes if there are more than the limit allows (select does not mind). */
-		if (o && o->kind == KIND_EPOLL)
-			model_leaves_first(m, s, entry_slot(s, i));
-		else if (o && s->n > m->me->limit)
+		if (o && o->kind != KIND_EPOLL && s->n > m->me->limit)
 			model_escape_maybe(m, o);
 		/* If the mask names a set, and the number has a place there. */
 		if (o && s->how >= POLL_SYSCALL)
