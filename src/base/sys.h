@@ -55,4 +55,11 @@ unsigned long plx_auxv(unsigned long type) __asm__("__getauxval");
 #define plx_sys3(nr, a, b, c) plx_sys6((nr), (long)(a), (long)(b), (long)(c), 0, 0, 0)
 #define plx_sys4(nr, a, b, c, d) plx_sys6((nr), (long)(a), (long)(b), (long)(c), (long)(d), 0, 0)
 
+/* Without a mask: the call that libc makes, so that a sandbox knows it. */
+#ifdef SYS_epoll_wait
+#define PLX_EPOLL_WAIT SYS_epoll_wait
+#else
+#define PLX_EPOLL_WAIT SYS_epoll_pwait
+#endif
+
 #endif

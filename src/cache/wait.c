@@ -195,11 +195,10 @@ static void sleep_end(struct waiter *w)
 	w->asleep = false;
 }
 
-#ifdef SYS_epoll_wait
-#define EPOLL_WAIT SYS_epoll_wait
-#else
-#define EPOLL_WAIT SYS_epoll_pwait
-#endif
+static int kernel_now(int epfd, struct epoll_event *ev, int max)
+{
+	return plx_sys6(PLX_EPOLL_WAIT, epfd, (long)ev, max, 0, 0, _NSIG / 8);
+}
 
 /* The arguments of epoll_wait, and of its relatives, which have a time and a mask. */
 static int seen_sleep(struct waiter *w, long nr, int epfd, struct epoll_event *ev, int max,
@@ -254,7 +253,7 @@ static int kernel_sleep(struct waiter *w, bool seen, int epfd, struct epoll_even
 	if (timeout && ms < 0)
 		ms = timeout->tv_sec * 1000 + (timeout->tv_nsec + 999999) / 1000000;
 	if (seen)
-		return seen_sleep(w, w->sigmask ? SYS_epoll_pwait : EPOLL_WAIT, epfd, ev, max, ms);
+		return seen_sleep(w, w->sigmask ? SYS_epoll_pwait : PLX_EPOLL_WAIT, epfd, ev, max, ms);
 	return libc_sleep(w, epfd, ev, max, ms);
 }
 
@@ -271,7 +270,7 @@ static int unseen_sleep(struct waiter *w, int epfd, struct epoll_event *ev, int 
 
 	if (plx_likely(!sleep.interrupted || w->sigmask))
 		return kernel_sleep(w, false, epfd, ev, max, timeout);
-	r = plx_sys6(SYS_epoll_pwait, epfd, (long)ev, max, 0, 0, 8);
+	r = kernel_now(epfd, ev, max);
 	return r ? r : -EINTR;
 }
 
@@ -383,11 +382,6 @@ static __attribute__((noinline)) int merge_events(struct waiter *w, int middle, 
 		kept += !twice;
 	}
 	return kept;
-}
-
-static int kernel_now(int epfd, struct epoll_event *ev, int max)
-{
-	return plx_sys6(SYS_epoll_pwait, epfd, (long)ev, max, 0, 0, _NSIG / 8);
 }
 
 /* The number means another file, or none. Partner: number_out in fd.c. */
@@ -1308,7 +1302,7 @@ static __attribute__((noinline)) long wait_again(long r, int epfd, struct epoll_
 		r = wait_call(epfd, ev, max, &now, sigmask, &deadline);
 	/* The handler may have sent all to the kernel, as by a fork. */
 	if (r == PLX_PASS)
-		r = plx_sys6(SYS_epoll_pwait, epfd, (long)ev, max, 0, 0, _NSIG / 8);
+		r = kernel_now(epfd, ev, max);
 	/* What the handler has made of the number is no error of this call's. */
 	return r > 0 || r == -EFAULT ? r : -EINTR;
 }
