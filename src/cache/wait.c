@@ -253,7 +253,8 @@ static int kernel_sleep(struct waiter *w, bool seen, int epfd, struct epoll_even
 	if (timeout && ms < 0)
 		ms = timeout->tv_sec * 1000 + (timeout->tv_nsec + 999999) / 1000000;
 	if (seen)
-		return seen_sleep(w, w->sigmask ? SYS_epoll_pwait : PLX_EPOLL_WAIT, epfd, ev, max, ms);
+		return seen_sleep(w, w->sigmask ? SYS_epoll_pwait : PLX_EPOLL_WAIT, epfd, ev, max,
+				  ms);
 	return libc_sleep(w, epfd, ev, max, ms);
 }
 
