@@ -3,7 +3,8 @@
  * poll over sets with cached eventfds.
  *
  * The kernel has the program's own set: it polls the objects by their numbers, and knows K. If U
- * of one is not 0, that one is ready, and the kernel is asked without a sleep about the others.
+ * of one is not 0, that one is ready, and the kernel is asked without a sleep about the others, if
+ * there are any.
  * Otherwise the caller is counted at each of them, in the step that finds U to be 0 (eventfd.h),
  * and sleeps in the kernel. Who writes meanwhile writes to the kernel, and nothing has to be looked
  * at afterwards.
@@ -69,7 +70,8 @@ struct poll_call {
 	/* Where the caller is counted; in the order of the set. */
 	struct plx_eventfd *counted[COUNTED];
 	nfds_t ncounted;
-	/* By fix_one: so many more are ready. */
+	/* The kernel has said what it has; by fix_one: so many more are ready. */
+	bool asked;
 	int added;
 };
 
@@ -128,6 +130,17 @@ static bool call_ready(void *arg)
 	return !walk(c->set, not_ready, NULL);
 }
 
+/*
+ * Whether nothing but U counts where that is not 0, as the set is one object that is waited for to
+ * be read: the kernel, which is not asked then, would say nothing else of it.
+ */
+static bool set_of_one(const struct wait_set *s)
+{
+	struct pollfd p;
+
+	return s->n == 1 && !plx_copy_in(&p, s->fds, sizeof(p)) && p.events == POLLIN;
+}
+
 /* The kernel has not found U, and has found what is our own. */
 static bool fix_one(void *arg, int fd, bool input, nfds_t at)
 {
@@ -136,7 +149,7 @@ static bool fix_one(void *arg, int fd, bool input, nfds_t at)
 	short revents = 0;
 	void *place = &s->fds[at].revents;
 
-	if (plx_copy_in(&revents, place, sizeof(revents)))
+	if (c->asked && plx_copy_in(&revents, place, sizeof(revents)))
 		return false;
 	if (input && has_count(fd)) {
 		c->added += !revents;
@@ -230,9 +243,11 @@ static int poll_sleep(struct pollfd *set, nfds_t n, const struct timespec *timeo
 /* Some of ours are ready. 0: not any more, and nothing else is. */
 static long call_answer(struct poll_call *c)
 {
-	long r;
+	long r = 0;
 
-	r = look_kernel(c->set);
+	c->asked = !set_of_one(c->set);
+	if (c->asked)
+		r = look_kernel(c->set);
 	if (r < 0 && r != -EINTR)
 		return r;
 	r = r > 0 ? r : 0;
