@@ -181,16 +181,16 @@ proctype writer(byte me)
 		:: else
 		fi
 	};
-again:
 	if
-	:: atomic { !on_list -> leave() }
-	:: on_list
+	:: atomic { !on_list -> touch_file; leave() }
+	:: atomic { on_list -> touch_file }
 	fi;
 	atomic { touch_mark; e = epoch; q = queued; };
+again:
 #ifndef BROKEN_NO_DEAD
 	if
-	:: atomic { dead -> leave() }
-	:: !dead
+	:: atomic { dead -> touch_item; leave() }
+	:: atomic { !dead -> touch_item }
 	fi;
 #endif
 	if
@@ -232,7 +232,7 @@ help_:		atomic { touch_ep; help = 1; }
 			touch_mark;
 			if
 			:: epoch == e && !queued -> queued = 1; e = 0
-			:: else -> e = 0; p = 0; goto again
+			:: else -> e = epoch; q = queued; p = 0; goto again
 			fi
 		};
 		atomic { touch_item; touch_ep; assert(!incoming); incoming = 1; };
