@@ -28,6 +28,8 @@ struct process {
 	count contexts, given, at_once, by_kernel;
 };
 
+#define OF_OURS "pollux: "
+
 static struct process now;
 static size_t n_processes;
 /* Those that have made nothing, and the name of the last. */
@@ -134,9 +136,14 @@ static void read_left(const char *line)
 		   "left by %s: %llu (%s)", way, n, why);
 }
 
-/* A line of the statistics; the first of a process names it. */
-static void read_line(const char *line)
+/* Whether it is a line of the statistics; the first of a process names it. */
+static bool read_line(const char *line)
 {
+	static const char *const begins[] = {
+		"adopted: ", "in process: ", "eventfds: ", "system calls: ", "ready lists: ",
+		"wakes: ",   "timers ",	     "AIO ",	   "spilled by ",
+	};
+	bool known = false;
 	char name[65];
 	struct process p = {0};
 	long pid;
@@ -149,8 +156,10 @@ static void read_line(const char *line)
 		now = p;
 		snprintf(now.name, sizeof(now.name), "%s %ld", name, pid);
 		n_processes++;
-		return;
+		return true;
 	}
+	for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++)
+		known |= !strncmp(line + strlen(OF_OURS), begins[i], strlen(begins[i]));
 	sscanf(line,
 	       "pollux: in process: %*u reads, %llu writes, %*u ctl, %llu waits, %*u polls; left "
 	       "to "
@@ -169,23 +178,41 @@ static void read_line(const char *line)
 	sscanf(line, "pollux: AIO requests: %llu done at once, %llu by the kernel's AIO",
 	       &now.at_once, &now.by_kernel);
 	read_left(line);
+	return known;
 }
 
-/* A piece of what comes through the pipe: whole lines; what is not of the statistics goes on. */
-static void read_piece(char *text)
+/* So much of the end may be the beginning of a line of the statistics. */
+static size_t may_begin(const char *text, size_t n)
 {
-	for (char *line = text, *next; *line; line = next) {
-		char *end = strchrnul(line, '\n'), *of_ours, kept;
+	size_t k = n < strlen(OF_OURS) ? n : strlen(OF_OURS) - 1;
 
-		next = *end ? end + 1 : end;
-		kept = *next;
-		*next = '\0';
+	while (k && memcmp(text + n - k, OF_OURS, k) != 0)
+		k--;
+	return k;
+}
+
+/*
+ * Reads the lines of the statistics among n bytes; what is none goes on at once. Returns how much
+ * of the end waits for more, if there is more.
+ */
+static size_t read_piece(char *text, size_t n, bool more)
+{
+	for (;;) {
 		/* A program may have said something before it that does not end in a new line. */
-		of_ours = strstr(line, "pollux: ");
-		fwrite(line, 1, of_ours ? (size_t)(of_ours - line) : strlen(line), stderr);
-		if (of_ours)
-			read_line(of_ours);
-		*next = kept;
+		char *line = memmem(text, n, OF_OURS, strlen(OF_OURS)), *end;
+		size_t left = line ? (size_t)(text + n - line) : more ? may_begin(text, n) : 0;
+
+		fwrite(text, 1, n - left, stderr);
+		end = line ? memchr(line, '\n', left) : NULL;
+		if (!end && (!line || more))
+			return left;
+		line[end ? (size_t)(end - line) : left] = '\0';
+		if (!read_line(line))
+			fprintf(stderr, "%s%s", line, end ? "\n" : "");
+		if (!end)
+			return 0;
+		text = end + 1;
+		n = left - (size_t)(text - line);
 	}
 }
 
@@ -200,32 +227,22 @@ static int follow(int from, pid_t pid)
 	for (;;) {
 		struct pollfd p = {.fd = from, .events = POLLIN};
 		ssize_t n;
-		char *end;
+		size_t left;
 
 		if (poll(&p, 1, ended ? 0 : 100) > 0) {
 			n = read(from, text + have, sizeof(text) - 1 - have);
 			if (n > 0)
 				have += (size_t)n;
-			text[have] = '\0';
-			end = strrchr(text, '\n');
-			end = end				   ? end + 1
-			      : n <= 0 || have == sizeof(text) - 1 ? text + have
-								   : text;
-			if (end > text) {
-				char first = *end;
-
-				*end = '\0';
-				read_piece(text);
-				*end = first;
-				have -= (size_t)(end - text);
-				memmove(text, end, have + 1);
-			}
+			left = read_piece(text, have, n > 0);
+			memmove(text, text + have - left, left);
+			have = left;
 			if (n > 0)
 				continue;
 		}
 		if (ended)
 			return status;
-		ended = waitpid(pid, &status, p.revents & POLLHUP ? 0 : WNOHANG) == pid;
+		/* Where SIGCHLD is ignored, there is no status, only an error. */
+		ended = waitpid(pid, &status, p.revents & POLLHUP ? 0 : WNOHANG) != 0;
 	}
 }
 

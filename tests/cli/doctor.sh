@@ -163,6 +163,29 @@ before " ] && python3 -c 'import json, sys
 said = json.load(sys.stdin)
 assert said["usable"] and any("eventfds: 1" in f["value"] for f in said["facts"]), said' <"$out"
 report $? "doctor --json PROGRAM"
+cat >"$scratch/say.py" <<'END'
+import os, sys
+said = open(sys.argv[1], "rb").read()
+while said:
+    said = said[os.write(2, said):]
+END
+# The statistics come behind what it has said, in whatever pieces the pipe gives.
+n=0
+for said in 'a\0b\nc\0' 'pol' '%16350d' '%16384d'; do
+	printf "$said" 0 >"$scratch/said"
+	call "$pollux" doctor -- python3 "$scratch/say.py" "$scratch/said"
+	[ "$status" -eq 0 ] && cmp -s "$err" "$scratch/said" && grep -q '^note  .*made no epoll' "$out"
+	report $? "doctor PROGRAM: one whose last words are no line, $((n += 1))"
+done
+printf 'error: see pollux: what is not its own\n' >"$scratch/said"
+call "$pollux" doctor -- python3 "$scratch/say.py" "$scratch/said"
+cmp -s "$err" "$scratch/said"
+report $? "doctor PROGRAM: one that speaks of pollux itself"
+call timeout 10 python3 -c 'import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+os.execv(sys.argv[1], sys.argv[1:])' "$pollux" doctor true
+[ "$status" -eq 0 ] && grep -q '^note  true .*made no epoll' "$out"
+report $? "doctor PROGRAM: where SIGCHLD is ignored"
 # The shell itself is ended.
 # shellcheck disable=SC2016
 call "$pollux" doctor -- sh -c 'kill -KILL $$'
