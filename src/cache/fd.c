@@ -255,6 +255,7 @@ long plx_px_dup(int fd)
 long plx_px_dup3(int oldfd, int newfd, int flags)
 {
 	PLX_INSIDE();
+	bool ours = plx_fd_ours(oldfd) || plx_fd_ours(newfd);
 	struct pollux_file *f;
 	long r;
 
@@ -265,10 +266,10 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 		return PLX_PASS;
 	}
 	/* Neither becomes ours meanwhile: handlers wait. */
-	if (plx_px_alone() && !plx_fd_ours(oldfd) && !plx_fd_ours(newfd))
+	if (plx_px_alone() && !ours)
 		return plx_sys3(SYS_dup3, oldfd, newfd, flags == -1 ? 0 : flags);
 	/* Nothing is written back for a call that fails. */
-	if (newfd < 0 || plx_sys2(SYS_fcntl, oldfd, F_GETFD) < 0)
+	if (newfd < 0 || (ours && plx_sys2(SYS_fcntl, oldfd, F_GETFD) < 0))
 		return PLX_PASS;
 	plx_change_begin();
 	plx_px_escape(oldfd, PLX_OUT_DUP);
