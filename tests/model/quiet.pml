@@ -222,13 +222,15 @@ retry:
 		 * Found on the list before the own wake, and not taken off since: then the
 		 * wake was for this stay on the list.
 		 */
-		d_step {
-			vis = (p == pushed);
+		atomic { load_word(); p = 0 };
+		p = pushed;
+		atomic {
+			vis = (q && p == pops);
 			e0 = (vis -> e : 0);
 			e = 0;
 			c = 0;
 			p = 0;
-			qt = 0;
+			qt = 0
 		};
 #ifndef BROKEN_QUIET_FIRST
 		wake_one();

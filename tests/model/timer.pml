@@ -83,7 +83,7 @@ byte now, at;
 bit expired, registered = 1, marked, listed;
 bit asleep[2];
 
-/* The timer: under its lock. */
+/* The timer: changed under its lock. Others look at lazy and gone without it. */
 bit lock, lazy, known, gone;
 byte want, armed;
 
@@ -181,7 +181,8 @@ inline unmark(was_listed, held)
 	:: else ->
 		atomic { marked = 0; poll_timer() }
 	fi;
-	atomic { take_back(NLAZY); lazy = 0; lock = held }
+	atomic { take_back(NLAZY) };
+	atomic { lazy = 0; lock = held }
 }
 
 /* Whether it has expired: the interrupt is waited for. */
@@ -211,12 +212,17 @@ inline timers_true()
 {
 	if
 	:: mem[NLAZY] ->
+		/* Looked at without the lock first. */
 		if
-		:: LOCK_LAZY;
-			make_true(false, x, 0)
-		:: !lock && !lazy
-		fi;
-		x = 0
+		:: lazy ->
+			if
+			:: LOCK_LAZY;
+				make_true(false, x, 0)
+			:: !lock && !lazy
+			fi;
+			x = 0
+		:: else
+		fi
 	:: else
 	fi
 }
@@ -281,7 +287,8 @@ inline put_off(v)
 
 inline become_lazy(ok)
 {
-	atomic { lazy = 1; ok = 0; say(NLAZY) };
+	atomic { lazy = 1; ok = 0 };
+	say(NLAZY);
 #if defined(WEAK) && !defined(BROKEN_NO_LAZY_BARRIER)
 	barrier(NLAZY);
 #endif
@@ -797,7 +804,8 @@ active proctype escaper()
 	:: LOCK
 #endif
 	fi;
-	d_step { gone = 1; lock = 0 };
+	gone = 1;
+	lock = 0;
 	assert(is_true)
 }
 #endif
