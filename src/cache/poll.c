@@ -4,10 +4,9 @@
  *
  * The kernel has the program's own set: it polls the objects by their numbers, and knows K. If U
  * of one is not 0, that one is ready, and the kernel is asked without a sleep about the others, if
- * there are any.
- * Otherwise the caller is counted at each of them, in the step that finds U to be 0 (eventfd.h),
- * and sleeps in the kernel. Who writes meanwhile writes to the kernel, and nothing has to be looked
- * at afterwards.
+ * there are any. Otherwise the caller is counted at each of them, in the step that finds U to be 0
+ * (eventfd.h), and sleeps in the kernel. Who writes meanwhile writes to the kernel, and nothing has
+ * to be looked at afterwards.
  *
  * An epoll of ours in a set goes to the kernel first, and so does a timer: their readiness would be
  * the sum of two sides. So does whatever is in a set of select, or of a ppoll with a mask.
@@ -70,8 +69,9 @@ struct poll_call {
 	/* Where the caller is counted; in the order of the set. */
 	struct plx_eventfd *counted[COUNTED];
 	nfds_t ncounted;
-	/* The kernel has said what it has; by fix_one: so many more are ready. */
+	/* The kernel has said what it has. */
 	bool asked;
+	/* By fix_one: so many more are ready. */
 	int added;
 };
 

@@ -51,9 +51,7 @@ static void explain_eventfds(const struct process *p)
 		doctor_add(
 			p->name, STATE_OK,
 			p->through > p->writes / 10
-				? "Many writes go through the kernel: somebody sleeps in a poll of "
-				  "one, "
-				  "or it is written to past Pollux."
+				? "Many writes go through the kernel: somebody sleeps in a poll."
 				: "Writes to one that is cached make no system call.",
 			"eventfds: %llu, cached %llu times; writes: %llu before that, %llu cached, "
 			"%llu through the kernel",
@@ -75,8 +73,7 @@ static void explain(const struct process *p)
 		doctor_add(
 			p->name, p->saved ? STATE_OK : STATE_NOTE,
 			p->saved ? "Waits look at what is cached before they ask the kernel."
-				 : "It watches nothing that is cached: all its waits are the "
-				   "kernel's.",
+				 : "It watches nothing that is cached.",
 			"epolls: %llu; waits: %llu in the process, %llu the kernel's; system calls "
 			"saved: %llu",
 			p->epolls, p->waits, p->kernel_waits, p->saved);
@@ -92,8 +89,7 @@ static void explain(const struct process *p)
 			   p->at_once ? "Buffered requests are done within io_submit."
 				      : "What is not buffered is the kernel's.",
 			   "AIO contexts: %llu, of which the kernel's now: %llu; requests: %llu at "
-			   "once, "
-			   "%llu by the kernel",
+			   "once, %llu by the kernel",
 			   p->contexts, p->given, p->at_once, p->by_kernel);
 }
 
@@ -162,13 +158,11 @@ static bool read_line(const char *line)
 		known |= !strncmp(line + strlen(OF_OURS), begins[i], strlen(begins[i]));
 	sscanf(line,
 	       "pollux: in process: %*u reads, %llu writes, %*u ctl, %llu waits, %*u polls; left "
-	       "to "
-	       "the kernel: %*u ctl, %llu waits",
+	       "to the kernel: %*u ctl, %llu waits",
 	       &now.writes, &now.waits, &now.kernel_waits);
 	sscanf(line,
 	       "pollux: eventfds: %llu times cached, %llu times not any more; writes: %llu while "
-	       "not "
-	       "cached, %llu through the kernel; %llu counts flushed; %llu made to block",
+	       "not cached, %llu through the kernel; %llu counts flushed; %llu made to block",
 	       &now.cached, &now.cooled, &now.cold, &now.through, &now.flushed, &now.blocking);
 	sscanf(line, "pollux: system calls: %llu saved", &now.saved);
 	sscanf(line, "pollux: timers %llu: %llu settings that the kernel was not told", &now.timers,
