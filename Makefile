@@ -54,9 +54,9 @@ check-aarch64: build-deps
 	@sh scripts/check-aarch64.sh $(if $(ONLY),--only '$(ONLY)')
 
 # Random sequences of calls on the kernel and on Pollux, side by side.
-# Cached from their creation: where eventfds are adopted in between, more orders are right than the
-# tester knows.
-fuzz fuzz-aio: export POLLUX_ADOPT ?= always
+# Eventfds are cached from their creation; adopted, and returned, at any call; or adopted when hot.
+fuzz fuzz-aio: ADOPT ?= always
+fuzz fuzz-aio: export POLLUX_ADOPT ?= $(if $(filter random,$(ADOPT)),random:$(SEED),$(ADOPT))
 fuzz fuzz-aio: SECONDS ?= 60
 fuzz fuzz-aio: SEED ?= $(shell date +%s)000000
 fuzz: deps
@@ -97,7 +97,7 @@ help:
 	@echo 'make check-quick  the part of it that takes less than a minute, for each commit'
 	@echo 'make check-long   the long forms of the tests, and some on an unfair machine'
 	@echo 'make check-aarch64  built for aarch64, on an emulated machine; ONLY=GLOB picks tests'
-	@echo 'make fuzz         random calls on both sides; SECONDS, SEED, PROFILE'
+	@echo 'make fuzz         random calls on both sides; SECONDS, SEED, PROFILE, ADOPT=always|random|hot'
 	@echo 'make fuzz-aio     the same for Linux AIO'
 	@echo 'make bench        measure, report in build/bench-report; QUICK= at length, BENCH="..." adds'
 	@echo 'make abi          describe the binary interface anew, after a change of it'

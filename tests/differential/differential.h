@@ -298,6 +298,13 @@ int generate(struct gen *g, enum profile profile, uint64_t seed, struct step *st
 
 /* --- model.c ----------------------------------------------------------------------- */
 
+/*
+ * Eventfds are adopted, and return to the kernel, in between (POLLUX_ADOPT is not "always"). So
+ * each may be on either side from its creation, and an epoll with two of them has none of the order
+ * of EP-ORD-01 to 07 (docs/compatibility.md, "Order and number of events"). What a wait reports as
+ * a set, an epoll with one of them, counts and edges are as exact as ever.
+ */
+extern bool model_moves;
 void model_init(struct model *m, enum profile profile);
 /* Runs s->op's apply for the process of the step. */
 void model_apply(struct model *m, struct step *s);
@@ -326,6 +333,8 @@ void model_escape(struct model *m, struct obj *o);
 void model_both_sides(struct model *m, struct obj *o);
 /* The order of the epoll's events is not promised any more, nor that of what watches it. */
 void model_order_lost(struct model *m, struct obj *ep);
+/* A call on it that is not going to change its count: it may return to the kernel by it. */
+void model_may_return(struct model *m, struct obj *o);
 /* It is made not to block. */
 void model_may_adopt(struct model *m, struct obj *o);
 /* Whether an epoll other than ep watches it. */

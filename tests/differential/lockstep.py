@@ -110,6 +110,9 @@ class Tester:
         self.env = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
         if args.storm:
             self.env["DIFFERENTIAL_STORM"] = str(args.storm)
+        adopt = self.env.get("POLLUX_ADOPT")
+        # The program reads it, too, on both sides: it says which orders are right.
+        self.setting = "POLLUX_ADOPT=%s " % adopt if adopt else ""
         self.steps = 0
         self.digests = ("nothing", "nothing")
 
@@ -223,7 +226,8 @@ class Tester:
         keep, before, (kernel, pollux) = found
         text = ["%s differs%s; show it with" % (head, "" if not before else
                                                 " after the %d before it" % before),
-                "    differential show %s %d %s %d" % (profile, number, ranges(keep), before)]
+                "    %sdifferential show %s %d %s %d" % (self.setting, profile, number,
+                                                         ranges(keep), before)]
         k, p = kernel.splitlines(), pollux.splitlines()
         at = next((i for i in range(min(len(k), len(p))) if not agrees(k[i], p[i])),
                   min(len(k), len(p)))

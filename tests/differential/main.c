@@ -89,6 +89,7 @@ int main(int argc, char **argv)
 {
 	bool show = argc > 3 && !strcmp(argv[1], "show");
 	uint64_t first, count;
+	const char *adopt = getenv("POLLUX_ADOPT");
 	struct rlimit lim;
 	int profile;
 
@@ -98,6 +99,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	profile = find_profile(argv[2]);
+	model_moves = !adopt || strcmp(adopt, "always");
 	first = strtoull(argv[3], NULL, 0);
 	count = show ? (argc > 5 ? strtoull(argv[5], NULL, 0) : 0) + 1 : strtoull(argv[4], NULL, 0);
 	if (show)

@@ -11,6 +11,8 @@
  */
 #include "differential.h"
 
+bool model_moves;
+
 bool kind_adopted(enum kind kind)
 {
 	return kind == KIND_EPOLL || kind == KIND_EVENTFD;
@@ -89,7 +91,9 @@ struct obj *model_new(struct model *m, enum kind kind, bool nonblock)
 	}
 	memset(o, 0, offsetof(struct obj, items));
 	o->kind = kind;
-	o->where = kind_adopted(kind) ? AT_POLLUX : AT_KERNEL;
+	o->where = !kind_adopted(kind)			 ? AT_KERNEL
+		   : model_moves && kind == KIND_EVENTFD ? AT_EITHER
+							 : AT_POLLUX;
 	o->nonblock = nonblock;
 	o->peer = -1;
 	return o;
@@ -404,6 +408,16 @@ void model_both_sides(struct model *m, struct obj *o)
 		return;
 	o->where = AT_EITHER;
 	check_watchers(m, o);
+}
+
+/*
+ * Who reads all there is, or adds to it, has no edge of before left to be repeated: the count has
+ * gone, or there is an edge anyway.
+ */
+void model_may_return(struct model *m, struct obj *o)
+{
+	if (model_moves)
+		may_repeat(m, o);
 }
 
 void model_may_adopt(struct model *m, struct obj *o)

@@ -63,6 +63,8 @@ static void read_apply(struct model *m, struct step *s)
 	/* Perhaps: the call is left out if it would block. */
 	if (is_vector_read(s->how))
 		model_escape_maybe(m, o);
+	else if (s->n < 8 || s->how >= READ_PREAD || s->ptr != PTR_GOOD)
+		model_may_return(m, o);
 	if (s->n >= 8 && o->count && s->how < READ_PREAD)
 		o->count -= o->semaphore ? 1 : o->count;
 }
@@ -208,6 +210,9 @@ static void write_apply(struct model *m, struct step *s)
 		return;
 	if (is_vector_write(s->how))
 		model_escape_maybe(m, o);
+	else if (s->n != 8 || s->how >= WRITE_PWRITE || s->u > EVENTFD_MAX - o->count ||
+		 !write_readable(s))
+		model_may_return(m, o);
 	if (s->n != 8 || s->how >= WRITE_PWRITE || s->u == UINT64_MAX || !write_readable(s))
 		return;
 	if (s->how == WRITE_WRITEV2)
@@ -292,8 +297,55 @@ static void write_text(const struct step *s)
 	call(form, slot_name(s->a), ptr_name(s, s->n <= 8 ? value : "buf"), s->n);
 }
 
+/* --- so many that an eventfd becomes hot ------------------------------------------------ */
+
+static bool flood_make(struct gen *g, struct step *s)
+{
+	s->a = pick_slot(g, KINDS(KIND_EVENTFD));
+	s->n = 2 + below(g, 150);
+	/* Reads in between. */
+	s->how = below(g, 2);
+	return s->a != NO_SLOT;
+}
+
+static void flood_apply(struct model *m, struct step *s)
+{
+	struct obj *o = model_obj_kind(m, s->a, KIND_EVENTFD);
+
+	if (!o || !o->nonblock)
+		return;
+	if (s->how && o->count)
+		o->count -= o->semaphore ? 1 : o->count;
+	o->count = o->count > EVENTFD_MAX - s->n ? EVENTFD_MAX : o->count + s->n;
+}
+
+static void flood_run(const struct step *s)
+{
+	uint64_t one = 1, value = 0;
+	int fd = number_of(s->a);
+
+	if (blocking(fd)) {
+		log_left_out("may block");
+		return;
+	}
+	for (int i = 0; i < s->n; i++) {
+		if (s->how && i % 3 == 2) {
+			log_hash((uint64_t)read(fd, &value, sizeof(value)));
+			log_hash(value);
+		}
+		log_hash((uint64_t)write(fd, &one, sizeof(one)));
+	}
+	log_value("value", value);
+}
+
+static void flood_text(const struct step *s)
+{
+	call("writes(%s, 1, %d times%s)", slot_name(s->a), s->n, s->how ? ", with reads" : "");
+}
+
 const struct op ops_rw[] = {
 	{"read", {36, 36, 24, 30}, read_make, read_apply, read_run, read_text, false},
 	{"write", {60, 60, 50, 60}, write_make, write_apply, write_run, write_text, false},
+	{"flood", {4, 3, 2, 2}, flood_make, flood_apply, flood_run, flood_text, false},
 	{0},
 };
