@@ -36,7 +36,7 @@
  *   pollux_ep.recent, pushes  written by producers as they please, never followed
  *   pollux_ep.side         set once, with the topology lock; see wait/side.c
  *   pollux_ep.watched      set before the first watch of the epoll itself is linked, for good
- *   pollux_ep.bell         atomic; see ready.c
+ *   pollux_ep.bell         atomic; see base/ring.h
  *   pollux_ep.collected_at atomic; when a ring was collected last
  *   pollux_ep.rings, owed, heard  atomic; they only grow; see ready.c, 8
  *   pollux_ep.has_ready    written under ep.mtx, read by anybody: `ready` may hold something
@@ -81,6 +81,7 @@
 #include "base/stats.h"
 #include "base/lock.h"
 #include "base/mem.h"
+#include "base/ring.h"
 #include "base/flood.h"
 #include "base/sanitizer.h"
 #include "base/slab.h"
@@ -556,28 +557,15 @@ int64_t plx_ep_now(struct pollux_ep *ep);
  * the one who is on the way already may have to do. A full barrier first is the caller's.
  */
 bool plx_ep_wake_one(struct pollux_ep *ep);
-/* Of the bell: rings since the last collection. */
-#define PLX_BELL_COUNTS 0xffffull
-/* The half of the bell that a host may sleep on. */
-static inline uint32_t *plx_bell_word(struct pollux_ep *ep)
-{
-	_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the low half comes first");
-	return (uint32_t *)&ep->bell;
-}
 /* A ring has arrived (taken: 1), or its sleeper is up anyway (0); a harvest must follow. */
 void plx_bell_collect(struct pollux_ep *ep, uint32_t taken);
 /* See ready.c, 8. Whether a ring may lie about that no sleeper will take. */
 static inline bool plx_bell_stray(struct pollux_ep *ep)
 {
-	return ((plx_load(&ep->bell) & PLX_BELL_COUNTS) ||
+	return ((plx_load(&ep->bell) & PLX_RINGS) ||
 		plx_unlikely(plx_load(&ep->owed) > plx_load(&ep->heard))) &&
 	       !plx_load(&ep->sleepers);
 }
-/*
- * As the above if there has been no ring, too: who sleeps on the bell's word sees it change. Those
- * who sleep have to be woken.
- */
-void plx_bell_turn(struct pollux_ep *ep);
 /* So many rings have come out of what the host rings with, or will never be made. */
 void plx_bell_heard(struct pollux_ep *ep, uint64_t n);
 

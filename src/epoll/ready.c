@@ -63,15 +63,12 @@
  * 6. No wake is lost. Producer: push, barrier, look for sleepers. Consumer: announce,
  *    barrier, look at the list (ep_announce in wait.c). As in the kernel, each event
  *    wakes one more sleeper, even if the one woken before has not run yet (EP-WAKE-03),
- *    so the bell counts: rings made since the last collection. A producer rings if
- *    fewer rings are complete than there are sleepers; in the millisecond after a
- *    collection, when the epoll is busy, one ring at a time is enough. It counts its ring as begun
- *    before (a host may sleep on the word) and as complete after, so nobody depends on
- *    a ringer that is preempted. Whoever stops sleeping, for whatever reason, sets both
- *    counts to zero and then harvests: of several rings only one may reach a sleeper
- *    of the kernel's epoll, and the others sleep on. A harvest that leaves something
- *    rings for the next. The upper bits of the bell count collections, so that a late
- *    "complete" cannot be taken for one of a later ring.
+ *    so the bell counts: rings made since the last collection (base/ring.h). A producer rings
+ *    if fewer rings are complete than there are sleepers; in the millisecond after a
+ *    collection, when the epoll is busy, one ring at a time is enough. Whoever stops sleeping,
+ *    for whatever reason, collects all and then harvests: of several rings only one may reach a
+ *    sleeper of the kernel's epoll, and the others sleep on. A harvest that leaves something
+ *    rings for the next.
  * 7. A waiter that spins or yields while others sleep stands in for a ring: it counts as a
  *    sleeper whose ring is complete, so that in a busy epoll nobody else is rung for what it
  *    is about to find. It ends as a ring ends: it sets both counts to zero and then looks at
@@ -99,12 +96,6 @@
  */
 #include "epoll/engine.h"
 
-#define BELL_BEGUN 0xffull
-#define BELL_BEGUN_ONE 0x1ull
-#define BELL_DONE 0xff00ull
-#define BELL_DONE_ONE 0x100ull
-#define BELL_COUNTS PLX_BELL_COUNTS
-#define BELL_COLLECTION 0x10000ull
 #define BELL_BUSY_NS 1000000
 
 /* Its stay on the list, if that is what the word was read in, can be found there. */
@@ -495,57 +486,44 @@ static void bell_over(struct pollux_ep *ep, uint32_t n, bool owed)
 		;
 }
 
-/* A ring that another thread has collected already counts for nothing. */
-static void bell_complete(struct pollux_ep *ep, uint64_t rung)
-{
-	uint64_t bell = plx_load(&ep->bell);
-
-	while (bell / BELL_COLLECTION == rung / BELL_COLLECTION &&
-	       (bell & BELL_DONE) != BELL_DONE && !plx_cas(&ep->bell, &bell, bell + BELL_DONE_ONE))
-		;
-}
-
 bool plx_ep_wake_one(struct pollux_ep *ep)
 {
 	uint32_t sleepers = plx_load(&ep->sleepers);
-	uint64_t bell, rung;
+	uint64_t bell, was;
 
 	if (plx_likely(!sleepers) || PLX_INJECTED(lost_wake))
 		return false;
 	PLX_DELAY(bell_before_begun);
 	bell = plx_load(&ep->bell);
 	do {
-		uint64_t done = (bell & BELL_DONE) / BELL_DONE_ONE;
+		uint32_t complete = plx_rings_complete(bell);
 
-		if (done >= sleepers || done == BELL_DONE / BELL_DONE_ONE)
+		if (complete >= sleepers || complete == plx_rings_complete(PLX_RINGS))
 			return false;
-		if (done && bell_busy(ep))
+		if (complete && bell_busy(ep))
 			return true;
-		rung = (bell & BELL_BEGUN) == BELL_BEGUN ? bell : bell + BELL_BEGUN_ONE;
-	} while (rung != bell && !plx_cas(&ep->bell, &bell, rung));
-	if (plx_unlikely(rung == bell))
+		was = bell;
+	} while (!plx_ring_begin(&ep->bell, &bell));
+	if (plx_unlikely(bell == was))
 		bell_over(ep, 1, true);
 	PLX_DELAY(bell_before_unpark);
 	/* Read by those who decide for themselves how long to look. */
 	if (ep->host.look_ns < 0)
 		plx_spin_note_waker(&ep->spin);
-	ep->host.unpark_one(ep->host.arg, plx_bell_word(ep));
+	ep->host.unpark_one(ep->host.arg, plx_ring_word(&ep->bell));
 	PLX_DELAY(bell_after_unpark);
-	bell_complete(ep, rung);
+	plx_ring_end(&ep->bell, bell);
 	return true;
 }
 
 /* taken: so many rings have reached the caller. */
 static bool bell_clear(struct pollux_ep *ep, uint32_t taken)
 {
-	uint64_t bell = plx_load(&ep->bell);
-	uint32_t begun;
+	uint64_t bell = plx_rings_collect(&ep->bell, false);
+	uint32_t begun = bell & PLX_RINGS_BEGUN;
 
-	do {
-		if (!(bell & BELL_COUNTS))
-			return false;
-	} while (!plx_cas(&ep->bell, &bell, (bell & ~BELL_COUNTS) + BELL_COLLECTION));
-	begun = bell & BELL_BEGUN;
+	if (!(bell & PLX_RINGS))
+		return false;
 	bell_over(ep, begun, begun > taken);
 	return true;
 }
@@ -554,14 +532,6 @@ void plx_bell_collect(struct pollux_ep *ep, uint32_t taken)
 {
 	if (bell_clear(ep, taken))
 		plx_store(&ep->collected_at, ep->host.now(ep->host.arg));
-}
-
-void plx_bell_turn(struct pollux_ep *ep)
-{
-	uint64_t bell = plx_load(&ep->bell);
-
-	while (!plx_cas(&ep->bell, &bell, (bell & ~BELL_COUNTS) + BELL_COLLECTION))
-		;
 }
 
 void plx_bell_heard(struct pollux_ep *ep, uint64_t n)
@@ -573,7 +543,7 @@ void plx_ep_stand_in(struct pollux_ep *ep)
 {
 	plx_xadd(&ep->sleepers, 1);
 	PLX_DELAY(stand_before_complete);
-	bell_complete(ep, plx_load(&ep->bell));
+	plx_ring_end(&ep->bell, plx_load(&ep->bell));
 	PLX_DELAY(stand_after_complete);
 }
 

@@ -187,8 +187,8 @@ void plx_ep_side_begin(struct pollux_ep *ep, struct plx_side *side)
 	plx_store_rel(&ep->side, side);
 	PLX_DELAY(side_before_turn);
 	/* A read-modify-write: a full barrier, too. */
-	plx_bell_turn(ep);
-	plx_sys3(SYS_futex, plx_bell_word(ep), FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT_MAX);
+	(void)plx_rings_collect(&ep->bell, true);
+	plx_sys3(SYS_futex, plx_ring_word(&ep->bell), FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT_MAX);
 }
 
 const struct pollux_host plx_futex_host = {
@@ -237,7 +237,7 @@ static __attribute__((noinline)) int sleep_once(struct pollux_ep *ep, int64_t de
 	if (plx_ep_announce(ep)) {
 		until = plx_due_keep(ep, deadline, &kept);
 		since = plx_spin_sleeps(&ep->spin);
-		r = ep->host.park(ep->host.arg, plx_bell_word(ep), until);
+		r = ep->host.park(ep->host.arg, plx_ring_word(&ep->bell), until);
 		plx_spin_slept(&ep->spin, since);
 		if (plx_unlikely(kept != PLX_NEVER)) {
 			plx_due_let_go(ep, kept);

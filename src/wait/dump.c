@@ -140,7 +140,7 @@ int pollux_ep_dump(struct pollux_ep *ep, int fd)
 
 	put_hex(&o, "epoll ", (uintptr_t)ep, plx_ready_empty(ep) ? ": nothing" : ": something");
 	put_dec(&o, " is queued, threads asleep: ", plx_load(&ep->sleepers), "");
-	put(&o, plx_load(&ep->bell) & PLX_BELL_COUNTS ? ", one is being woken" : "");
+	put(&o, plx_load(&ep->bell) & PLX_RINGS ? ", one is being woken" : "");
 	put(&o, plx_load(&ep->shut) ? ", shut down" : "");
 	put(&o, ep->batches ? ", with batches" : "");
 	put(&o, plx_ep_on_futex(ep) ? "" : ", with a host");

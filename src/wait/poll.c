@@ -10,20 +10,18 @@
  * one that was kept would be shared with the children of forks, and be closed by programs that
  * close all.
  *
- *   call.rung  atomic; 1: whoever sleeps has been told, and has not asked the files since
+ *   call.bell  atomic; who rings, and who has (base/ring.h): the one who sleeps has not asked the
+ *              files since
  *   all else   constant while a watch is linked
  *
  * Argument. Nothing is lost: a watch is linked, then a full barrier, then the file is asked; who
  * makes it ready has a full barrier and looks at the list (file.c). So either the file says so, or
- * the watch is called. Who is told takes the doorbell's count, sets rung to 0 by a
- * read-modify-write, and asks then. Who rings has changed the file's state, and sets rung by
- * another. If that finds 1, the one who sleeps has not set it to 0 yet, and sees the state when it
- * has; so no second ring is needed.
+ * the watch is called. Who is told takes the doorbell's count, collects the rings, and asks then.
  *
- * The end. What is rung with must not be touched after it: the doorbell's number may mean another
- * file, and a host may be gone. So who ends waits until no watch is being called, which takes no
- * lock and does not sleep. RCU keeps the memory for wakes that stand on a watch. The model is
- * tests/model/files_poll.pml.
+ * The end. A doorbell and a host must not be touched after it: the number may mean another file,
+ * and the host may be gone. So who ends waits until no watch is being called, which takes no lock
+ * and does not sleep. A futex is in memory that RCU keeps for wakes that stand on a watch: nobody
+ * is waited for. The model is tests/model/files_poll.pml.
  */
 #include <errno.h>
 #include <limits.h>
@@ -49,7 +47,7 @@ struct poll_watch {
 };
 
 struct poll_call {
-	uint32_t rung;
+	uint64_t bell;
 	int doorbell;
 	struct pollux_host host;
 	size_t linked;
@@ -147,23 +145,29 @@ static void ring(struct poll_call *c)
 	uint64_t one = 1;
 
 	if (c->host.unpark_one)
-		c->host.unpark_one(c->host.arg, &c->rung);
+		c->host.unpark_one(c->host.arg, plx_ring_word(&c->bell));
 	else if (c->doorbell >= 0)
 		plx_sys3(SYS_write, c->doorbell, &one, sizeof(one));
 	else
-		plx_sys3(SYS_futex, &c->rung, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1);
+		plx_sys3(SYS_futex, plx_ring_word(&c->bell), FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1);
 }
 
 static void watch_called(struct pollux_watch *w, struct pollux_file *f, uint32_t key)
 {
 	struct poll_call *c = plx_container_of(w, struct poll_watch, cb)->call;
+	uint64_t bell = plx_load(&c->bell);
 
 	(void)f;
 	(void)key;
+	PLX_DELAY(files_before_begun);
+	do {
+		if (plx_rings_complete(bell))
+			return;
+	} while (!plx_ring_begin(&c->bell, &bell));
 	PLX_DELAY(files_before_ring);
-	if (!plx_xchg(&c->rung, 1))
-		ring(c);
+	ring(c);
 	PLX_DELAY(files_after_ring);
+	plx_ring_end(&c->bell, bell);
 }
 
 static int call_begin(struct poll_call **out, const struct poll_args *a)
@@ -200,7 +204,7 @@ static void call_end(struct poll_call *c)
 	for (size_t i = 0; i < c->linked; i++)
 		plx_callback_unlink(&c->watch[i].cb);
 	PLX_DELAY(files_before_end);
-	for (size_t i = 0; i < c->linked; i++)
+	for (size_t i = 0; i < c->linked && (c->doorbell >= 0 || c->host.unpark_one); i++)
 		for (int tries = 0; plx_callback_runs(&c->watch[i].cb); tries++)
 			plx_await_step(tries);
 	if (c->doorbell >= 0)
@@ -214,10 +218,13 @@ static void call_end(struct poll_call *c)
 /* 0, -EINTR or -ETIMEDOUT. */
 static int futex_sleep(struct poll_call *c, int64_t deadline)
 {
+	uint32_t *word = plx_ring_word(&c->bell), seen = plx_load_acq(word);
 	int r = 0;
 
-	while (!r && !plx_load_acq(&c->rung))
-		r = plx_futex_sleep(&c->rung, 0, deadline);
+	while (!r && !(seen & PLX_RINGS)) {
+		r = plx_futex_sleep(word, seen, deadline);
+		seen = plx_load_acq(word);
+	}
 	return r;
 }
 
@@ -278,14 +285,14 @@ static int sleep_for_some(struct poll_call *c, const struct poll_args *a)
 		if (c->doorbell >= 0)
 			fds = kernel_sleep(c, a, until);
 		else if (c->host.park)
-			fds = c->host.park(c->host.arg, &c->rung, until);
+			fds = c->host.park(c->host.arg, plx_ring_word(&c->bell), until);
 		else
 			fds = futex_sleep(c, until);
 		if (fds < 0 && fds != -ETIMEDOUT)
 			return fds;
-		/* Partner: watch_called. A full barrier on all processors. */
-		(void)plx_xchg(&c->rung, 0);
-		plx_mb_after_rmw();
+		/* Partner: watch_called. */
+		(void)plx_rings_collect(&c->bell, false);
+		plx_mb();
 	}
 }
 

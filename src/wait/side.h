@@ -50,7 +50,7 @@ static inline void plx_side_turn(struct plx_kernel_side *s)
 {
 	if (plx_likely(plx_load_acq(&s->turned)))
 		return;
-	plx_bell_turn(s->ep);
+	(void)plx_rings_collect(&s->ep->bell, true);
 	plx_store_rel(&s->turned, 1);
 }
 

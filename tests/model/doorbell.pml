@@ -4,7 +4,7 @@
  *
  * Mirrors: src/cache/epoll.c front_setup, plx_front_ring, doorbell_make, front_unpark;
  * src/cache/wait.c wait_kernel, wait_mixed, wait_ring; src/epoll/ready.c plx_ep_wake_one,
- * bell_complete, bell_clear; src/epoll/wait.c plx_ep_announce, plx_ep_retract. Two add an object
+ * plx_ring_end, bell_clear; src/epoll/wait.c plx_ep_announce, plx_ep_retract. Two add an object
  * each, the first of the epoll's, and write to it or not; two wait until they have got an event, or
  * one (LEAVER), beside one whose time is over and one who looks without a sleep. FAILS: so often the
  * kernel does not register the doorbell; an ADD has failed then, and the object is the kernel's; a

@@ -5,7 +5,7 @@
  *
  * Mirrors: src/cache/epoll.c plx_front_hush, front_unpark; src/cache/wait.c waiter_leave,
  * pass_ring_on, wait_mixed, sleeps_at_once, note_drop, collect_kernel where the program's buffer is
- * bad, and its looks without a sleep; src/epoll/ready.c plx_ep_wake_one, bell_complete,
+ * bad, and its looks without a sleep; src/epoll/ready.c plx_ep_wake_one, plx_ring_end,
  * plx_bell_collect, bell_over, plx_bell_stray. What is
  * told there of no_lost_wake.pml with -DKERNEL holds here, too; that one has the time-outs and the
  * spins, and the memory: all words here are changed by locked steps.

@@ -2,7 +2,7 @@
 /*
  * No wake is lost between producers that push and consumers that go to sleep, with both hosts.
  *
- * Mirrors: src/epoll/ready.c plx_ep_wake_one, bell_complete, plx_bell_collect, plx_ep_stand_in,
+ * Mirrors: src/base/ring.h; src/epoll/ready.c plx_ep_wake_one, plx_bell_collect, plx_ep_stand_in,
  * plx_ep_stand_down (and plx_ep_spin in wait.c); the end of
  * plx_ep_harvest (src/epoll/harvest.c); plx_ep_announce, plx_ep_retract and, for the futex host,
  * futex_park and pollux_ep_wait (src/epoll/wait.c). With -DKERNEL: collect_kernel, filter_events,

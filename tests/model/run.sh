@@ -12,6 +12,12 @@
 # name, expectation (long: ok, in the long form only), file, flags
 table='
 files_poll ok files_poll
+files_poll_futex ok files_poll -DFUTEX
+files_poll_begun_counts broken files_poll -DBROKEN_BEGUN_COUNTS
+files_poll_futex_begun_counts broken files_poll -DFUTEX -DBROKEN_BEGUN_COUNTS
+files_poll_late_end broken files_poll -DBROKEN_LATE_END
+files_poll_futex_late_end broken files_poll -DFUTEX -DBROKEN_LATE_END
+files_poll_futex_ask_first broken files_poll -DFUTEX -DBROKEN_ASK_FIRST
 files_poll_no_await broken files_poll -DBROKEN_NO_AWAIT
 files_poll_count_late broken files_poll -DBROKEN_COUNT_LATE
 files_poll_ask_first broken files_poll -DBROKEN_ASK_FIRST

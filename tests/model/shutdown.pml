@@ -4,7 +4,7 @@
  *
  * Mirrors: src/epoll/wait.c plx_ep_announce, plx_ep_retract, plx_ep_spin, sleep_once, wait_for_some,
  * plx_ep_shut_pass_on, pollux_ep_shutdown, futex_park; src/epoll/ready.c plx_ep_wake_one, bell_clear,
- * bell_complete, plx_ep_stand_in, plx_ep_stand_down. Two threads wait once each, and may spin
+ * plx_ring_end, plx_ep_stand_in, plx_ep_stand_down. Two threads wait once each, and may spin
  * once; one makes an event, which one of them may take; one shuts down. Steps are
  * sequentially consistent: between the steps whose order counts there are full barriers.
  *

@@ -4,7 +4,7 @@
  * watches.
  *
  * Mirrors: src/epoll/wait.c futex_park, futex_unpark_one, plx_ep_side_begin; src/epoll/ready.c
- * plx_ep_wake_one, plx_bell_turn; src/wait/side.c pollux_ep_fd; src/wait/wait.c.
+ * plx_ep_wake_one, plx_rings_collect; src/wait/side.c pollux_ep_fd; src/wait/wait.c.
  *
  * PRODUCERS make one item each ready (edge-triggered). WAITERS threads wait WAITS times each, with
  * room for one event: on the futex as long as they see no side, then in the kernel. `maker` makes the

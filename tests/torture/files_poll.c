@@ -199,10 +199,54 @@ static void who_rings_is_waited_for(void **state)
 	assert_true(met);
 }
 
+/* One who is stopped before it rings keeps nobody asleep: the next rings, too. */
+static void stopped_ring(bool fds)
+{
+	struct shared s = {.fd = fds ? eventfd(0, EFD_CLOEXEC) : -1, .until = -1};
+	unsigned long ended = points_passed("files_before_end");
+	struct stopped w = {0};
+	struct thread t;
+
+	torture_stop = torture_failed = 0;
+	points_delay(false);
+	for (int i = 0; i < OBJECTS; i++)
+		s.o[i] = obj_new(0);
+	thread_start(&t, ends_and_closes, &s);
+	assert_true(thread_asleep(&t));
+	stopped_start(&w, "files_before_ring", NULL, s.o[0]);
+	assert_true(thread_asleep(&t));
+	obj_fire(s.o[1], EPOLLIN, EPOLLIN);
+	assert_true(await(points_passed("files_before_end") > ended));
+	/* A doorbell and a host are waited for. */
+	if (!fds)
+		assert_true(await(thread_done(&t)));
+	stopped_go(&w);
+	thread_join(&t);
+	assert_false(torture_failed);
+	for (int i = 0; i < OBJECTS; i++)
+		obj_put(s.o[i]);
+	if (fds)
+		close(s.fd);
+}
+
+static void stopped_ring_at_a_futex(void **state)
+{
+	(void)state;
+	stopped_ring(false);
+}
+
+static void stopped_ring_in_the_kernel(void **state)
+{
+	(void)state;
+	stopped_ring(true);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(who_rings_is_waited_for),
+		TEST(stopped_ring_at_a_futex),
+		TEST(stopped_ring_in_the_kernel),
 		TEST(on_a_futex),
 		TEST(in_the_kernel),
 		TEST(in_a_host),
