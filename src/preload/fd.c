@@ -46,8 +46,12 @@ void plx_note_range(unsigned int first, unsigned int last, unsigned int flags)
 {
 	if (plx_unshares(first, last, flags) && !plx_vfork_child())
 		plx_stop_adopting(PLX_OUT_UNSHARE);
+	/* With other flags nothing is closed, and nothing need be: the kernel may have no such
+	 * call. */
+	if (flags & ~CLOSE_RANGE_UNSHARE)
+		return;
 	for (; plx_cold_any() && first <= last && first < PLX_COLD_NOTES; first++)
-		plx_note_closes((int)first);
+		plx_note_leaves((int)first);
 }
 
 PLX_EXPORT int close_range(unsigned int first, unsigned int last, int flags)
@@ -127,7 +131,8 @@ PLX_EXPORT int dup2(int fd, int to)
 {
 	plx_aio_forget(to);
 	plx_note_leaves(fd);
-	plx_note_closes(to);
+	/* It may fail, and close nothing. */
+	plx_note_leaves(to);
 	if (plx_any())
 		PLX_SERVED(plx_px_dup3(fd, to, -1));
 	return plx_real.dup2(fd, to);
@@ -138,7 +143,8 @@ PLX_EXPORT int dup3(int fd, int to, int flags)
 {
 	plx_aio_forget(to);
 	plx_note_leaves(fd);
-	plx_note_closes(to);
+	/* It may fail, and close nothing. */
+	plx_note_leaves(to);
 	if (plx_any() && flags != -1)
 		PLX_SERVED(plx_px_dup3(fd, to, flags));
 	return plx_real.dup3(fd, to, flags);

@@ -93,7 +93,10 @@ static inline bool plx_may_adopt(void)
 	       ((plx_adopts != PLX_ADOPTS_HOT || plx_stats_wanted) && plx_activate());
 }
 
-/* Before the table is looked at: fd is about to be closed; to be used in an unusual way. */
+/*
+ * Before the table is looked at: fd is closed, for certain, or an epoll would watch what is noted
+ * still; it is about to be used in an unusual way, or closed, perhaps.
+ */
 static inline void plx_note_closes(int fd)
 {
 	if (plx_cold_noted(fd) && !plx_vfork_child())

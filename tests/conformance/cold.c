@@ -7,6 +7,7 @@
 #include "confine.h"
 #include "waiting.h"
 
+#include <linux/close_range.h>
 #include <sys/timerfd.h>
 
 #define ROUNDS 40
@@ -521,6 +522,54 @@ static void COLD_number_of_another_file(void **state)
 	assert_int_equal(run_child(number_of_another_file, NULL), 0);
 }
 
+/* None of these closes the epoll. */
+static bool closes_nothing(int way, int ep)
+{
+	switch (way) {
+	case 0:
+		return close_range(ep, ep, CLOSE_RANGE_CLOEXEC) == 0;
+	case 1:
+		return close_range(ep, ep, 1u << 31) < 0 && errno == EINVAL;
+	case 2:
+		return dup2(-1, ep) < 0 && errno == EBADF;
+	case 3:
+		return dup3(1000000, ep, O_CLOEXEC) < 0 && errno == EBADF;
+	case 4:
+		return dup2(ep, ep) == ep;
+	default:
+		return dup3(STDOUT_FILENO, ep, 1) < 0 && errno == EINVAL;
+	}
+}
+
+static int epoll_that_stays(void *arg)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 5};
+	int ep = epoll_create1(0), hot_ep = epoll_create1(0);
+	int fd = eventfd(0, EFD_NONBLOCK), hot = eventfd(0, EFD_NONBLOCK);
+	uint64_t v;
+
+	if (epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev) || epoll_ctl(hot_ep, EPOLL_CTL_ADD, hot, &ev) ||
+	    !closes_nothing(*(int *)arg, ep))
+		return 1;
+	for (int turn = 0; turn < 3; turn++) {
+		if (!heats(hot_ep, hot))
+			return 2;
+		for (int i = 0; i < TURNS; i++)
+			if (eventfd_write(fd, 1))
+				return 3;
+		if (epoll_wait(ep, &ev, 1, 0) != 1 || read(fd, &v, sizeof(v)) != sizeof(v))
+			return 4;
+	}
+	return 0;
+}
+
+static void COLD_epoll_that_stays(void **state)
+{
+	(void)state;
+	for (int way = 0; way < 6; way++)
+		assert_int_equal(run_child(epoll_that_stays, &way), 0);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -531,6 +580,7 @@ int main(void)
 		cmocka_unit_test(COLD_not_prepared_without_what_it_takes),
 		cmocka_unit_test(COLD_epoll_closed_beside_a_wait),
 		cmocka_unit_test(COLD_number_of_another_file),
+		cmocka_unit_test(COLD_epoll_that_stays),
 	};
 
 	return run_group(tests);
