@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/inside.h"
+#include "base/spin.h"
 #include "base/sys.h"
 #include "cache/cold.h"
 #include "cache/front.h"
@@ -178,6 +179,25 @@ static long adoption_fails(struct plx_eventfd *e, int fd, uint64_t k, uint64_t v
 	return fits ? (long)sizeof(value) : -EAGAIN;
 }
 
+/* A writer that has been preempted gets the CPU meanwhile; one that is stopped does not. */
+#define DRAIN_STEPS 80
+
+/* BUSY: whether nobody is in a write to K any more. It is waited for, but not for long. */
+static bool drained(struct plx_eventfd *e)
+{
+	/* Partner: write_cold, which counts itself in begun and then looks whether it is COLD. */
+	plx_mb();
+	for (int tries = 0; tries < DRAIN_STEPS; tries++) {
+		uint32_t over = plx_load_acq(&e->over);
+
+		if (plx_load_acq(&e->begun) == over &&
+		    !(plx_load_acq(&e->file.word) & PLX_EVENTFD_WRITES))
+			return true;
+		plx_await_step(tries);
+	}
+	return false;
+}
+
 /*
  * The object is BUSY. The value is in U before K is empty, so a look finds the object ready all the
  * time.
@@ -187,8 +207,7 @@ static long adopt(struct plx_eventfd *e, int fd, uint64_t value)
 	uint64_t k = 0;
 
 	/* waits_see is a partner of ctl_both, and of front_leaves in spill.c. */
-	if (!plx_eventfd_drained(e) || !waits_see(e) ||
-	    (plx_load(&e->edge) && (value != 1 || !has_room(fd)))) {
+	if (!drained(e) || !waits_see(e) || (plx_load(&e->edge) && (value != 1 || !has_room(fd)))) {
 		plx_store(&e->returns, plx_load(&e->returns) + 1);
 		plx_eventfd_busy_end(e, 0, 0);
 		return PLX_SLEEP_ANEW;

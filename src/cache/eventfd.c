@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <linux/aio_abi.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 
@@ -123,6 +124,7 @@ static long write_through(struct plx_eventfd *e, int fd, uint64_t value)
 	plx_eventfd_ask(e);
 	plx_stat(PLX_STAT_MADE);
 	plx_stat(PLX_STAT_THROUGH);
+	plx_store(&e->writer_cpu, sched_getcpu() + 1);
 	PLX_DELAY(through_counted);
 	r = plx_sys3(SYS_write, fd, &value, sizeof(value));
 	PLX_DELAY(through_written);
@@ -140,7 +142,7 @@ static long write_cold(struct plx_eventfd *e, int fd, const void *buf, size_t n)
 	long r = PLX_SLEEP_ANEW;
 
 	plx_xadd(&e->begun, 1);
-	/* Partner: plx_eventfd_drained. */
+	/* Partner: drained in adopt.c. */
 	plx_mb_after_rmw();
 	PLX_DELAY(cold_counted);
 	if (plx_likely(plx_eventfd_cold(&e->file))) {
@@ -221,30 +223,42 @@ static bool edges_are_ours(struct plx_eventfd *e)
 
 #define EPOCH_OF(w) ((w) / PLX_EPOCH_ONE)
 
+/* So often the CPU is given to writers. */
+#define WRITES_AWAITED 16
+
 /*
- * CACHED, and K may hold something: this read takes it, while writers wait, and the mark goes. A
- * writer that does not come back keeps it; then the object is COLD. As take_both, or
- * PLX_SLEEP_ANEW.
+ * BUSY: whether nobody is in a write to the kernel. Who was there last on this CPU has been
+ * interrupted, mostly by the thread that he has woken, which is this one: it does not wait for him.
+ */
+static bool writes_over(struct plx_eventfd *e)
+{
+	for (int tries = 0; plx_load_acq(&e->file.word) & PLX_EVENTFD_WRITES; tries++) {
+		if (tries == WRITES_AWAITED || plx_load(&e->writer_cpu) == sched_getcpu() + 1)
+			return false;
+		plx_await_step(tries);
+	}
+	return true;
+}
+
+/*
+ * CACHED, and K may hold something, so U is 0: this read takes it, while writers wait. If none is
+ * in a write, the mark goes. As take_both, or PLX_SLEEP_ANEW.
  */
 static long take_marked(struct plx_eventfd *e, int fd, uint64_t w, uint64_t *value)
 {
 	struct plx_masked masked;
-	uint64_t k = 0;
-	bool drained;
 	long r = PLX_SLEEP_ANEW;
+	bool over;
 
 	plx_signals_block(&masked);
 	if (plx_eventfd_busy_begin(e, &w)) {
 		PLX_DELAY(marked_busy);
-		drained = plx_eventfd_drained(e);
-		if (drained)
-			r = plx_eventfd_empty(e, fd, &k);
+		over = writes_over(e);
+		*value = 0;
+		r = plx_eventfd_empty(e, fd, value);
 		PLX_DELAY(marked_read);
-		if (!drained)
-			plx_store(&e->returns, plx_load(&e->returns) + 1);
-		plx_eventfd_busy_end(e, !drained ? 0 : PLX_SLOW | (r ? 0 : PLX_EVENTFD_MARK), 0);
-		*value = k;
-		if (!r && !k)
+		plx_eventfd_busy_end(e, PLX_SLOW | (r || !over ? 0 : PLX_EVENTFD_MARK), 0);
+		if (!r && !*value)
 			r = -EAGAIN;
 	}
 	plx_signals_unblock(&masked);

@@ -33,10 +33,10 @@
  * MARK: U is 0. So while CACHED a count is on one side only, and a read of U alone misses nothing.
  *
  * BUSY. Everybody waits for the end, which is a system call or two away that do not block; but not
- * looks at U, which stands until K has it. A thread that is about to empty K waits a while until
- * nobody is counted in WRITES, nor in begun and not in over. A writer to a COLD object counts
- * himself in begun, a full barrier, and looks at the word again before he writes to the kernel; so
- * each that may still write is counted. If the wait is in vain the object is COLD.
+ * looks at U, which stands until K has it. Who adopts waits a while until nobody is counted in
+ * WRITES, nor in begun and not in over. A writer to a COLD object counts himself in begun, a full
+ * barrier, and looks at the word again before he writes to the kernel; so each that may still write
+ * is counted. If the wait is in vain the object is COLD.
  *
  * Adoption. Nobody is counted in POLLS. BUSY; the value of the write becomes U, and the item is
  * queued; K is read, and added to U; CACHED. So the object is ready all the time, on one side or on
@@ -53,9 +53,9 @@
  * 0: MARK is set and WRITES counts him, he writes to the kernel, and is uncounted. A sum that is
  * too large for U is flushed before, and one that is too large for an eventfd is refused.
  *
- * Read. U, if there is something. With MARK: BUSY, K is read, and MARK goes. Otherwise the kernel's
- * read first, and U is added to it; if there is nothing and EPOCH has moved, once more. The end of
- * BUSY moves EPOCH.
+ * Read. U, if there is something. With MARK: BUSY, K is read, and MARK goes if WRITES was 0 before
+ * that. Otherwise the kernel's read first, and U is added to it; if there is nothing and EPOCH has
+ * moved, once more. The end of BUSY moves EPOCH.
  *
  * Edge-triggered, a writer past us may have had his edge, and nobody would tell of K again. But the
  * edge was an event of the kernel's that a wait has taken. Waits count these before they give them
@@ -126,6 +126,8 @@ struct plx_eventfd {
 	uint64_t asked;
 	/* Writes to it while it is COLD. */
 	uint32_t begun, over;
+	/* Where the last write to the kernel was made while it is CACHED, plus one. */
+	int writer_cpu;
 	/* Made to block, and the kernel has not been told otherwise. */
 	uint32_t blocks;
 	/*
@@ -214,8 +216,6 @@ bool plx_eventfd_busy_begin(struct plx_eventfd *e, uint64_t *w);
 void plx_eventfd_busy_end(struct plx_eventfd *e, uint64_t clear, uint64_t add);
 /* BUSY: U, which is 0, becomes count, and its item is queued. */
 void plx_eventfd_show(struct plx_eventfd *e, uint64_t count);
-/* BUSY: whether nobody is in a write to K any more. It is waited for, but not for long. */
-bool plx_eventfd_drained(struct plx_eventfd *e);
 /* RCU section open. front.heard of the epoll that watches e, or 0. */
 uint64_t plx_eventfd_heard(struct plx_eventfd *e);
 /* Reads K, so that *k is what was there: 0 or a negative errno. */

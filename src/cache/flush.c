@@ -71,24 +71,6 @@ void plx_eventfd_show(struct plx_eventfd *e, uint64_t count)
 	plx_rcu_read_unlock();
 }
 
-/* A writer that has been preempted gets the CPU meanwhile; one that is stopped does not. */
-#define DRAIN_STEPS 80
-
-bool plx_eventfd_drained(struct plx_eventfd *e)
-{
-	/* Partner: write_cold, which counts itself in begun and then looks whether it is COLD. */
-	plx_mb();
-	for (int tries = 0; tries < DRAIN_STEPS; tries++) {
-		uint32_t over = plx_load_acq(&e->over);
-
-		if (plx_load_acq(&e->begun) == over &&
-		    !(plx_load_acq(&e->file.word) & PLX_EVENTFD_WRITES))
-			return true;
-		plx_await_step(tries);
-	}
-	return false;
-}
-
 /*
  * The object is BUSY, by this call, and U is count. The kernel takes it, unless somebody past
  * us has filled K, which is all that it can say then; or the number was closed past us, and there

@@ -14,10 +14,10 @@
  * that fails begins again. A system call is one step. A read of an object without the mark that asks K
  * compares what the word had before, by EPOCH alone.
  *
- * BUSY is of one thread, which moves the count; others wait for it. An adoption and a read that finds the
- * mark wait, as long as they like, for writes to K to be over. COLD has the mark. Its writers are counted
- * in begun and over, each in a step of its own. A read of a COLD object that has found nothing looks at
- * the word again.
+ * BUSY is of one thread, which moves the count; others wait for it. An adoption waits, as long as it
+ * likes, for writes to K to be over. A read that finds the mark takes it away only if none is under way.
+ * COLD has the mark. Its writers are counted in begun and over, each in a step of its own. A read of a COLD
+ * object that has found nothing looks at the word again.
  *
  * Checked:
  *  - in every state: what K holds is marked, and what is marked holds no U; nor does an
@@ -34,7 +34,8 @@
  *
  * Broken variants: NO_THROUGH (who goes through is not counted), NO_FLUSH_EPOCH (the end of a flush
  * does not move EPOCH), CLEAR_FIRST (a read clears the mark before it asks K), CLEAR_BESIDE (it clears it
- * beside a write that goes through), MARK_SHARED (it is not BUSY meanwhile), MARK_LATE (a
+ * beside a write that goes through), MARK_SHARED (it is not BUSY meanwhile), OVER_AFTER (it
+ * asks K before it looks for such writes), MARK_LATE (a
  * write that goes through marks at its end), ADD_MARKED (a mark does not keep a write from U), FLUSH_CLEAR (a flush
  * with the mark forgets it), TAKE_BUSY (a read takes U from BUSY), WRITE_BUSY (a write goes
  * through to K beside a flush), ADD_APART (the state is looked at in a step before the addition),
@@ -335,8 +336,8 @@ written:
 
 proctype reader()
 {
-	byte n = READS, r, before, e, o;
-	bit drained;
+	byte n = READS, r, before, e;
+	bit alone;
 
 next:
 	before = returned;
@@ -374,24 +375,22 @@ again:
 		}
 #else
 	:: atomic { st == CACHED && mark -> st = BUSY };
-#ifdef BROKEN_CLEAR_BESIDE
-		drained = 1;
-#else
-		drain(drained);
+#if defined(BROKEN_CLEAR_BESIDE)
+		alone = 1;
+#elif !defined(BROKEN_OVER_AFTER)
+		alone = !through;
 #endif
-		if
-		:: !drained -> atomic { st = COLD; epoch++ }; goto again
-		:: drained ->
-			drained = 0;
 #ifdef BROKEN_CLEAR_FIRST
-			atomic { st = CACHED; mark = 0; epoch++ };
-			READ_K;
-			atomic { HEARD }
+		atomic { st = CACHED; mark = !alone; epoch++ };
+		READ_K;
+		atomic { HEARD; alone = 0 }
 #else
-			READ_K;
-			atomic { st = CACHED; mark = 0; epoch++; HEARD }
+		READ_K;
+#ifdef BROKEN_OVER_AFTER
+		alone = !through;
 #endif
-		fi
+		atomic { st = CACHED; mark = !alone; epoch++; HEARD; alone = 0 }
+#endif
 #endif
 #ifndef EDGES
 	:: atomic { st == CACHED && u -> r = u; taken = taken + u; u = 0; HEARD }

@@ -425,6 +425,7 @@ cache_through_no_flush_epoch broken cache_through -DEDGES -DBROKEN_NO_FLUSH_EPOC
 cache_through_clear_first broken cache_through -DBROKEN_CLEAR_FIRST
 cache_through_clear_beside broken cache_through -DBROKEN_CLEAR_BESIDE
 cache_through_mark_shared broken cache_through -DREADERS=2 -DWRITES=1 -DBROKEN_MARK_SHARED
+cache_through_over_after broken cache_through -DBROKEN_OVER_AFTER
 cache_through_mark_late broken cache_through -DBROKEN_MARK_LATE
 cache_through_add_marked broken cache_through -DBROKEN_ADD_MARKED
 cache_through_flush_clear broken cache_through -DBROKEN_FLUSH_CLEAR
