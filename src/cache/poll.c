@@ -66,6 +66,10 @@ struct poll_call {
 	const struct wait_set *set;
 	/* There are cached eventfds among them. */
 	bool cached;
+	/* One of them is neither COLD nor marked, or may not be any more: it may have U. */
+	bool in;
+	/* plx_adoptions_over before the first look. */
+	uint32_t adoptions;
 	/* Where the caller is counted; in the order of the set. */
 	struct plx_eventfd *counted[COUNTED];
 	nfds_t ncounted;
@@ -91,10 +95,14 @@ static bool judge_one(void *arg, int fd, bool input, nfds_t at)
 	f = plx_table_peek(fd);
 	if (f)
 		kind = f->kind;
-	if (kind == PLX_KIND_EVENTFD && input && plx_eventfd_served(f))
+	if (kind == PLX_KIND_EVENTFD && input && plx_eventfd_served(f)) {
+		uint64_t w = plx_load_acq(&f->word);
+
 		c->cached = true;
-	else if (kind == PLX_KIND_EVENTFD)
+		c->in |= !(w & (PLX_SLOW | PLX_EVENTFD_MARK)) || (w & PLX_EVENTFD_BUSY);
+	} else if (kind == PLX_KIND_EVENTFD) {
 		plx_eventfd_touch(f);
+	}
 	plx_rcu_read_unlock();
 	if (kind == PLX_KIND_BELL)
 		plx_bell_take(fd);
@@ -277,18 +285,27 @@ static long call_spin(struct poll_call *c)
 
 static long call_run(struct poll_call *c, const struct timespec *timeout)
 {
-	bool looks = timeout && !timeout->tv_sec && !timeout->tv_nsec, spun = looks;
+	bool looks = timeout && !timeout->tv_sec && !timeout->tv_nsec;
+	bool spun = looks || !c->in;
 	long r;
 
-	for (;;) {
-		if (call_ready(c)) {
+	for (int tries = 0;; c->in = true) {
+		if (c->in && call_ready(c)) {
 			r = call_answer(c);
 			if (r)
 				return r;
 			continue;
 		}
-		if (looks)
-			return look_kernel(c->set);
+		PLX_DELAY(poll_looks);
+		if (looks) {
+			r = look_kernel(c->set);
+			/* What it had before may be on our side by now (beside_adoption). */
+			if (r < 0 || plx_load_acq(&plx_adoptions_begun) == c->adoptions)
+				return r;
+			plx_await_step(tries++);
+			c->adoptions = plx_load_acq(&plx_adoptions_over);
+			continue;
+		}
 		if (!spun) {
 			spun = true;
 			r = call_spin(c);
@@ -307,7 +324,7 @@ static long call_run(struct poll_call *c, const struct timespec *timeout)
 /* PLX_PASS: there is nothing of ours in the set. */
 static long call_once(const struct wait_set *s, const struct timespec *timeout)
 {
-	struct poll_call c = {.set = s};
+	struct poll_call c = {.set = s, .adoptions = plx_load_acq(&plx_adoptions_over)};
 	long r;
 
 	/* What cannot be read is for the kernel to say. */

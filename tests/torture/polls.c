@@ -4,6 +4,7 @@
  * step it is at, and whatever was there and has gone before; also if the object becomes the
  * kernel's meanwhile.
  */
+#include "cache/eventfd.h"
 #include "cache/table.h"
 
 #include "caller.h"
@@ -155,6 +156,52 @@ static void leaves_before_the_time_is_over(void **state)
 	assert_int_equal(c.r, 0);
 	assert_int_equal(c.revents, 0);
 	pollux_close(c.fd);
+}
+
+static void polls_cold(struct thread *t)
+{
+	struct call *c = t->arg;
+	struct pollfd p = {.fd = c->fd, .events = POLLIN};
+
+	gate_arm(&c->gate, c->point);
+	c->r = pollux_poll(&p, 1, strcmp(c->point, "poll_looks") ? -1 : 0);
+	c->revents = p.revents;
+}
+
+/* At the point it is adopted, with what it has had from the beginning. */
+static void adopted_at(const char *point)
+{
+	struct call c = {.point = point};
+	struct plx_eventfd *e;
+	uint64_t v;
+
+	torture_begin();
+	points_delay(false);
+	c.fd = new_efd();
+	e = plx_file_eventfd(plx_table_get(c.fd));
+	assert_true(put(c.fd));
+	plx_eventfd_return(e);
+	assert_true(plx_eventfd_cold(&e->file));
+	start_to_gate(&c.t, polls_cold, &c, &c.gate);
+	assert_int_equal(plx_eventfd_adopt(e, c.fd, &one), sizeof(one));
+	assert_false(plx_eventfd_cold(&e->file));
+	gate_open(&c.gate);
+	assert_int_equal(pollux_fd_served(c.fd), 1);
+	assert_true(await(thread_done(&c.t)));
+	torture_end(&c.t, 1);
+	assert_int_equal(c.r, 1);
+	assert_int_equal(c.revents, POLLIN);
+	assert_int_equal(pollux_read(c.fd, &v, sizeof(v)), sizeof(v));
+	assert_int_equal(v, 2);
+	pollux_file_put(&e->file);
+	pollux_close(c.fd);
+}
+
+static void ready_beside_an_adoption(void **state)
+{
+	(void)state;
+	adopted_at("poll_looks");
+	adopted_at("poll_counts");
 }
 
 /*
@@ -347,6 +394,7 @@ int main(void)
 		TEST(ready_after_a_vain_write),
 		TEST(ready_before_a_sleep),
 		TEST(ready_while_it_leaves),
+		TEST(ready_beside_an_adoption),
 		TEST(leaves_before_the_time_is_over),
 		TEST(messages),
 		TEST(messages_by_sleeps),
