@@ -23,12 +23,10 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 urcu=$top/third_party/liburcu
-if [ ! -f "$urcu/src/urcu-bp.c" ]; then
+if [ ! -f "$urcu/include/urcu/static/urcu-bp.h" ]; then
 	echo "skipped: the source of liburcu is not there"
 	exit 77
 fi
-# As in the build, not beside what is left out of it.
-cp "$urcu/src/urcu-bp.c" "$work"
 
 failed=0
 count=0
@@ -38,7 +36,7 @@ for source in "$top"/src/*/*.c; do
 		-ftls-model=initial-exec -fno-common -fexceptions -fPIC -fvisibility=hidden \
 		-DPOLLUX_LIBDIR='"/usr/lib"' -DCLI_VERSION='"0"' \
 		-I"$top/include" -I"$top/src" -I"$top/src/rcu" \
-		-isystem "$urcu/include" -isystem "$work" -isystem "$urcu/src" \
+		-isystem "$urcu/include" \
 		-c "$source" -o "$work/object.o" || failed=$((failed + 1))
 done
 echo "$count sources compiled by $cc, $failed failed"

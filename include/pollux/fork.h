@@ -10,11 +10,17 @@
  *   epolls   do not: they may be put. All else returns -EOWNERDEAD, polls find nothing, and hosts
  *            may be told to wake somebody. The child makes new ones, and adds what it wants.
  *   watches  are gone, and not called; they have to be removed, for their references.
- *   batches  of the thread that forked stay: it is at the same events. They end as in the parent,
- *            and so by a wait in their epoll, which returns -EOWNERDEAD, and by its last put. Those
- *            of other threads are gone, with what they held back.
+ *   batches  have ended, also those of the thread that forked. Of objects that it has events of,
+ *            the child uses those that it has a reference on.
  *
- * What is made after the fork works as anywhere. The parent notices nothing.
+ * What other threads were about to free or call is lost, and so is the memory that they had in
+ * hand. What is made after the fork works as anywhere. The parent notices nothing.
+ *
+ * Nothing has to be called for that, whatever makes the process: fork, _Fork, clone(2) without
+ * CLONE_VM, any of them in a signal handler. (Programs that use <pollux/posix.h> call pollux_fork.)
+ * If it is made in a read section, in an operation of a file or host, or in a handler that has
+ * interrupted a call of the library, the child calls nothing of the library, but may execute a
+ * program.
  */
 #ifndef POLLUX_FORK_H
 #define POLLUX_FORK_H
@@ -25,14 +31,11 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 /*
- * libc's fork calls these by itself (pthread_atfork). Who makes a process by another way that
- * copies memory, as clone(2) without CLONE_VM, calls the first before it, and after it the second
- * in the parent, also if it has failed, and the third in the child: all three or none. They nest.
- * The thread that forks calls nothing else of the library in between, and its signals are blocked.
- * Programs that use <pollux/posix.h> call pollux_fork.
- *
- * Cannot fail. Any thread; not from signal handlers, a read section, or an operation of a file or
- * host. What was done in the parent before the first happens before what follows the third.
+ * Deprecated: they do nothing, but where the kernel cannot wipe memory in a child
+ * (MADV_WIPEONFORK: before Linux 4.14, with pages that are not of 4 KiB, in gVisor, in user-mode
+ * qemu before 8.0). There libc's fork does it (pthread_atfork), and after another call the child
+ * calls the third before anything else. A thread that is in the middle of a fork when another makes
+ * the first thing is not heard of there: its child uses nothing of the library.
  */
 void pollux_before_fork(void);
 void pollux_after_fork_parent(void);

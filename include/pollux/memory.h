@@ -43,6 +43,9 @@ struct pollux_memory {
  * -EINVAL (a size that is too small, an unknown flag, no map or unmap), -E2BIG as pollux_ep_new, or
  * -EBUSY: the engine has memory already. While no other function of the library is called, by any
  * thread.
+ *
+ * What is known of more than 64 threads in read sections is in such memory, too. If it is not
+ * private and anonymous the kernel cannot wipe it in the children of forks (see fork.h).
  */
 int pollux_memory_ops(const struct pollux_memory *m);
 

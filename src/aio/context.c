@@ -274,10 +274,7 @@ void *plx_aio_mremap_begin(const void *old, size_t old_size, int flags)
 {
 	struct plx_kioctx *k;
 
-	/*
-	 * Nothing moves without the flag, and then there must be no lookup: liburcu enlarges the
-	 * memory of its readers in place, under a lock that the first lookup of a thread takes.
-	 */
+	/* Nothing moves without the flag. */
 	if (!(flags & MREMAP_MAYMOVE))
 		return NULL;
 	k = plx_aio_get((aio_context_t)old, 0);

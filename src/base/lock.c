@@ -10,6 +10,7 @@
 #include "base/inside.h"
 #include "base/spin.h"
 #include "base/sys.h"
+#include "base/wiped.h"
 
 /*
  * Spinning pays only while the holder runs; the holder never sleeps for long, so
@@ -18,6 +19,9 @@
 #define LOCK_SPINS 100
 /* With signals blocked it looks so often for one that ends the process. */
 #define LOOK_NS 20000000
+
+/* Behind all other variables, so that those are not apart. */
+struct plx_wiped plx_wiped __attribute__((common));
 
 void plx_lock_slow(plx_lock_t *l)
 {

@@ -46,8 +46,6 @@ typedef uint32_t plx_lock_t;
 #define PLX_CHILD_PAGE __attribute__((section(".bss.plx_child_b"), aligned(64)))
 /* Of which the beginning is in the page. */
 #define PLX_CHILD_PAGE_TABLE __attribute__((section(".bss.plx_child_c")))
-/* Those that are not zero at first. */
-#define PLX_FORK_DATA __attribute__((section("plx_fork"), aligned(64)))
 /* The same for what each start of a program writes, which is a fault for each page. */
 #define PLX_START_PAGE __attribute__((section("plx_start_page")))
 /* What each child of a fork runs, in one place: it has none of the code mapped yet. */

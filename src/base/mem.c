@@ -2,15 +2,18 @@
 #include "base/mem.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include <pollux/memory.h>
 
+#include "base/delay.h"
 #include "base/lock.h"
 #include "base/sanitizer.h"
 #include "base/sys.h"
+#include "base/wiped.h"
 
 /* Set before anything is taken, if at all. */
 static struct pollux_memory program;
@@ -68,10 +71,28 @@ void plx_pages_unmap(void *p, size_t bytes)
 		plx_sys2(SYS_munmap, p, bytes);
 }
 
-static PLX_FORK_PAGE plx_lock_t mem_lock;
-
 #if PLX_MEM_OF_LIBC
 /* The allocator of a sanitizer is not made whole in the child of a fork; the lock keeps us out. */
+static __thread uint32_t forks;
+PLX_START_PAGE bool plx_mem_forks_known;
+
+void plx_mem_before_fork(void)
+{
+	if (!forks++)
+		plx_lock(&plx_wiped.mem_lock, PLX_RANK_MEM);
+}
+
+void plx_mem_after_fork(void)
+{
+	if (!--forks)
+		plx_unlock(&plx_wiped.mem_lock, PLX_RANK_MEM);
+}
+
+__attribute__((constructor)) static void fork_register(void)
+{
+	if (!plx_mem_forks_known)
+		pthread_atfork(plx_mem_before_fork, plx_mem_after_fork, plx_mem_after_fork);
+}
 
 void *plx_mem_get(size_t size)
 {
@@ -80,9 +101,9 @@ void *plx_mem_get(size_t size)
 	if (size >= PTRDIFF_MAX)
 		return NULL;
 	pages_take();
-	plx_lock(&mem_lock, PLX_RANK_MEM);
+	plx_lock(&plx_wiped.mem_lock, PLX_RANK_MEM);
 	p = aligned_alloc(64, (size + 63) & ~(size_t)63);
-	plx_unlock(&mem_lock, PLX_RANK_MEM);
+	plx_unlock(&plx_wiped.mem_lock, PLX_RANK_MEM);
 	return p;
 }
 
@@ -95,9 +116,9 @@ void *plx_mem_get_zero(size_t size)
 
 void plx_mem_put(void *p)
 {
-	plx_lock(&mem_lock, PLX_RANK_MEM);
+	plx_lock(&plx_wiped.mem_lock, PLX_RANK_MEM);
 	free(p);
-	plx_unlock(&mem_lock, PLX_RANK_MEM);
+	plx_unlock(&plx_wiped.mem_lock, PLX_RANK_MEM);
 }
 #else
 /*
@@ -129,26 +150,28 @@ struct free_object {
  * without objects are not touched, and the drop-in has the first blocks beside its variables.
  */
 static struct free_object *free_objects[CLASSES];
-/* What was never used of the class's youngest block. */
-static struct {
-	char *at, *end;
-} uncut[CLASSES];
-/* Blocks that were never used. */
-static char *arena, *arena_end;
+/* What was never used of the class's youngest block begins here; NULL or the block's end: nothing.
+ */
+static char *uncut[CLASSES];
+/* Blocks that were never used, and how many. */
+static char *arena;
+static uint32_t arena_left;
 
-/* mem_lock held. */
+/* mem_lock held. (The order of stores here and below: base/wiped.h.) */
 static bool arena_new(void)
 {
 	static bool near_is_used;
+	uint32_t blocks = ARENA / BLOCK;
 
 	if (!plx_mem_near || near_is_used) {
 		arena = plx_pages_map(ARENA, BLOCK);
-		arena_end = arena ? arena + ARENA : NULL;
 	} else {
-		arena = plx_mem_near + (-(uintptr_t)plx_mem_near & (BLOCK - 1));
-		arena_end = arena + PLX_MEM_NEAR - BLOCK;
 		near_is_used = true;
+		blocks = PLX_MEM_NEAR / BLOCK - 1;
+		plx_store_rel(&arena, plx_mem_near + (-(uintptr_t)plx_mem_near & (BLOCK - 1)));
 	}
+	if (arena)
+		plx_store_rel(&arena_left, blocks);
 	return arena;
 }
 
@@ -157,13 +180,14 @@ static bool block_new(uint32_t class)
 {
 	struct block *b;
 
-	if (arena == arena_end && !arena_new())
+	if (!arena_left && !arena_new())
 		return false;
 	b = (struct block *)arena;
-	arena += BLOCK;
+	plx_store(&arena_left, arena_left - 1);
+	PLX_DELAY(mem_block);
+	plx_store_rel(&arena, arena + BLOCK);
 	b->class = class;
-	uncut[class].at = (char *)b + HEAD;
-	uncut[class].end = (char *)b + BLOCK;
+	plx_store_rel(&uncut[class], (char *)b + HEAD);
 	return true;
 }
 
@@ -171,12 +195,14 @@ static bool block_new(uint32_t class)
 static void *mem_cut(uint32_t class)
 {
 	size_t size = classes[class];
+	/* Of the block that it is in, or at the end of. */
+	uintptr_t end = ((uintptr_t)uncut[class] + BLOCK - 1) & ~(uintptr_t)(BLOCK - 1);
 	char *p;
 
-	if (uncut[class].at + size > uncut[class].end && !block_new(class))
+	if ((uintptr_t)uncut[class] + size > end && !block_new(class))
 		return NULL;
-	p = uncut[class].at;
-	uncut[class].at += size;
+	p = uncut[class];
+	plx_store(&uncut[class], p + size);
 	return p;
 }
 
@@ -204,14 +230,14 @@ static void *mem_get(size_t size, bool *used)
 	*used = false;
 	if (class == CLASSES)
 		return mem_get_large(size);
-	plx_lock(&mem_lock, PLX_RANK_MEM);
+	plx_lock(&plx_wiped.mem_lock, PLX_RANK_MEM);
 	f = free_objects[class];
 	if (f) {
-		free_objects[class] = f->next;
+		plx_store(&free_objects[class], f->next);
 		*used = true;
 	}
 	p = f ? f : mem_cut(class);
-	plx_unlock(&mem_lock, PLX_RANK_MEM);
+	plx_unlock(&plx_wiped.mem_lock, PLX_RANK_MEM);
 	return p;
 }
 
@@ -242,22 +268,12 @@ void plx_mem_put(void *p)
 		plx_pages_unmap(b, b->length);
 		return;
 	}
-	plx_lock(&mem_lock, PLX_RANK_MEM);
+	plx_lock(&plx_wiped.mem_lock, PLX_RANK_MEM);
 	f->next = free_objects[b->class];
-	free_objects[b->class] = f;
-	plx_unlock(&mem_lock, PLX_RANK_MEM);
+	plx_store_rel(&free_objects[b->class], f);
+	plx_unlock(&plx_wiped.mem_lock, PLX_RANK_MEM);
 }
 #endif
-
-void plx_mem_before_fork(void)
-{
-	plx_lock(&mem_lock, PLX_RANK_MEM);
-}
-
-PLX_CHILD_CODE void plx_mem_after_fork(void)
-{
-	plx_unlock(&mem_lock, PLX_RANK_MEM);
-}
 
 #if PLX_FAULTS
 static long fail_after = -1;

@@ -46,9 +46,15 @@ extern char plx_mem_near[] __attribute__((weak, visibility("hidden")));
 #define PLX_SLAB_NEAR (64 * 1024)
 extern char plx_slab_near[] __attribute__((weak, visibility("hidden")));
 
-/* Around fork: the lock is held, so that the child finds the memory whole. */
+#if PLX_MEM_OF_LIBC
+/* Around fork, in the thread that forks; they nest. libc's calls them, unless they are known. */
+extern bool plx_mem_forks_known;
 void plx_mem_before_fork(void);
 void plx_mem_after_fork(void);
+#else
+#define plx_mem_before_fork() ((void)0)
+#define plx_mem_after_fork() ((void)0)
+#endif
 
 #if PLX_FAULTS
 void *plx_zalloc(size_t size);

@@ -3,12 +3,14 @@
 
 #include <string.h>
 
+#include "base/delay.h"
 #include "base/inside.h"
 #include "base/lock.h"
 #include "base/atomic.h"
 #include "base/key.h"
 #include "base/mem.h"
 #include "base/sanitizer.h"
+#include "base/wiped.h"
 
 #if !PLX_MEM_OF_LIBC
 #define PACK 64
@@ -32,10 +34,10 @@ struct free_object {
 	uint32_t n;
 };
 
-/* depot_lock: what no thread keeps, and memory that was never used. */
-static PLX_FORK_PAGE plx_lock_t depot_lock;
+/* depot_lock: what no thread keeps, and memory that was never used (its order: base/wiped.h). */
 static struct free_object *depot;
-static char *fresh, *fresh_end;
+static char *fresh;
+static size_t fresh_left;
 static bool begun;
 
 /*
@@ -56,10 +58,10 @@ static void depot_put(struct free_object *first, uint32_t n)
 	if (!first)
 		return;
 	first->n = n;
-	plx_lock(&depot_lock, PLX_RANK_SLAB);
+	plx_lock(&plx_wiped.depot_lock, PLX_RANK_SLAB);
 	first->next_pack = depot;
-	depot = first;
-	plx_unlock(&depot_lock, PLX_RANK_SLAB);
+	plx_store_rel(&depot, first);
+	plx_unlock(&plx_wiped.depot_lock, PLX_RANK_SLAB);
 }
 
 static void cache_exit(void *p)
@@ -97,17 +99,20 @@ static void fresh_chunk(void)
 {
 	static size_t taken;
 	size_t size = PLX_HUGE;
+	char *chunk = taken < HUGE_FROM ? NULL : plx_pages_map(PLX_HUGE, PLX_HUGE);
 
-	fresh = taken < HUGE_FROM ? NULL : plx_pages_map(PLX_HUGE, PLX_HUGE);
 	if (!taken && plx_slab_near) {
 		size = PLX_SLAB_NEAR;
-		fresh = plx_slab_near;
-	} else if (!fresh) {
+		chunk = plx_slab_near;
+	} else if (!chunk) {
 		size = CHUNK;
-		fresh = plx_pages_map(size, PLX_PAGE);
+		chunk = plx_pages_map(size, PLX_PAGE);
 	}
-	fresh_end = fresh ? fresh + size : NULL;
-	taken += fresh ? size : 0;
+	if (!chunk)
+		return;
+	taken += size;
+	plx_store_rel(&fresh, chunk);
+	plx_store_rel(&fresh_left, size);
 }
 
 /* A pack of n objects that were never used, which begin at `at`. */
@@ -131,24 +136,28 @@ static struct free_object *depot_get(void)
 	char *at = NULL;
 	uint32_t n = 0;
 
-	plx_lock(&depot_lock, PLX_RANK_SLAB);
+	plx_lock(&plx_wiped.depot_lock, PLX_RANK_SLAB);
 	f = depot;
 	if (f) {
-		depot = f->next_pack;
+		plx_store(&depot, f->next_pack);
 	} else {
-		if (fresh == fresh_end)
+		if (!fresh_left)
 			fresh_chunk();
-		at = fresh;
-		if (at) {
+		if (fresh_left) {
 			/* The first one is no larger than a page. */
-			n = begun ? PACK : PLX_PAGE / PLX_SLAB_OBJECT;
+			size_t size = begun ? PACK * PLX_SLAB_OBJECT : PLX_PAGE;
+
+			if (size > fresh_left)
+				size = fresh_left;
+			at = fresh;
+			n = (uint32_t)(size / PLX_SLAB_OBJECT);
 			begun = true;
-			if (fresh + n * PLX_SLAB_OBJECT > fresh_end)
-				n = (uint32_t)((fresh_end - fresh) / PLX_SLAB_OBJECT);
-			fresh += n * PLX_SLAB_OBJECT;
+			plx_store(&fresh_left, fresh_left - size);
+			PLX_DELAY(slab_fresh);
+			plx_store_rel(&fresh, at + size);
 		}
 	}
-	plx_unlock(&depot_lock, PLX_RANK_SLAB);
+	plx_unlock(&plx_wiped.depot_lock, PLX_RANK_SLAB);
 	return at ? pack_make(at, n) : f;
 }
 
@@ -222,15 +231,5 @@ void plx_slab_free(void *p)
 	f->next = cache.first;
 	cache.first = f;
 	cache.n++;
-}
-
-void plx_slab_before_fork(void)
-{
-	plx_lock(&depot_lock, PLX_RANK_SLAB);
-}
-
-PLX_CHILD_CODE void plx_slab_after_fork(void)
-{
-	plx_unlock(&depot_lock, PLX_RANK_SLAB);
 }
 #endif

@@ -20,8 +20,6 @@
 #define plx_slab_alloc() plx_zalloc(PLX_SLAB_OBJECT)
 #define plx_slab_free plx_free
 #define plx_slab_init() ((void)0)
-#define plx_slab_before_fork() ((void)0)
-#define plx_slab_after_fork() ((void)0)
 #else
 /* Zeroed; NULL when there is no memory. */
 void *plx_slab_alloc(void);
@@ -29,10 +27,6 @@ void plx_slab_free(void *p);
 
 /* See plx_retire_init. */
 void plx_slab_init(void);
-
-/* Around fork: the depot's lock is held, so that the child finds it whole. */
-void plx_slab_before_fork(void);
-void plx_slab_after_fork(void);
 #endif
 
 #endif

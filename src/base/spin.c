@@ -10,6 +10,7 @@
 #include "base/lock.h"
 #include "base/sys.h"
 #include "base/threads.h"
+#include "base/wiped.h"
 
 /*
  * Once both sides spin, an answer takes about a microsecond. To get there, one of them
@@ -56,7 +57,6 @@ enum { WAY_YIELD, WAY_SLEEP };
 int plx_spin_enabled = 1;
 __thread struct plx_yields plx_read_yields;
 
-static uint32_t spinners;
 static int32_t spin_cpus;
 
 static __thread struct {
@@ -80,13 +80,6 @@ int32_t plx_spin_cpus(void)
 		n = CPU_COUNT(&set);
 	plx_store(&spin_cpus, n);
 	return n;
-}
-
-/* A page that is not written to is not copied. */
-PLX_CHILD_CODE void plx_spin_after_fork_child(void)
-{
-	if (plx_load(&spinners))
-		plx_store(&spinners, 0);
 }
 
 void plx_await_step(int tries)
@@ -338,16 +331,16 @@ enum plx_spin_how plx_spin_how(struct plx_yields *y, struct plx_spin_state *s)
 	cpus = plx_spin_cpus();
 	if (cpus < 2)
 		return PLX_SPIN_NOT;
-	if ((int32_t)plx_xadd(&spinners, 1) < cpus)
+	if ((int32_t)plx_xadd(&plx_wiped.spinners, 1) < cpus)
 		return PLX_SPIN_BUSY;
-	plx_xadd(&spinners, (uint32_t)-1);
+	plx_xadd(&plx_wiped.spinners, (uint32_t)-1);
 	return PLX_SPIN_NOT;
 }
 
 void plx_spin_not(enum plx_spin_how how)
 {
 	if (how == PLX_SPIN_BUSY)
-		plx_xadd(&spinners, (uint32_t)-1);
+		plx_xadd(&plx_wiped.spinners, (uint32_t)-1);
 }
 
 bool plx_spin_until(enum plx_spin_how how, struct plx_yields *y, struct plx_spin_state *s,
@@ -357,7 +350,8 @@ bool plx_spin_until(enum plx_spin_how how, struct plx_yields *y, struct plx_spin
 	uint32_t trust = tries / TRIES_TRUST_ONE;
 	bool probe = log >= SPIN_PROBE_LOG, late = false, trusted, hit;
 
-	trusted = trust >= SPIN_TRUST && (int32_t)plx_load(&spinners) < plx_load(&spin_cpus);
+	trusted = trust >= SPIN_TRUST &&
+		  (int32_t)plx_load(&plx_wiped.spinners) < plx_load(&spin_cpus);
 	if (how == PLX_SPIN_YIELD)
 		hit = spin_yield(y, done, arg);
 	else

@@ -115,9 +115,6 @@ void plx_spin_slept(struct plx_spin_state *s, uint32_t since);
 /* How many CPUs the process may use. */
 int32_t plx_spin_cpus(void);
 
-/* The child of a fork: who spins in the parent is not here. */
-void plx_spin_after_fork_child(void);
-
 /* How many events the calling thread has found at the end of a wait, spun or slept. */
 void plx_spin_brought(struct plx_yields *y, int events);
 

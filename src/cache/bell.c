@@ -232,6 +232,5 @@ PLX_CHILD_CODE void plx_changes_after_fork_child(void)
 			continue;
 		plx_table_set(fd, NULL);
 		plx_sys1(SYS_close, fd);
-	} /* Another thread may have been about to make the first object. */
-	plx_retire_after_fork_child();
+	}
 }

@@ -132,8 +132,7 @@ void plx_px_fork_prepare(void)
 	fork_full = true;
 	fork_depth = depth;
 	plx_bells_lock();
-	plx_rcu_before_fork();
-	plx_engine_fork_done = true;
+	plx_mem_before_fork();
 }
 
 void plx_px_fork_parent(void)
@@ -152,8 +151,7 @@ void plx_px_fork_parent(void)
 		return;
 	}
 	fork_full = false;
-	plx_engine_fork_done = false;
-	plx_rcu_after_fork_parent();
+	plx_mem_after_fork();
 	plx_bells_unlock();
 	plx_unlock(&fork_lock, PLX_RANK_FORK);
 	plx_change_end();
@@ -177,13 +175,12 @@ PLX_CHILD_CODE void plx_px_fork_child(void)
 	if (plx_px_fork_child_empty() || plx_px_fork_child_quiet() || !fork_full)
 		return;
 	fork_full = false;
-	plx_engine_fork_done = false;
-	plx_rcu_after_fork_child();
+	plx_wipe_by_hand();
+	plx_mem_after_fork();
 	/*
-	 * Threads that held locks of the engine are not here. All sets are in the
-	 * kernel, so what the locks protect is empty.
+	 * Threads that held locks of epolls are not here. All sets are in the kernel, so what the
+	 * locks protect is empty.
 	 */
-	plx_engine_after_fork_child();
 	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
 		struct pollux_file *f = plx_table_peek(fd);
 		struct plx_front *fr;

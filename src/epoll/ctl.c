@@ -72,7 +72,7 @@ int pollux_ep_new(struct pollux_ep **out, const struct pollux_ep_attr *attr)
 	if (!ep)
 		return -ENOMEM;
 	ep->batches = attr && attr->flags & POLLUX_EP_BATCHES;
-	ep->file.born = plx_load(&plx_born);
+	ep->file.born = plx_born();
 	*out = ep;
 	return 0;
 }
@@ -262,7 +262,7 @@ static int ctl_add(struct pollux_ep *ep, struct pollux_file *f, int key, uint32_
 	if (full) {
 		if (!is_ep)
 			plx_unlock(&ep->mtx, PLX_RANK_EP);
-		plx_lock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
+		plx_lock(&plx_wiped.topology_lock, PLX_RANK_TOPOLOGY);
 		plx_store(&plx_topology_gen, plx_topology_gen + 1);
 		/* What its descriptors say no watch of the file would hear. */
 		if (is_ep && plx_file_ep(f)->side && plx_file_ep(f)->side->fds)
@@ -281,7 +281,7 @@ static int ctl_add(struct pollux_ep *ep, struct pollux_file *f, int key, uint32_
 	}
 	if (full) {
 		plx_store(&plx_topology_gen, plx_topology_gen + 1);
-		plx_unlock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
+		plx_unlock(&plx_wiped.topology_lock, PLX_RANK_TOPOLOGY);
 	}
 	return r;
 }

@@ -86,6 +86,7 @@
 #include "base/sanitizer.h"
 #include "base/slab.h"
 #include "base/spin.h"
+#include "base/wiped.h"
 #include "rcu/rcu.h"
 
 #define PLX_EPOCH_ONE (1ull << 32)
@@ -93,20 +94,6 @@
 #define PLX_QUIET (1ull << 30)
 #define PLX_SLOW (1ull << 29)
 #define PLX_PAYLOAD (PLX_SLOW - 1)
-
-/*
- * Somebody else hears of forks. plx_engine_fork_done, of the thread that forks: what is to be done
- * around it is being done.
- */
-extern bool plx_engine_fork_known;
-extern __thread bool plx_engine_fork_done;
-/*
- * What is in pollux_file.born of what this process has made: it moves with each fork that hooks
- * tell of. 0 there: the layer above has made it, and sees to forks.
- */
-extern uint8_t plx_born __attribute__((visibility("hidden")));
-/* In the child: who held the locks of the engine is not here. */
-void plx_engine_after_fork_child(void);
 
 /* pollux_file.flags */
 #define PLX_FILE_HAS_PRIMARY 1u
@@ -440,7 +427,6 @@ void plx_batches_forget(const struct pollux_ep *ep);
 bool plx_watches_charge(const struct pollux_ep *ep);
 /* One less. */
 void plx_watches_uncharge(const struct pollux_ep *ep);
-void plx_threads_after_fork_child(void);
 
 /* --- reclaim.c: what programs have called when nobody looks ------------------------------- */
 
@@ -460,16 +446,26 @@ static inline void plx_reclaim_turn_if_due(void)
 void plx_reclaim_room(void);
 /* What waits. */
 size_t plx_reclaim_bytes(void);
-void plx_reclaim_after_fork_child(void);
 
 /* --- fork.c ------------------------------------------------------------------------------ */
 
+/* What is in pollux_file.born of what this process makes. Something has begun then. */
+uint8_t plx_born_slow(void);
+static inline uint8_t plx_born(void)
+{
+	uint8_t born = plx_load(&plx_wiped.born);
+
+	return plx_likely(born) ? born : plx_born_slow();
+}
+/* It is that of a process before this one. 0: the layer above has made it, and sees to forks. */
+static inline bool plx_born_before(uint8_t born)
+{
+	return born && plx_unlikely(born != plx_load(&plx_wiped.born));
+}
 /* It was made before a fork that has made this process: whatever its locks protect may be half. */
 static inline bool plx_file_stale(const struct pollux_file *f)
 {
-	uint8_t born = plx_load(&f->born);
-
-	return plx_unlikely(born != plx_load(&plx_born)) && born;
+	return plx_born_before(plx_load(&f->born));
 }
 int plx_file_own_slow(struct pollux_file *f);
 /* Before anything is done under a lock: 0 and its watchers of before are gone, or -EOWNERDEAD. */
@@ -725,7 +721,6 @@ void plx_ep_put(struct pollux_ep *ep);
 
 /* --- topology.c ---------------------------------------------------------------------- */
 
-extern plx_lock_t plx_topology_lock;
 extern uint64_t plx_topology_gen;
 /* Topology lock held: 0 or -ELOOP if ep -> target may not be added. */
 int plx_topology_check(struct pollux_ep *ep, struct pollux_ep *target);

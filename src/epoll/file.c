@@ -40,7 +40,7 @@ void plx_file_init(struct pollux_file *f, const struct pollux_file_ops *ops)
 void pollux_file_init(struct pollux_file *f, const struct pollux_file_ops *ops)
 {
 	plx_file_init(f, ops);
-	f->born = plx_load(&plx_born);
+	f->born = plx_born();
 }
 
 void pollux_file_get(struct pollux_file *f)

@@ -11,18 +11,17 @@
  * in a run. Takings are numbered, and one is over before the next: what was pushed before
  * pollux_barrier is in no later one than the next. When that one is over it is in runs that have
  * begun, and the barrier waits for the end of those (tests/model/barrier.pml).
+ *
+ * In the child of a fork what was pushed or is taken may be called at once: nobody is at it. So
+ * the notes do not matter there, and whatever the lock's holder was about, the list is whole.
  */
 #include "epoll/engine.h"
 
 #include <limits.h>
 
-#include <pollux/fork.h>
 #include <pollux/read.h>
 
 #include "base/clock.h"
-
-/* Who uses this alone, of the archive, is to have the hooks of forks. */
-static __attribute__((used)) void (*const forks)(void) = pollux_before_fork;
 
 /* So many pushes, of all threads, before one of them tries to be rid of some; what it calls then.
  */
@@ -35,26 +34,25 @@ static struct {
 	size_t bytes;
 	uint32_t n;
 } pushed __attribute__((aligned(64)));
-static uint32_t reclaimers;
 /* Written with the lock held. */
 static int mode;
 static size_t bytes_most;
 
-struct run {
-	struct run *next;
+struct plx_run {
+	struct plx_run *next;
 	uint64_t number;
 };
 
-static plx_lock_t reclaim_lock;
 static struct pollux_file *taken;
 static uint64_t takings, rcu_note, batch_note;
-static struct run *runs;
 static uint64_t runs_begun;
 
 char plx_read_sections;
 __thread bool plx_reclaim_due;
 static __thread uint32_t pushes;
-static __thread bool running, reclaims;
+static __thread bool running;
+/* Counted in reclaimers: the process (engine.h). */
+static __thread uint8_t reclaims;
 
 struct call {
 	struct pollux_file file;
@@ -94,7 +92,7 @@ static bool advance(void)
 		for (f = plx_xchg(&pushed.head, NULL); f; f = next) {
 			next = f->ended;
 			f->ended = taken;
-			taken = f;
+			plx_store_rel(&taken, f);
 		}
 		PLX_DELAY(reclaim_taken);
 		batch_note = plx_batch_note();
@@ -107,18 +105,18 @@ static bool advance(void)
 static bool run(int most)
 {
 	struct pollux_file *f, *last, *next;
-	struct run r, **at;
+	struct plx_run r, **at;
 	bool any = advance();
 
 	if (any) {
 		for (f = last = taken; --most && last->ended; last = last->ended)
 			;
-		taken = last->ended;
+		plx_store_rel(&taken, last->ended);
 		last->ended = NULL;
-		r = (struct run){runs, ++runs_begun};
-		runs = &r;
+		r = (struct plx_run){plx_wiped.runs, ++runs_begun};
+		plx_wiped.runs = &r;
 	}
-	plx_unlock(&reclaim_lock, PLX_RANK_RECLAIM);
+	plx_unlock(&plx_wiped.reclaim_lock, PLX_RANK_RECLAIM);
 	if (!any)
 		return false;
 	PLX_DELAY(reclaim_run);
@@ -129,14 +127,14 @@ static bool run(int most)
 		f->node.end(f);
 	}
 	running = false;
-	plx_tsan_before(&runs);
-	plx_lock(&reclaim_lock, PLX_RANK_RECLAIM);
-	for (at = &runs; *at && *at != &r; at = &(*at)->next)
+	plx_tsan_before(&runs_begun);
+	plx_lock(&plx_wiped.reclaim_lock, PLX_RANK_RECLAIM);
+	for (at = &plx_wiped.runs; *at && *at != &r; at = &(*at)->next)
 		;
 	/* In the child of a fork it is not there. */
 	if (*at)
 		*at = r.next;
-	plx_unlock(&reclaim_lock, PLX_RANK_RECLAIM);
+	plx_unlock(&plx_wiped.reclaim_lock, PLX_RANK_RECLAIM);
 	return true;
 }
 
@@ -150,15 +148,15 @@ static void settle(int64_t deadline, bool batches)
 	bool over;
 
 	for (int tries = 0;; tries++) {
-		plx_lock(&reclaim_lock, PLX_RANK_RECLAIM);
+		plx_lock(&plx_wiped.reclaim_lock, PLX_RANK_RECLAIM);
 		if (!tries)
 			number = takings + 1;
 		if (run(INT_MAX))
 			continue;
-		plx_lock(&reclaim_lock, PLX_RANK_RECLAIM);
+		plx_lock(&plx_wiped.reclaim_lock, PLX_RANK_RECLAIM);
 		over = takings > number || (takings == number && !taken);
 		over |= (!batches || plx_batch_inside()) && !plx_batch_over(batch_note);
-		plx_unlock(&reclaim_lock, PLX_RANK_RECLAIM);
+		plx_unlock(&plx_wiped.reclaim_lock, PLX_RANK_RECLAIM);
 		if (over || (deadline >= 0 && plx_now_ns() >= deadline))
 			return;
 		plx_await_step(tries);
@@ -169,21 +167,21 @@ static void settle(int64_t deadline, bool batches)
 static void await_runs(void)
 {
 	uint64_t number = 0;
-	struct run *r;
+	struct plx_run *r;
 
 	for (int tries = 0;; tries++) {
-		plx_lock(&reclaim_lock, PLX_RANK_RECLAIM);
+		plx_lock(&plx_wiped.reclaim_lock, PLX_RANK_RECLAIM);
 		if (!tries)
 			number = runs_begun;
 		/* The youngest comes first. */
-		for (r = runs; r && r->number > number; r = r->next)
+		for (r = plx_wiped.runs; r && r->number > number; r = r->next)
 			;
-		plx_unlock(&reclaim_lock, PLX_RANK_RECLAIM);
+		plx_unlock(&plx_wiped.reclaim_lock, PLX_RANK_RECLAIM);
 		if (!r)
 			break;
 		plx_await_step(tries);
 	}
-	plx_tsan_after(&runs);
+	plx_tsan_after(&runs_begun);
 }
 
 size_t plx_reclaim_bytes(void)
@@ -199,13 +197,13 @@ void plx_reclaim_room(void)
 		return;
 	plx_lockdep_none();
 	for (int tries = 0; plx_load(&pushed.bytes) > most && !plx_batch_inside(); tries++) {
-		plx_lock(&reclaim_lock, PLX_RANK_RECLAIM);
+		plx_lock(&plx_wiped.reclaim_lock, PLX_RANK_RECLAIM);
 		if (mode == POLLUX_RECLAIM_ANYWHERE) {
 			if (run(INT_MAX))
 				continue;
 		} else {
-			plx_unlock(&reclaim_lock, PLX_RANK_RECLAIM);
-			if (plx_load(&reclaimers) <= reclaims)
+			plx_unlock(&plx_wiped.reclaim_lock, PLX_RANK_RECLAIM);
+			if (plx_load(&plx_wiped.reclaimers) <= (reclaims == plx_born()))
 				return;
 		}
 		plx_await_step(tries);
@@ -218,11 +216,11 @@ void plx_reclaim_turn(void)
 		return;
 	plx_lockdep_none();
 	plx_reclaim_due = false;
-	if (plx_trylock(&reclaim_lock, PLX_RANK_RECLAIM)) {
+	if (plx_trylock(&plx_wiped.reclaim_lock, PLX_RANK_RECLAIM)) {
 		if (mode == POLLUX_RECLAIM_ANYWHERE)
 			(void)run(RUN_MOST);
 		else
-			plx_unlock(&reclaim_lock, PLX_RANK_RECLAIM);
+			plx_unlock(&plx_wiped.reclaim_lock, PLX_RANK_RECLAIM);
 	}
 	plx_reclaim_room();
 }
@@ -258,10 +256,11 @@ int pollux_reclaim_mode(int how, size_t max_bytes)
 {
 	if (how != POLLUX_RECLAIM_ANYWHERE && how != POLLUX_RECLAIM_ASKED)
 		return -EINVAL;
-	plx_lock(&reclaim_lock, PLX_RANK_RECLAIM);
+	plx_rcu_begin();
+	plx_lock(&plx_wiped.reclaim_lock, PLX_RANK_RECLAIM);
 	plx_store(&mode, how);
 	plx_store(&bytes_most, max_bytes);
-	plx_unlock(&reclaim_lock, PLX_RANK_RECLAIM);
+	plx_unlock(&plx_wiped.reclaim_lock, PLX_RANK_RECLAIM);
 	if (how == POLLUX_RECLAIM_ASKED && !running)
 		await_runs();
 	return 0;
@@ -278,9 +277,9 @@ static void check_context(void)
 size_t pollux_reclaim(int64_t deadline)
 {
 	check_context();
-	if (!reclaims)
-		plx_xadd(&reclaimers, 1);
-	reclaims = true;
+	if (reclaims != plx_born())
+		plx_xadd(&plx_wiped.reclaimers, 1);
+	reclaims = plx_born();
 	settle(deadline, true);
 	return plx_load(&pushed.bytes);
 }
@@ -297,6 +296,7 @@ void pollux_quiesce(void)
 {
 	uint32_t before;
 
+	plx_rcu_begin();
 	do {
 		plx_retire_drain();
 		before = pushes;
@@ -330,17 +330,4 @@ void pollux_synchronize(void)
 		plx_await_step(tries);
 	plx_rcu_synchronize();
 	plx_tsan_after(&plx_read_sections);
-}
-
-PLX_CHILD_CODE void plx_reclaim_after_fork_child(void)
-{
-	/* Who had it may have been in the middle of a change. */
-	if (plx_load(&reclaim_lock))
-		taken = NULL;
-	plx_lock_reset(&reclaim_lock);
-	/* A page that is not written to is not copied. */
-	if (runs)
-		runs = NULL;
-	if (plx_load(&reclaimers) != reclaims)
-		plx_store(&reclaimers, reclaims);
 }

@@ -28,6 +28,9 @@
  * compared in the same step. What a thread counts while the first limit is being set is not known
  * to that.
  *
+ * The child of a fork has no batches, and has counted nothing: the list is empty there, and the
+ * thread that forked finds that it is not known.
+ *
  *   thread.n       written by its thread
  *   ended, before  threads_lock
  *   since          atomic; what has been counted from the first limit on, or where there is no n
@@ -41,20 +44,17 @@
 
 #define BATCHES 14
 
-enum { NEW, KNOWN, ENDED };
-
-struct thread {
-	struct thread *next;
+struct plx_thread {
+	struct plx_thread *next;
 	long n;
-	int state;
+	/* It is on the list of this process (engine.h). */
+	uint8_t born;
 	/* How often its destructor has run. */
 	int ends;
 	struct plx_batch b[BATCHES];
 };
 
-static plx_lock_t threads_lock;
-static struct thread *threads;
-static __thread struct thread me;
+static __thread struct plx_thread me;
 static PLX_START_PAGE struct plx_key thread_key;
 
 static uint64_t batch_clock = 1;
@@ -62,25 +62,29 @@ static uint32_t batches;
 
 static uint32_t limited;
 static long max_watches = -1;
-/* By threads that have ended. */
-static long ended;
-static long before;
-static long since;
+
+static inline bool known(void)
+{
+	return plx_likely(me.born && me.born == plx_load(&plx_wiped.born));
+}
 
 static void thread_exit(void *p)
 {
 	uint32_t depth = plx_inside_begin();
-	struct thread **at = &threads;
+	struct plx_thread **at = &plx_wiped.threads;
 
 	plx_tsan_before(&plx_read_sections);
-	plx_lock(&threads_lock, PLX_RANK_THREADS);
-	while (*at != p)
+	plx_lock(&plx_wiped.threads_lock, PLX_RANK_THREADS);
+	while (*at && *at != p)
 		at = &(*at)->next;
-	*at = me.next;
-	ended += me.n;
-	plx_unlock(&threads_lock, PLX_RANK_THREADS);
+	/* In the child of a fork it may not be there. */
+	if (*at) {
+		*at = me.next;
+		plx_wiped.ended += me.n;
+	}
+	plx_unlock(&plx_wiped.threads_lock, PLX_RANK_THREADS);
 	/* A destructor of the program's may remove watches after this one. */
-	me = (struct thread){.state = ENDED, .ends = me.ends + 1};
+	me = (struct plx_thread){.ends = me.ends + 1};
 	plx_inside_end(&depth);
 }
 
@@ -90,24 +94,13 @@ static __attribute__((noinline)) bool thread_begin(void)
 	if (me.ends >= PTHREAD_DESTRUCTOR_ITERATIONS ||
 	    pthread_setspecific(plx_key(&thread_key, thread_exit), &me))
 		return false;
-	plx_lock(&threads_lock, PLX_RANK_THREADS);
-	me.next = threads;
-	threads = &me;
-	plx_unlock(&threads_lock, PLX_RANK_THREADS);
-	me.state = KNOWN;
+	/* What it was at, and has counted, in the parent is not the child's. */
+	me = (struct plx_thread){.born = plx_born(), .ends = me.ends};
+	plx_lock(&plx_wiped.threads_lock, PLX_RANK_THREADS);
+	me.next = plx_wiped.threads;
+	plx_wiped.threads = &me;
+	plx_unlock(&plx_wiped.threads_lock, PLX_RANK_THREADS);
 	return true;
-}
-
-/* What the parent watches is not the child's. */
-PLX_CHILD_CODE void plx_threads_after_fork_child(void)
-{
-	plx_lock_reset(&threads_lock);
-	/* A page that is not written to is not copied. */
-	if (!threads && !ended && !before && !since)
-		return;
-	threads = me.state == KNOWN ? &me : NULL;
-	me.next = NULL;
-	me.n = ended = before = since = 0;
 }
 
 /* --- batches --------------------------------------------------------------------------- */
@@ -126,7 +119,7 @@ struct plx_batch *plx_batch_of(const struct pollux_ep *ep)
 {
 	struct plx_batch *free = NULL;
 
-	if (plx_unlikely(me.state != KNOWN) && !thread_begin())
+	if (!known() && !thread_begin())
 		return NULL;
 	if (plx_unlikely(!plx_load(&batches)))
 		plx_store(&batches, 1);
@@ -165,7 +158,7 @@ bool plx_batch_inside(void)
 {
 	EACH_BATCH (b, &me)
 		if (plx_load(&b->opened))
-			return true;
+			return known();
 	return false;
 }
 
@@ -180,15 +173,15 @@ bool plx_batch_over(uint64_t note)
 
 	if (plx_likely(!plx_load(&batches)))
 		return true;
-	plx_lock(&threads_lock, PLX_RANK_THREADS);
-	for (struct thread *t = threads; over && t; t = t->next) {
+	plx_lock(&plx_wiped.threads_lock, PLX_RANK_THREADS);
+	for (struct plx_thread *t = plx_wiped.threads; over && t; t = t->next) {
 		EACH_BATCH (b, t) {
 			uint64_t opened = plx_load_acq(&b->opened);
 
 			over = over && (!opened || opened > note);
 		}
 	}
-	plx_unlock(&threads_lock, PLX_RANK_THREADS);
+	plx_unlock(&plx_wiped.threads_lock, PLX_RANK_THREADS);
 	return over;
 }
 
@@ -196,45 +189,44 @@ int plx_batches_open(const struct pollux_ep *ep)
 {
 	int n = 0;
 
-	if (!plx_glance(&threads_lock))
+	if (!plx_glance(&plx_wiped.threads_lock))
 		return -1;
-	for (struct thread *t = threads; t; t = t->next)
+	for (struct plx_thread *t = plx_wiped.threads; t; t = t->next)
 		EACH_BATCH (b, t)
 			n += plx_load(&b->ep) == ep;
-	plx_glance_end(&threads_lock);
+	plx_glance_end(&plx_wiped.threads_lock);
 	return n;
 }
 
 void plx_batches_forget(const struct pollux_ep *ep)
 {
-	plx_lock(&threads_lock, PLX_RANK_THREADS);
-	for (struct thread *t = threads; t; t = t->next)
+	plx_lock(&plx_wiped.threads_lock, PLX_RANK_THREADS);
+	for (struct plx_thread *t = plx_wiped.threads; t; t = t->next)
 		EACH_BATCH (b, t)
 			if (plx_load(&b->ep) == ep)
 				batch_close(b);
-	plx_unlock(&threads_lock, PLX_RANK_THREADS);
+	plx_unlock(&plx_wiped.threads_lock, PLX_RANK_THREADS);
 }
 
 /* --- watches --------------------------------------------------------------------------- */
 
 static void count(long n)
 {
-	if (plx_unlikely(plx_load(&limited)) ||
-	    (plx_unlikely(me.state != KNOWN) && (me.state == ENDED || !thread_begin())))
-		plx_xadd(&since, n);
+	if (plx_unlikely(plx_load(&limited)) || (!known() && (me.ends || !thread_begin())))
+		plx_xadd(&plx_wiped.since, n);
 	else
 		plx_store(&me.n, me.n + n);
 }
 
 static __attribute__((noinline)) bool charge_limited(void)
 {
-	long now = plx_load(&since), max;
+	long now = plx_load(&plx_wiped.since), max;
 
 	do {
 		max = plx_load(&max_watches);
-		if (max >= 0 && plx_load(&before) + now >= max)
+		if (max >= 0 && plx_load(&plx_wiped.before) + now >= max)
 			return false;
-	} while (!plx_cas(&since, &now, now + 1));
+	} while (!plx_cas(&plx_wiped.since, &now, now + 1));
 	return true;
 }
 
@@ -257,29 +249,31 @@ void plx_watches_uncharge(const struct pollux_ep *ep)
 /* threads_lock held. */
 static long sum(void)
 {
-	long n = ended;
+	long n = plx_wiped.ended;
 
-	for (struct thread *t = threads; t; t = t->next)
+	for (struct plx_thread *t = plx_wiped.threads; t; t = t->next)
 		n += plx_load(&t->n);
 	return n;
 }
 
 void pollux_ep_set_max_watches(long max)
 {
-	plx_lock(&threads_lock, PLX_RANK_THREADS);
+	plx_rcu_begin();
+	plx_lock(&plx_wiped.threads_lock, PLX_RANK_THREADS);
 	plx_store(&max_watches, max);
 	if (max >= 0)
 		plx_store(&limited, 1);
-	plx_store(&before, sum());
-	plx_unlock(&threads_lock, PLX_RANK_THREADS);
+	plx_store(&plx_wiped.before, sum());
+	plx_unlock(&plx_wiped.threads_lock, PLX_RANK_THREADS);
 }
 
 long pollux_ep_watches(void)
 {
 	long n;
 
-	plx_lock(&threads_lock, PLX_RANK_THREADS);
-	n = sum() + plx_load(&since);
-	plx_unlock(&threads_lock, PLX_RANK_THREADS);
+	plx_rcu_begin();
+	plx_lock(&plx_wiped.threads_lock, PLX_RANK_THREADS);
+	n = sum() + plx_load(&plx_wiped.since);
+	plx_unlock(&plx_wiped.threads_lock, PLX_RANK_THREADS);
 	return n;
 }

@@ -14,7 +14,6 @@
 
 #define LOOP 1000
 
-plx_lock_t plx_topology_lock;
 uint64_t plx_topology_gen = 1;
 
 /* Paths of n + 1 epolls allowed for one file; those of one epoll have no limit. */

@@ -160,7 +160,9 @@ PLX_START_CODE void plx_fork_register(void)
 	if (plx_px_fork_known)
 		return;
 	plx_px_fork_known = true;
-	plx_engine_fork_known = true;
+#if PLX_MEM_OF_LIBC
+	plx_mem_forks_known = true;
+#endif
 	handlers = plx_real.__register_atfork(at_prepare, at_parent, at_child, NULL) == 0;
 }
 

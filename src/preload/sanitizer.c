@@ -8,9 +8,9 @@
  *                            ASAN_OPTIONS has the last word.
  *   pthread_create           a thread that is cancelled leaves the marks of its frames on the
  *                            stack. Nothing minds, unless functions that the run-time looks after
- *                            have variables on the same place later. At the thread's end liburcu
- *                            has such variables, in threads that it knows, and the run-time would
- *                            end the program for them. So the marks are taken away before.
+ *                            have variables on the same place later, as destructors at the
+ *                            thread's end may, and the run-time would end the program for them. So
+ *                            the marks are taken away before.
  *
  * For ThreadSanitizer see base/sanitizer.h.
  */

@@ -1,144 +1,196 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * liburcu's urcu-bp.c, and what needs its variables. That file is LGPL-2.1-or-later, and so is what
- * is compiled from this one (docs/liburcu.md).
+ * The registry of threads that liburcu's readers go by.
  *
- * Left out of it:
+ * A reader is a counter, which its thread writes, and which grace periods look at. Counters are in
+ * memory that the child of a fork finds wiped (base/wiped.h): there, nobody is in a section. Which
+ * of them threads have is in memory that is not: the thread that forked goes on with its own. Those
+ * that other threads had stay taken in the child, in no section; that is all there is to be done
+ * about a fork, and none of it takes a lock.
  *
- *   call_rcu, defer_rcu  threads of their own, and more locks (the empty headers beside this file
- *   and polls            stand in for liburcu's)
- *   synchronize_rcu      sleeps with all signals blocked
- *   the constructor      would register each process for membarrier when it is loaded. That is done
- *                        by plx_rcu_begin, when something is made
- *   the destructor       other threads may still be here
+ *   chunk.taken  atomic; a bit for each reader, set by its thread, cleared at its end
+ *   chunk.next   set before the chunk is linked, behind the first; they stay
+ *
+ * Argument. A thread takes its reader with a full barrier before its first section, and a look
+ * comes after one that follows the removal of what is to be released. If the look does not find
+ * the reader taken, the section comes later than the removal. If it finds it given back, what was
+ * done in its sections is before that.
+ *
+ * Where the kernel cannot wipe (before 4.14; pages of other sizes; gVisor), libc's fork calls what
+ * does, and pollux_after_fork_child. A thread that is in the middle of a fork when the first thing
+ * is made elsewhere is not told then, and its child may find locks held.
  */
-#include <assert.h>
-#include <errno.h>
-#include <poll.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#define urcu_bp_read_lock plx_urcu_read_lock
-#define urcu_bp_read_unlock plx_urcu_read_unlock
-#define urcu_bp_read_ongoing plx_urcu_read_ongoing
-
-#include "base/mem.h"
 #include "rcu/bp.h"
 
-#include <urcu/flavor.h>
+#include <sys/mman.h>
 
-#undef DEFINE_RCU_FLAVOR
-#define DEFINE_RCU_FLAVOR(x) struct plx_urcu_no_flavor
+#include "base/bug.h"
+#include "base/inside.h"
+#include "base/key.h"
+#include "base/mem.h"
+#include "base/sanitizer.h"
+#include "base/sys.h"
+#include "base/wiped.h"
 
-/* What is not called is not in the object, if it is declared so before. */
-#define urcu_bp_synchronize_rcu plx_urcu_synchronize_rcu
-#define urcu_bp_register_thread plx_urcu_register_thread
-#define urcu_bp_before_fork plx_urcu_bp_before_fork
-#define urcu_bp_after_fork_parent plx_urcu_bp_after_fork_parent
-#define urcu_bp_after_fork_child plx_urcu_bp_after_fork_child
-#define urcu_bp_dereference_sym plx_urcu_dereference_sym
-#define urcu_bp_set_pointer_sym plx_urcu_set_pointer_sym
-#define urcu_bp_xchg_pointer_sym plx_urcu_xchg_pointer_sym
-#define urcu_bp_cmpxchg_pointer_sym plx_urcu_cmpxchg_pointer_sym
-#define UNUSED static __attribute__((unused))
-UNUSED void urcu_bp_synchronize_rcu(void);
-UNUSED void urcu_bp_register_thread(void);
-UNUSED void urcu_bp_before_fork(void);
-UNUSED void urcu_bp_after_fork_parent(void);
-UNUSED void urcu_bp_after_fork_child(void);
-UNUSED void *urcu_bp_dereference_sym(void *p);
-UNUSED void *urcu_bp_set_pointer_sym(void **p, void *v);
-UNUSED void *urcu_bp_xchg_pointer_sym(void **p, void *v);
-UNUSED void *urcu_bp_cmpxchg_pointer_sym(void **p, void *old, void *_new);
-/* Called by the destructor of newer versions. */
-UNUSED void urcu_call_rcu_exit(void);
-UNUSED void urcu_call_rcu_exit(void)
+#define READER_SIZE sizeof(plx_wiped.readers[0])
+
+_Static_assert(offsetof(struct urcu_bp_reader, ctr) == 0, "a reader begins with its counter");
+
+struct chunk {
+	struct chunk *next;
+	char *readers;
+	uint64_t taken;
+};
+
+struct urcu_bp_gp urcu_bp_gp = {.ctr = URCU_BP_GP_COUNT};
+int urcu_bp_has_sys_membarrier;
+DEFINE_URCU_TLS(struct urcu_bp_reader *, urcu_bp_reader);
+
+static struct chunk chunks = {.readers = (char *)plx_wiped.readers};
+static PLX_START_PAGE struct plx_key key;
+/* The process that is wiped, if that is done by hand. (Where a child has its parent's number, in
+ * another space of them, it is not.) */
+static uint32_t by_hand;
+
+void plx_wipe_by_hand(void)
 {
+	uint32_t me = (uint32_t)plx_sys0(SYS_getpid);
+
+	if (!plx_load(&by_hand) || plx_load(&by_hand) == me)
+		return;
+	plx_store(&by_hand, me);
+	memset(&plx_wiped, 0, sizeof(plx_wiped));
+	for (struct chunk *c = plx_load(&chunks.next); c; c = c->next)
+		memset(c->readers, 0, PLX_READERS * READER_SIZE);
 }
 
-/* To membarrier, the only call that is made. The program's errno stays. */
-UNUSED long plx_urcu_no_syscall(long nr, ...)
+static void wipe(void *at, size_t size)
 {
-	(void)nr;
-	return -1;
+	/* qemu before 8.0 agrees with everything. */
+	const int nonsense = 0x10000;
+
+	if (!plx_sys3(SYS_madvise, at, size, MADV_WIPEONFORK) &&
+	    plx_sys3(SYS_madvise, at, size, nonsense))
+		return;
+	/* It would say no, to who cannot do without. */
+	if (!plx_load(&by_hand))
+		(void)pthread_atfork(NULL, NULL, plx_wipe_by_hand);
+	plx_store(&by_hand, (uint32_t)plx_sys0(SYS_getpid));
 }
-#define syscall plx_urcu_no_syscall
 
-/*
- * Memory comes from where all of ours does: a program, and the drop-in, may have functions of
- * these names. Chunks do not grow, as what a program has given cannot; the next one is larger.
- */
-#define WHOLE_PAGES(length) (((length) + PLX_PAGE - 1) & ~(size_t)(PLX_PAGE - 1))
-static inline void *plx_urcu_memory(size_t length)
+void plx_wipe_begin(void)
 {
-	void *p = plx_pages_map(WHOLE_PAGES(length), PLX_PAGE);
-
-	return p ? p : MAP_FAILED;
+	wipe(&plx_wiped, sizeof(plx_wiped));
 }
-#define mmap(at, length, prot, flags, fd, offset) plx_urcu_memory(length)
-#define mremap(at, length, now, flags)                                                             \
-	((void)(at), (void)(length), (void)(now), (void)(flags), MAP_FAILED)
-/* By a thread that ends before plx_urcu_init, when no other is there. */
-#define munmap(at, length) plx_pages_unmap(at, WHOLE_PAGES(length))
 
-#define constructor unused
-#define destructor unused
-#define __constructor__ __unused__
-#define __destructor__ __unused__
-
-#pragma GCC visibility push(hidden)
-#include <urcu-bp.c>
-#pragma GCC visibility pop
-
-void plx_urcu_init(void)
+static struct chunk *chunk_new(void)
 {
-	static int done;
+	/* A page that is not wiped comes before those that are. */
+	struct chunk *c = plx_pages_map(PLX_PAGE + PLX_READERS * READER_SIZE, PLX_PAGE);
 
-	/* One reference for good: the key and the memory of readers stay. */
-	if (!__atomic_exchange_n(&done, 1, __ATOMIC_SEQ_CST))
-		_urcu_bp_init();
+	PLX_INVARIANT(c, "memory for the sections of a thread can be had");
+	c->readers = (char *)c + PLX_PAGE;
+	wipe(c->readers, PLX_READERS * READER_SIZE);
+	c->next = plx_load(&chunks.next);
+	while (!plx_cas(&chunks.next, &c->next, c))
+		;
+	return c;
+}
+
+static void *reader_at(struct chunk *c, int i)
+{
+	return c->readers + (size_t)i * READER_SIZE;
+}
+
+/* The bit of a reader, if it is of the chunk. */
+static uint64_t bit_of(const struct chunk *c, const struct urcu_bp_reader *r)
+{
+	size_t i = ((uintptr_t)r - (uintptr_t)c->readers) / READER_SIZE;
+
+	return i < PLX_READERS ? 1ull << i : 0;
+}
+
+static struct urcu_bp_reader *reader_take(void)
+{
+	for (struct chunk *c = &chunks;; c = plx_load_acq(&c->next) ?: chunk_new()) {
+		uint64_t taken = plx_load(&c->taken);
+
+		while (~taken) {
+			int i = __builtin_ctzll(~taken);
+
+			if (plx_cas(&c->taken, &taken, taken | 1ull << i))
+				return reader_at(c, i);
+		}
+	}
+}
+
+static void reader_give_back(void *p)
+{
+	struct urcu_bp_reader *r = p;
+
+	/* A handler that comes now takes another. */
+	URCU_TLS(urcu_bp_reader) = NULL;
+	CMM_STORE_SHARED(r->ctr, 0);
+#if PLX_TSAN
+	__tsan_release(r);
+#endif
+	for (struct chunk *c = &chunks; c; c = plx_load_acq(&c->next))
+		if (bit_of(c, r))
+			(void)plx_and(&c->taken, ~bit_of(c, r));
+}
+
+void urcu_bp_register(void)
+{
+	struct plx_masked masked;
+
+	plx_signals_block(&masked);
+	/* A handler may have been here. */
+	if (!URCU_TLS(urcu_bp_reader)) {
+		URCU_TLS(urcu_bp_reader) = reader_take();
+#if PLX_TSAN
+		__tsan_acquire(URCU_TLS(urcu_bp_reader));
+#endif
+		/* Else, and after the last of the thread's destructors, it stays taken. */
+		(void)pthread_setspecific(plx_key(&key, reader_give_back),
+					  URCU_TLS(urcu_bp_reader));
+	}
+	plx_signals_unblock(&masked);
+}
+
+PLX_START_CODE void plx_urcu_init(void)
+{
+	(void)plx_key(&key, reader_give_back);
 }
 
 bool plx_urcu_nobody(void)
 {
 	struct urcu_bp_reader *me = URCU_TLS(urcu_bp_reader);
-	bool nobody;
 
-	if (pthread_mutex_trylock(&rcu_registry_lock))
+	if (me && me->ctr & URCU_BP_GP_CTR_NEST_MASK)
 		return false;
-	nobody = cds_list_empty(&registry) ||
-		 (me && registry.next == &me->node && registry.prev == &me->node &&
-		  !(me->ctr & URCU_BP_GP_CTR_NEST_MASK));
-	mutex_unlock(&rcu_registry_lock);
-	return nobody;
+	for (struct chunk *c = &chunks; c; c = plx_load_acq(&c->next))
+		if (plx_load_acq(&c->taken) & ~bit_of(c, me))
+			return false;
+	return true;
 }
 
 enum plx_urcu_seen plx_urcu_look(const unsigned long **who)
 {
 	enum plx_urcu_seen seen = PLX_URCU_NONE;
-	struct urcu_bp_reader *r;
 
-	if (pthread_mutex_trylock(&rcu_registry_lock))
-		return PLX_URCU_BUSY;
-	cds_list_for_each_entry (r, &registry, node) {
-		unsigned long ctr = CMM_LOAD_SHARED(r->ctr);
+	for (struct chunk *c = &chunks; c; c = plx_load_acq(&c->next)) {
+		for (uint64_t taken = plx_load_acq(&c->taken); taken; taken &= taken - 1) {
+			struct urcu_bp_reader *r = reader_at(c, __builtin_ctzll(taken));
 
-		if (!(ctr & URCU_BP_GP_CTR_NEST_MASK))
-			continue;
-		seen = PLX_URCU_CURRENT;
-		if ((ctr ^ urcu_bp_gp.ctr) & URCU_BP_GP_CTR_PHASE) {
-			seen = PLX_URCU_OLD;
-			*who = &r->ctr;
-			break;
+			if (!(CMM_LOAD_SHARED(r->ctr) & URCU_BP_GP_CTR_NEST_MASK))
+				continue;
+			seen = PLX_URCU_CURRENT;
+			if (plx_urcu_is_old(&r->ctr)) {
+				*who = &r->ctr;
+				return PLX_URCU_OLD;
+			}
 		}
 	}
-	mutex_unlock(&rcu_registry_lock);
 	return seen;
 }
 
@@ -154,23 +206,4 @@ void plx_urcu_flip(void)
 	cmm_smp_mb();
 	CMM_STORE_SHARED(urcu_bp_gp.ctr, urcu_bp_gp.ctr ^ URCU_BP_GP_CTR_PHASE);
 	cmm_smp_mb();
-}
-
-void plx_urcu_before_fork(void)
-{
-	mutex_lock(&init_lock);
-	mutex_lock(&rcu_registry_lock);
-}
-
-void plx_urcu_after_fork_parent(void)
-{
-	mutex_unlock(&rcu_registry_lock);
-	mutex_unlock(&init_lock);
-}
-
-void plx_urcu_after_fork_child(void)
-{
-	urcu_bp_prune_registry();
-	mutex_unlock(&rcu_registry_lock);
-	mutex_unlock(&init_lock);
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * An instance of liburcu's bulletproof flavour that nobody else uses, compiled from liburcu's own
- * source (bp.c). A program may use liburcu-bp as well: it must not wait for our readers, nor we
- * for its. The names that liburcu gives away are other ones here, also for the linker.
+ * An instance of liburcu's bulletproof flavour that nobody else uses: its readers, from its own
+ * header, over a registry of threads of our own (bp.c). A program may use liburcu-bp as well: it
+ * must not wait for our readers, nor we for its. The names that liburcu gives away are other ones
+ * here, also for the linker.
  *
- * Readers and the registry of threads are liburcu's. Grace periods are made in steps by
- * rcu/rcu.c, none of which waits: for that, this says what a look at all readers finds.
+ * Grace periods are made in steps by rcu/rcu.c, none of which waits: for that, this says what a
+ * look at all readers finds.
  */
 #ifndef PLX_LIBURCU_BP_H
 #define PLX_LIBURCU_BP_H
@@ -33,17 +34,10 @@
 
 #include <urcu/static/urcu-bp.h>
 
-/* liburcu's readers as functions, for code that they are not inlined into. */
-void plx_urcu_read_lock(void);
-void plx_urcu_read_unlock(void);
-int plx_urcu_read_ongoing(void);
-
 /* Makes the key by which ends of threads are heard of. May be called again. */
 void plx_urcu_init(void);
 
 enum plx_urcu_seen {
-	/* Somebody else has the registry. */
-	PLX_URCU_BUSY,
 	/* A section of before the last flip is open. */
 	PLX_URCU_OLD,
 	/* Only sections that began after the last flip are. */
@@ -52,19 +46,22 @@ enum plx_urcu_seen {
 	PLX_URCU_NONE,
 };
 
-/* Nobody else is known, and the calling thread is in no section. False also if that is unknown. */
+/* Nobody else is known, and the calling thread is in no section. */
 bool plx_urcu_nobody(void);
-/* One look at all readers, by one thread at a time. *who: the first that is old, for the next. */
+/* One look at all readers. *who: the first that is old, for the next. */
 enum plx_urcu_seen plx_urcu_look(const unsigned long **who);
 /* Whether that one still is; it may have become another thread's. */
 bool plx_urcu_is_old(const unsigned long *who);
 /* Sections that begin from now on can be told from those that have begun. */
 void plx_urcu_flip(void);
 
-/* Around a fork: no thread is being registered, or taken from the registry, meanwhile. */
-void plx_urcu_before_fork(void);
-void plx_urcu_after_fork_parent(void);
-void plx_urcu_after_fork_child(void);
+/*
+ * From now on children find plx_wiped, and the readers' counters elsewhere, wiped. May be called
+ * again.
+ */
+void plx_wipe_begin(void);
+/* In the child of a fork of which libc does not tell: where the kernel does not wipe. */
+void plx_wipe_by_hand(void);
 
 #pragma GCC visibility pop
 

@@ -14,6 +14,7 @@
 #include "base/slab.h"
 #include "base/spin.h"
 #include "base/sys.h"
+#include "base/wiped.h"
 
 /* A batch is as large as a class of memory has it (mem.c). */
 #define RETIRE_BATCH 126
@@ -50,6 +51,12 @@
  * keep what they have for their next call. Only who cannot go on without polls
  * (plx_rcu_synchronize).
  *
+ * In the child of a fork gp_lock is free, and somebody may have been in the middle of a step. Its
+ * next holder goes on from there. All sections of the child begin in it, later than whatever had
+ * been removed before. So it does not matter to that how far the grace period had come, which
+ * barrier had been made, or which phase it is; and what is removed later waits for one that has not
+ * begun. If it had begun and no step was noted, its number is left out.
+ *
  * A grace period takes a microsecond alone and several while the process runs on other CPUs, which
  * are interrupted for it. A thread makes one when it has gathered so many objects that this is a
  * small part of its time; no more, since what waits is not in the cache when it is used again.
@@ -67,7 +74,6 @@
 
 enum { GP_NONE, GP_BEFORE_FLIP, GP_AFTER_FLIP };
 
-static plx_lock_t gp_lock;
 static uint64_t gp_begun __attribute__((aligned(64)));
 static uint64_t gp_ended;
 static uint32_t gp_step;
@@ -119,7 +125,6 @@ static __thread struct {
 static PLX_START_PAGE struct plx_key retire_key;
 
 /* Closed batches of threads that ended, under orphan_lock. */
-static plx_lock_t orphan_lock;
 static struct retire_batch *orphans;
 static uint32_t norphans;
 
@@ -152,8 +157,9 @@ void plx_rcu_begin_slow(void)
 	const long wanted = MEMBARRIER_CMD_PRIVATE_EXPEDITED;
 	uint32_t depth = plx_inside_begin();
 
+	plx_wipe_begin();
 	plx_urcu_init();
-	plx_lock(&gp_lock, PLX_RANK_GRACE);
+	plx_lock(&plx_wiped.gp_lock, PLX_RANK_GRACE);
 	if (!plx_rcu_begun && !confined) {
 		long can = plx_sys2(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0);
 
@@ -162,7 +168,7 @@ void plx_rcu_begin_slow(void)
 		plx_store(&urcu_bp_has_sys_membarrier, gp_membarrier);
 	}
 	plx_store_rel(&plx_rcu_begun, 1);
-	plx_unlock(&gp_lock, PLX_RANK_GRACE);
+	plx_unlock(&plx_wiped.gp_lock, PLX_RANK_GRACE);
 	plx_inside_end(&depth);
 }
 
@@ -171,12 +177,12 @@ void plx_rcu_confine(void)
 	uint32_t depth = plx_inside_begin();
 
 	plx_retire_drain();
-	plx_lock(&gp_lock, PLX_RANK_GRACE);
+	plx_lock(&plx_wiped.gp_lock, PLX_RANK_GRACE);
 	plx_store(&urcu_bp_has_sys_membarrier, 0);
 	barrier_all();
 	gp_membarrier = false;
 	plx_store(&confined, 1);
-	plx_unlock(&gp_lock, PLX_RANK_GRACE);
+	plx_unlock(&plx_wiped.gp_lock, PLX_RANK_GRACE);
 	plx_inside_end(&depth);
 }
 
@@ -205,7 +211,7 @@ static bool gp_advance(void)
 	if (gp_step == GP_NONE) {
 		plx_store(&gp_begun, gp_begun + 1);
 		plx_mb();
-		/* Who comes to be known after this look takes the lock of the registry after it. */
+		/* Who comes to be known after this look does so by a full barrier. */
 		if (plx_urcu_nobody()) {
 			plx_store_rel(&gp_ended, gp_begun);
 			return true;
@@ -227,7 +233,7 @@ static bool gp_advance(void)
 			return false;
 		}
 	}
-	if (gp_step == GP_AFTER_FLIP && gp_look(&spins) <= PLX_URCU_OLD)
+	if (gp_step == GP_AFTER_FLIP && gp_look(&spins) == PLX_URCU_OLD)
 		return false;
 #if !defined(__x86_64__)
 	/*
@@ -266,11 +272,11 @@ bool plx_rcu_try(uint64_t after)
 {
 	if (plx_rcu_over(after))
 		return true;
-	if (!plx_trylock(&gp_lock, PLX_RANK_GRACE))
+	if (!plx_trylock(&plx_wiped.gp_lock, PLX_RANK_GRACE))
 		return false;
 	while (!plx_rcu_over(after) && gp_advance())
 		;
-	plx_unlock(&gp_lock, PLX_RANK_GRACE);
+	plx_unlock(&plx_wiped.gp_lock, PLX_RANK_GRACE);
 	return plx_rcu_over(after);
 }
 
@@ -319,11 +325,11 @@ static struct retire_batch *orphans_take(void)
 
 	if (!plx_load(&orphans))
 		return NULL;
-	plx_lock(&orphan_lock, PLX_RANK_RETIRE);
+	plx_lock(&plx_wiped.orphan_lock, PLX_RANK_RETIRE);
 	list = orphans;
 	plx_store(&orphans, NULL);
 	norphans = 0;
-	plx_unlock(&orphan_lock, PLX_RANK_RETIRE);
+	plx_unlock(&plx_wiped.orphan_lock, PLX_RANK_RETIRE);
 	return list;
 }
 
@@ -335,11 +341,11 @@ static uint32_t orphans_put(struct retire_batch *list)
 
 	for (; last->next; last = last->next)
 		n++;
-	plx_lock(&orphan_lock, PLX_RANK_RETIRE);
+	plx_lock(&plx_wiped.orphan_lock, PLX_RANK_RETIRE);
 	last->next = orphans;
-	plx_store(&orphans, list);
+	plx_store_rel(&orphans, list);
 	n = norphans += n;
-	plx_unlock(&orphan_lock, PLX_RANK_RETIRE);
+	plx_unlock(&plx_wiped.orphan_lock, PLX_RANK_RETIRE);
 	return n;
 }
 
@@ -504,36 +510,4 @@ void plx_retire_drain(void)
 		retire_run(b);
 		retire_run(left);
 	}
-}
-
-PLX_CHILD_CODE void plx_retire_after_fork_child(void)
-{
-	plx_lock_reset(&orphan_lock);
-	plx_lock_reset(&gp_lock);
-	/* Who was at it, perhaps in the middle of a step, is not here; nor is any reader. */
-	if (gp_begun != gp_ended)
-		gp_step = GP_BEFORE_FLIP;
-	else if (gp_step)
-		gp_step = GP_NONE;
-}
-
-void plx_rcu_before_fork(void)
-{
-	plx_slab_before_fork();
-	plx_mem_before_fork();
-	plx_urcu_before_fork();
-}
-
-void plx_rcu_after_fork_parent(void)
-{
-	plx_urcu_after_fork_parent();
-	plx_mem_after_fork();
-	plx_slab_after_fork();
-}
-
-PLX_CHILD_CODE void plx_rcu_after_fork_child(void)
-{
-	plx_urcu_after_fork_child();
-	plx_mem_after_fork();
-	plx_slab_after_fork();
 }

@@ -26,17 +26,9 @@
 extern char plx_rcu_token_reader, plx_rcu_token_writer;
 #endif
 
-/*
- * The readers' fast path is inlined, but not into sanitized code: liburcu places
- * its per-thread records less aligned than it declares them.
- */
 static inline void plx_rcu_read_lock(void)
 {
-#if PLX_ASAN
-	plx_urcu_read_lock();
-#else
 	_urcu_bp_read_lock();
-#endif
 #if PLX_TSAN
 	__tsan_acquire(&plx_rcu_token_writer);
 #endif
@@ -47,32 +39,25 @@ static inline void plx_rcu_read_unlock(void)
 #if PLX_TSAN
 	__tsan_release(&plx_rcu_token_reader);
 #endif
-#if PLX_ASAN
-	plx_urcu_read_unlock();
-#else
 	_urcu_bp_read_unlock();
-#endif
 }
 
 /* Whether the calling thread is within a section. */
 static inline bool plx_rcu_inside(void)
 {
-	return plx_urcu_read_ongoing();
+	return _urcu_bp_read_ongoing();
 }
 
 /* Whether the calling thread has been in a section before: then entering one calls nothing. */
 static inline bool plx_rcu_known(void)
 {
-#if PLX_ASAN
-	return true;
-#else
 	return URCU_TLS(urcu_bp_reader) != NULL;
-#endif
 }
 
 /*
  * Something is made that is not the kernel's: from now on the process is registered for
- * membarrier. A process that makes nothing shall find that as if we were not there.
+ * membarrier, and children find wiped what is to be (base/wiped.h). A process that makes nothing
+ * shall find that as if we were not there.
  */
 extern uint32_t plx_rcu_begun;
 void plx_rcu_begin_slow(void);
@@ -130,13 +115,5 @@ void plx_retire_throttle(void);
 
 /* Waits for grace periods, and releases everything of the calling thread and of ended threads. */
 void plx_retire_drain(void);
-
-/* The child of a fork: batches that other threads were handing over are lost. */
-void plx_retire_after_fork_child(void);
-
-/* To be called around fork, in this order, with signals kept away. */
-void plx_rcu_before_fork(void);
-void plx_rcu_after_fork_parent(void);
-void plx_rcu_after_fork_child(void);
 
 #endif

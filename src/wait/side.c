@@ -177,7 +177,7 @@ static int side_publish(struct plx_kernel_side *s)
 	struct pollux_ep *ep = s->ep;
 	int r = -EEXIST;
 
-	plx_lock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
+	plx_lock(&plx_wiped.topology_lock, PLX_RANK_TOPOLOGY);
 	if (s->head.fds && plx_load(&ep->file.watches)) {
 		r = -EOPNOTSUPP;
 	} else if (!plx_load(&ep->side)) {
@@ -185,7 +185,7 @@ static int side_publish(struct plx_kernel_side *s)
 		plx_store_rel(&s->turned, 1);
 		r = 0;
 	}
-	plx_unlock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
+	plx_unlock(&plx_wiped.topology_lock, PLX_RANK_TOPOLOGY);
 	return r;
 }
 
@@ -227,11 +227,11 @@ static __attribute__((noinline)) int side_is_for(struct plx_kernel_side *s, bool
 {
 	bool refused;
 
-	plx_lock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
+	plx_lock(&plx_wiped.topology_lock, PLX_RANK_TOPOLOGY);
 	refused = fds ? plx_load(&s->ep->file.watches) || s->collects : s->head.fds;
 	if (!refused)
 		plx_store_rel(fds ? &s->head.fds : &s->collects, 1);
-	plx_unlock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
+	plx_unlock(&plx_wiped.topology_lock, PLX_RANK_TOPOLOGY);
 	return refused ? -EOPNOTSUPP : 0;
 }
 

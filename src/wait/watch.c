@@ -64,13 +64,13 @@ int plx_callback_link(struct plx_callback *c, struct pollux_file *f, uint32_t ev
 	c->w.place = PLX_WATCH_POLLER;
 	/* Whether an epoll is watched, or has descriptors, is decided there. */
 	if (is_ep)
-		plx_lock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
+		plx_lock(&plx_wiped.topology_lock, PLX_RANK_TOPOLOGY);
 	if (plx_likely(!r && plx_file_tells_all(f)))
 		plx_watch_link(f, &c->w);
 	else if (!r)
 		r = -EOPNOTSUPP;
 	if (is_ep)
-		plx_unlock(&plx_topology_lock, PLX_RANK_TOPOLOGY);
+		plx_unlock(&plx_wiped.topology_lock, PLX_RANK_TOPOLOGY);
 	if (r)
 		pollux_file_put(f);
 	return r;
@@ -79,7 +79,7 @@ int plx_callback_link(struct plx_callback *c, struct pollux_file *f, uint32_t ev
 void plx_callback_unlink(struct plx_callback *c)
 {
 	(void)plx_file_own(c->file);
-	if (plx_likely(c->born == plx_load(&plx_born)))
+	if (plx_likely(!plx_born_before(c->born)))
 		plx_watch_unlink(c->file, &c->w);
 	PLX_DELAY(watch_before_gone);
 	(void)plx_or(&c->calls, GONE);
@@ -115,7 +115,7 @@ int pollux_watch_del(struct pollux_watch *w)
 	struct plx_callback *c = (struct plx_callback *)w;
 	bool linked = !(plx_load(&c->calls) & GONE), runs;
 
-	if (plx_unlikely(c->born != plx_load(&plx_born)))
+	if (plx_born_before(c->born))
 		plx_store(&c->calls, c->calls & GONE);
 	if (linked)
 		plx_callback_unlink(c);

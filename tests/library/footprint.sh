@@ -12,7 +12,9 @@ here=$(dirname "$0")
 
 : "${CC:=cc}"
 
+# What all sections of the name are, and what stands behind them (base/wiped.h).
 bss=$(size "$archive" | awk '$6 ~ /^(src_(base|rcu|epoll|object|wait)_|bp\.c)/ { n += $3 } END { print n + 0 }')
+bss=$((bss + 0x$(nm -S "$archive" | awk '$3 == "C" && $4 == "plx_wiped" { print $2 }')))
 [ "$bss" -gt 0 ] && [ "$bss" -lt 65536 ]
 report $? "its variables that are zero at first take less than 64 KiB: $bss bytes"
 
@@ -33,12 +35,6 @@ needs()
 
 [ "$(needs "$library")" = libc.so.6 ] && [ "$(needs "$scratch/with")" = libc.so.6 ]
 report $? "the shared library needs no library but libc, nor does a program with the archive"
-
-# The hooks of forks come with read sections alone, too.
-printf '#include <pollux/read.h>\nint main(void) { pollux_synchronize(); return 0; }\n' >"$scratch/reads.c" &&
-	$CC -I "$here/../../include" -o "$scratch/reads" "$scratch/reads.c" "$archive" -pthread &&
-	nm "$scratch/reads" | grep -q ' pollux_after_fork_child$'
-report $? "a program that has read sections alone has the hooks of forks"
 
 # Where the stack begins decides how many pages of it are used, and which pages of a file are mapped beside
 # one that is used depends on what has been read of it.
@@ -81,18 +77,12 @@ for kind in "" -static -shared; do
 	report $? "linked with the archive${kind:+ or library, $kind}: $private KiB that are its own (at most 64)"
 
 	resident=$(($(takes with$kind Rss "$of_libc") - $(takes without$kind Rss "$of_libc")))
-	[ "$resident" -gt 0 ] && [ "$resident" -le 100 ]
-	report $? "the same: $resident KiB resident (at most 100)"
-
-	# A part of code and one of constants, for pthread_atfork.
-	most=128
-	[ "$kind" != -static ] || most=0
 	libc=$(places with$kind 24 | awk '
 		NR == FNR { if ($2 > without[$1]) without[$1] = $2; next }
 		$1 in without { d = $2 - without[$1]; if (!n++ || d > more) more = d }
 		END { print n ? more : "unknown" }' "$scratch/places$kind" -)
-	[ "$libc" -le "$most" ]
-	report $? "the same: $libc KiB more of the C library's files (at most $most)"
+	[ "$resident" -gt 0 ] && [ "$libc" -le 0 ] && [ "$resident" -le 100 ]
+	report $? "the same: $resident KiB resident (at most 100), and $libc of the C library's files (none)"
 done
 
 finish

@@ -11,6 +11,18 @@
 
 # name, expectation (long: ok, in the long form only), file, flags
 table='
+born ok born
+born_load broken born -DBROKEN_LOAD
+born_late broken born -DBROKEN_LATE
+born_own broken born -DBROKEN_OWN
+wiped ok wiped
+wiped_begin_first broken wiped -DBROKEN_BEGIN_FIRST
+wiped_left_first broken wiped -DBROKEN_LEFT_FIRST
+wiped_near_late broken wiped -DBROKEN_NEAR_LATE
+readers ok readers
+readers_no_take_barrier broken readers -DBROKEN_NO_TAKE_BARRIER
+readers_no_look_barrier broken readers -DBROKEN_NO_LOOK_BARRIER
+readers_back_first broken readers -DBROKEN_BACK_FIRST
 files_poll ok files_poll
 files_poll_futex ok files_poll -DFUTEX
 files_poll_begun_counts broken files_poll -DBROKEN_BEGUN_COUNTS

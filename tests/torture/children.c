@@ -14,27 +14,24 @@
 
 #include <pollux/posix.h>
 
-/*
- * A thread that stands in its registration with liburcu, which knows nobody of this library: when
- * it is about to release the first lock there.
- */
+/* A thread that stands in its registration as a reader. */
 static __thread bool registers;
 static uint32_t stands, goes;
 
-int pthread_mutex_unlock(pthread_mutex_t *m)
+int pthread_setspecific(pthread_key_t key, const void *value)
 {
-	static int (*real)(pthread_mutex_t * m);
+	static int (*real)(pthread_key_t key, const void *value);
 
 	if (!atomic_get(&real))
-		atomic_set(&real,
-			   (int (*)(pthread_mutex_t *))dlsym(RTLD_NEXT, "pthread_mutex_unlock"));
+		atomic_set(&real, (int (*)(pthread_key_t, const void *))dlsym(
+					  RTLD_NEXT, "pthread_setspecific"));
 	if (registers) {
 		registers = false;
 		atomic_set(&stands, 1);
 		for (int i = 0; i < 200 && !atomic_get(&goes); i++)
 			usleep(1000);
 	}
-	return atomic_get(&real)(m);
+	return atomic_get(&real)(key, value);
 }
 
 static void use(struct pollux_ep *ep)
