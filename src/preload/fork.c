@@ -65,8 +65,6 @@ void plx_fork_prepare(void)
 {
 	plx_aio_before_fork();
 	plx_px_fork_prepare();
-	/* Last, and given back first: who holds it takes nothing else of ours. */
-	plx_guard_before_fork();
 }
 
 static void errno_restore(int saved)
@@ -101,7 +99,6 @@ void plx_fork_done(bool child)
 		return;
 	}
 	saved = errno;
-	plx_guard_fork_done();
 	plx_px_fork_parent();
 	errno_restore(saved);
 }

@@ -230,10 +230,6 @@ void plx_guard_statistics(void);
 /* From now on handlers of the program run whatever they interrupt, and all calls are libc's. */
 void plx_guard_keep_none(void);
 bool plx_guard_keeps_none(void);
-/* Before a fork, and in its parent, or where there is no child: in the child plx_guard_after_fork.
- */
-void plx_guard_before_fork(void);
-void plx_guard_fork_done(void);
 /* In the child of a fork; cleared: its signals have been reset to their defaults. */
 void plx_guard_after_fork(bool cleared);
 /* rt_sigaction with the kernel's own structure: 0, a negative errno, or PLX_PASS. */

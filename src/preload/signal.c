@@ -3,9 +3,8 @@
  * sigaction, signal (bsd_signal, ssignal), sysv_signal, sigset, sigignore, siginterrupt
  *
  * Once there is something to serve, the kernel's action for a signal that the program
- * handles is a function of ours. What the program installed is kept here and is what it
- * sees; the kernel's action carries the program's mask and flags, so that its handler
- * runs under the conditions it asked for. Ours stands in between for two reasons:
+ * handles is a function of ours. The kernel's action carries the program's mask and flags, so
+ * that its handler runs under the conditions it asked for. Ours stands in between for two reasons:
  *
  *   SIGSEGV, SIGBUS    a bad pointer of the program comes out as EFAULT. These two are
  *                      caught without a handler of the program, too. A program that
@@ -15,6 +14,24 @@
  *
  * Statistics that somebody wants are printed on SIGUSR2, too, where the program has no
  * handler for it, and at once.
+ *
+ * What the program has installed is kept by the kernel. Each action of a program, which has few of
+ * them, is written once into a table, and each place of the table has an entry of its own, a few
+ * instructions that are the handler which the kernel is given. So the kernel's action says which
+ * one of the program it stands for.
+ *
+ * Argument. (1) One system call installs an action and returns the one before: the order of
+ * changes, what each of them returns, and which handler a signal meets with which mask and flags,
+ * are the kernel's, in all threads, in handlers, and in the child of a fork at any instruction.
+ * There is no lock, and nothing that a handler could find half done. (2) A place is claimed,
+ * written, and then ready; nothing changes it afterwards. The kernel is given its entry after that,
+ * and a system call orders the two for whoever is called. Two threads may write the same action to
+ * two places; a handler that leaves by a jump, or a fork, may leave one that is never ready: either
+ * costs a place. (3) Where there is no place left all is the kernel's from then on, as in a
+ * sandbox. (4) What is put in place of an action that has been asked for (a default after the first
+ * call, guard) may meet a change by another thread: whoever gets that back from the kernel puts it
+ * in again. (5) Before the process is prepared the call is the program's own; who prepares waits
+ * for its end (cache/cold.h).
  *
  * Keeping a signal. The handler finds its thread inside, keeps the siginfo, and returns
  * with all signals blocked for which there are handlers, by changing the mask that its
@@ -50,13 +67,14 @@
 #include <string.h>
 #include <ucontext.h>
 
+#include "aio/aio.h"
 #include "base/inside.h"
 #include "base/sanitizer.h"
 #include "base/sleep.h"
 #include "base/stats.h"
 #include "base/sys.h"
 
-#define RESTORER 0x04000000
+#define RESTORER 0x04000000ul
 #define KNOWN_FLAGS                                                                                \
 	(SA_NOCLDSTOP | SA_NOCLDWAIT | SA_SIGINFO | SA_ONSTACK | SA_RESTART | SA_NODEFER |         \
 	 (int)SA_RESETHAND | RESTORER | 0x800)
@@ -85,28 +103,59 @@ struct action {
 	uint64_t mask;
 };
 
-struct guard {
-	/* The program's action is versions[version % 2]; a change writes the other one first. */
-	struct action versions[2];
-	uint32_t version;
-	uint32_t on;
-	uint32_t interrupts;
-	/* Moves when the signal loses its handler: what was kept for that is void. */
-	uint32_t losses;
-};
-
-static PLX_LARGE struct guard guards[SIGNALS];
-static plx_lock_t guard_lock;
-
 /*
- * A fork beside other threads holds it, or its child would have the half of a change that one of
- * them was making, and our function in the kernel without the program's in the table.
+ * A flag of an action that libc's function has been asked for, which gives each its own restorer:
+ * that is in the kernel's action.
  */
-static PLX_FORK_PAGE bool guard_forks;
-/* Ours stand before the program's handlers, or are about to. */
-static uint32_t guarding;
-/* Signals for which the program has a handler. */
+#define OF_LIBC (1ul << 32)
+
+/* An action of the program. It does not change once it is ready. */
+struct place {
+	struct action is;
+	uint32_t state;
+};
+enum { FREE, BEING_WRITTEN, READY };
+
+#define ACTIONS 256
+_Static_assert(ACTIONS == 256, "so many entries are below");
+static PLX_LARGE struct place actions[ACTIONS];
+
+/* What the kernel calls: one for each action, at a distance of ENTRY. */
+#define ENTRY 16u
+extern __attribute__((visibility("hidden"))) const char plx_signal_entries[];
+/* clang-format off */
+__asm__(".pushsection .text\n"
+	".balign 16\n"
+	".globl plx_signal_entries\n"
+	".hidden plx_signal_entries\n"
+	".type plx_signal_entries, %function\n"
+	"plx_signal_entries:\n"
+	".cfi_startproc\n"
+	".set plx_entry, 0\n"
+	".rept 256\n"
+#if defined(__x86_64__)
+	"	endbr64\n"
+	"	movl $plx_entry, %ecx\n"
+	"	jmp plx_signal\n"
+#else
+	"	hint #34\n"
+	"	mov w3, #plx_entry\n"
+	"	b plx_signal\n"
+#endif
+	"	.balign 16\n"
+	".set plx_entry, plx_entry + 1\n"
+	".endr\n"
+	".cfi_endproc\n"
+	".size plx_signal_entries, .-plx_signal_entries\n"
+	".popsection\n");
+/* clang-format on */
+
+/* Counts how often a signal has lost its handler: what was kept for that is void. */
+static PLX_LARGE uint32_t losses[SIGNALS];
+/* Signals for which the program has, or has had, a handler. */
 static uint64_t handled;
+/* Those of siginterrupt. */
+static uint64_t interrupting;
 static bool keep_none;
 
 /* As many numbers as can be expected at one instruction; beyond that they are sent again. */
@@ -127,16 +176,11 @@ static __thread uint64_t kept_mask;
 /* A signal is kept, and blocked until the handler that it has interrupted returns. */
 static __thread bool comes_later;
 
-static void fault(int sig, siginfo_t *info, void *context);
-static void caught(int sig, siginfo_t *info, void *context);
-static void statistics(int sig, siginfo_t *info, void *context);
 static bool deliver(void);
 
-static struct guard *guard_of(int sig)
+static bool may_guard(int sig)
 {
-	if (sig <= 0 || sig >= SIGNALS || (BIT(sig) & (UNCATCHABLE | LIBC_SIGNALS)))
-		return NULL;
-	return &guards[sig];
+	return sig > 0 && sig < SIGNALS && !(BIT(sig) & (UNCATCHABLE | LIBC_SIGNALS));
 }
 
 static bool is_memory(int sig)
@@ -144,38 +188,9 @@ static bool is_memory(int sig)
 	return sig == SIGSEGV || sig == SIGBUS;
 }
 
-static bool is_handler(const struct sigaction *act)
+static bool is(const struct action *act, sighandler_t h)
 {
-	return act->sa_handler != SIG_DFL && act->sa_handler != SIG_IGN;
-}
-
-/* No handler comes to a holder: it never waits for its own thread. */
-struct held {
-	uint64_t blocked, before;
-	uint32_t depth;
-};
-
-static PLX_FORK_PAGE struct held guard_fork;
-
-static struct held lock(void)
-{
-	uint64_t block = plx_load(&plx_signals_wait) ? ~MAY_WAIT | BIT(SIGABRT) : ~0ull;
-	struct held h = {.depth = plx_inside_begin()};
-
-	plx_sys4(SYS_rt_sigprocmask, SIG_BLOCK, &block, &h.blocked, sizeof(block));
-	h.blocked = block & ~h.blocked;
-	h.before = plx_signals_held;
-	plx_signals_held |= h.blocked;
-	plx_pi_lock(&guard_lock);
-	return h;
-}
-
-static void unlock(struct held h)
-{
-	plx_pi_unlock(&guard_lock);
-	plx_signals_held = h.before;
-	plx_sys4(SYS_rt_sigprocmask, SIG_UNBLOCK, &h.blocked, NULL, sizeof(h.blocked));
-	plx_inside_end(&h.depth);
+	return (uintptr_t)act->handler == (uintptr_t)h;
 }
 
 /* The signals in a set of libc's. */
@@ -184,17 +199,112 @@ static uint64_t *bits(sigset_t *set)
 	return (uint64_t *)set;
 }
 
-static struct action action_of(struct guard *g)
+static bool is_entry(uintptr_t pc)
 {
-	struct action a;
-	uint32_t v;
+	uintptr_t at = pc - (uintptr_t)plx_signal_entries;
 
-	do {
-		v = plx_load_acq(&g->version);
-		a = g->versions[v % 2];
-		plx_mb();
-	} while (v != plx_load(&g->version));
-	return a;
+	return at < ACTIONS * ENTRY && at % ENTRY == 0;
+}
+
+/* The program's action for which that of the kernel stands; NULL: it is the program's own. */
+static const struct place *place_at(const struct action *kernel)
+{
+	uintptr_t at = (uintptr_t)kernel->handler;
+
+	return is_entry(at) ? &actions[(at - (uintptr_t)plx_signal_entries) / ENTRY] : NULL;
+}
+
+/* What the program is told of it. */
+static void show(struct action *kernel)
+{
+	const struct place *a = place_at(kernel);
+	struct action was = *kernel;
+
+	if (!a)
+		return;
+	*kernel = a->is;
+	if (a->is.flags & OF_LIBC) {
+		kernel->flags = (a->is.flags & ~OF_LIBC) | (was.flags & RESTORER);
+		kernel->restorer = was.restorer;
+	}
+}
+
+static bool is_same(const struct action *a, const struct action *b)
+{
+	return a->handler == b->handler && a->mask == b->mask && a->flags == b->flags &&
+	       a->restorer == b->restorer;
+}
+
+/* The place of an action in the table, or -1. */
+static long place_of(const struct action *want)
+{
+	uint64_t h =
+		((uintptr_t)want->handler ^ want->mask << 7 ^ want->flags) * 0x9e3779b97f4a7c15ull;
+
+	for (uint32_t i = 0; i < ACTIONS; i++) {
+		uint32_t at = ((uint32_t)(h >> 32) + i) % ACTIONS;
+		struct place *a = &actions[at];
+		uint32_t state = plx_load_acq(&a->state);
+
+		if (state == FREE && plx_cas(&a->state, &state, BEING_WRITTEN)) {
+			a->is = *want;
+			plx_store_rel(&a->state, READY);
+			return at;
+		}
+		if (plx_likely(state == READY && is_same(&a->is, want)))
+			return at;
+	}
+	return -1;
+}
+
+/* Who asks: libc's functions give every action their own restorer, a bare call as it is. */
+enum caller {
+	BY_LIBC,
+	BY_ITSELF,
+};
+
+/* What the program wants becomes what the kernel has to do. False: that is the same. */
+static bool stand_in(int sig, struct action *act, enum caller by)
+{
+	bool fault = is_memory(sig), handler = !is(act, SIG_DFL) && !is(act, SIG_IGN);
+	struct action want = *act;
+	long at;
+
+	if (handler) {
+		if (!(plx_load(&handled) & BIT(sig)))
+			(void)plx_or(&handled, BIT(sig));
+	} else {
+		(void)plx_xadd(&losses[sig], 1);
+		if (is(act, SIG_IGN) || !(fault || (sig == SIGUSR2 && plx_stats_wanted)))
+			return false;
+	}
+	want.flags &= (unsigned int)KNOWN_FLAGS;
+	want.mask &= ~UNCATCHABLE;
+	if (by == BY_LIBC) {
+		want.flags = (want.flags & ~RESTORER) | OF_LIBC;
+		want.restorer = NULL;
+	}
+	at = place_of(&want);
+	if (plx_unlikely(at < 0)) {
+		(void)plx_or(&plx_px_no_adopt, ~0u);
+		plx_px_escape_all(PLX_OUT_SYSCALL);
+		plx_aio_hand_over_all();
+		plx_guard_keep_none();
+		return false;
+	}
+	act->handler = (void *)(plx_signal_entries + at * ENTRY);
+	act->flags = (want.flags & ~(SA_RESETHAND | OF_LIBC)) | SA_SIGINFO;
+	if (!handler) {
+		act->flags = SA_SIGINFO | (fault ? SA_ONSTACK : SA_RESTART);
+		act->mask = 0;
+	}
+	/*
+	 * What is kept while a fault is answered would be kept with the mask of that: the thread's
+	 * own would be lost (keep).
+	 */
+	if (fault || !handler)
+		act->mask |= MAY_WAIT;
+	return true;
 }
 
 static struct action to_action(const struct sigaction *act)
@@ -207,137 +317,117 @@ static struct action to_action(const struct sigaction *act)
 	};
 }
 
-static struct sigaction from_action(const struct action *a)
+/* Of a set of libc's only the signals that there are: that is all that libc's function says, too.
+ */
+static inline void from_action(struct sigaction *act, const struct action *a)
 {
-	struct sigaction act = {
-		.sa_sigaction = a->handler,
-		.sa_flags = (int)a->flags,
-		.sa_restorer = a->restorer,
-	};
-
-	*bits(&act.sa_mask) = a->mask;
-	return act;
+	act->sa_sigaction = a->handler;
+	act->sa_flags = (int)a->flags;
+	act->sa_restorer = a->restorer;
+	*bits(&act->sa_mask) = a->mask;
 }
 
-static struct sigaction program_action(struct guard *g)
+static inline long bare_call(int sig, const struct action *act, struct action *old)
 {
-	struct action a = action_of(g);
-
-	return from_action(&a);
+	return plx_sys4(SYS_rt_sigaction, sig, act, old, sizeof(act->mask));
 }
 
-static void set_program_action(struct guard *g, const struct action *act)
+/*
+ * What libc's function adds to an action, once it is known; it is asked for when a process has set
+ * LEARN actions. From then on the system call is made here: a return of one function more after a
+ * system call costs a tenth of it. Libc's function stays in use where another library has one of
+ * that name, which may want to know (libjsig, a sanitizer's run-time).
+ */
+static struct {
+	uint32_t known, sets;
+	unsigned long flags;
+	void (*restorer)(void);
+} libc;
+#define LEARN 8
+
+static void learn(int sig, const struct action *act)
 {
-	g->versions[(g->version + 1) % 2] = *act;
-	plx_store_rel(&g->version, g->version + 1);
+	struct action now;
+
+	if (plx_real_anywhere("sigaction") != plx_real_anywhere("__sigaction") ||
+	    bare_call(sig, NULL, &now) || now.handler != act->handler)
+		return;
+	libc.flags = now.flags & RESTORER;
+	libc.restorer = now.restorer;
+	plx_store_rel(&libc.known, 1);
 }
 
-/* Who asks: libc's functions give every action their own restorer, a bare call as it is. */
-enum caller {
-	BY_LIBC,
-	BY_ITSELF,
-};
-
-/* Locked. What the program wants becomes what the kernel does. */
-static int install(int sig, struct guard *g, const struct sigaction *want, enum caller by)
+static __attribute__((noinline)) long by_libc(int sig, const struct action *act, struct action *old)
 {
-	struct sigaction kernel = *want;
-	struct action keep = to_action(want);
+	struct sigaction in, out;
 
-	if (is_handler(want)) {
-		kernel.sa_sigaction = is_memory(sig) ? fault : caught;
-		kernel.sa_flags = (want->sa_flags & ~(int)SA_RESETHAND) | SA_SIGINFO;
-	} else if (want->sa_handler == SIG_DFL && is_memory(sig)) {
-		kernel.sa_sigaction = fault;
-		sigemptyset(&kernel.sa_mask);
-		kernel.sa_flags = SA_SIGINFO | SA_ONSTACK;
-	} else if (want->sa_handler == SIG_DFL && sig == SIGUSR2 && plx_stats_wanted) {
-		kernel.sa_sigaction = statistics;
-		sigemptyset(&kernel.sa_mask);
-		kernel.sa_flags = SA_SIGINFO | SA_RESTART;
-	}
-	/*
-	 * What is kept while a fault is answered would be kept with the mask of that: the thread's
-	 * own would be lost (keep).
-	 */
-	if (kernel.sa_sigaction == fault || kernel.sa_sigaction == statistics)
-		*bits(&kernel.sa_mask) |= MAY_WAIT;
-	if (is_handler(want)) {
-		(void)plx_or(&handled, BIT(sig));
-	} else {
-		plx_store(&g->losses, g->losses + 1);
-		(void)plx_and(&handled, ~BIT(sig));
-	}
-	/* The handler must not find the old action once the kernel has the new one. */
-	keep.flags &= KNOWN_FLAGS;
-	keep.mask &= ~UNCATCHABLE;
-	set_program_action(g, &keep);
-	if (plx_real.sigaction(sig, &kernel, NULL))
+	if (act)
+		from_action(&in, act);
+	if (plx_real.sigaction(sig, act ? &in : NULL, &out))
 		return -errno;
-	/* What libc has made of an action without a restorer is visible to the program. */
-	if (by == BY_LIBC && !plx_real.sigaction(sig, NULL, &kernel)) {
-		keep.flags |= kernel.sa_flags & RESTORER;
-		keep.restorer = kernel.sa_restorer;
-		set_program_action(g, &keep);
-	}
+	if (old)
+		*old = to_action(&out);
+	if (act && plx_xadd(&libc.sets, 1) == LEARN)
+		learn(sig, act);
 	return 0;
 }
 
-static bool guard_one(int sig)
+/* Changes the kernel's action. */
+static inline long change(int sig, struct action *act, struct action *old, enum caller by)
 {
-	struct guard *g = guard_of(sig);
-	struct sigaction act;
+	if (by == BY_LIBC) {
+		if (plx_unlikely(!plx_load_acq(&libc.known)))
+			return by_libc(sig, act, old);
+		if (act) {
+			act->flags |= libc.flags;
+			act->restorer = libc.restorer;
+		}
+	}
+	return bare_call(sig, act, old);
+}
 
-	if (!g->on && !plx_real.sigaction(sig, NULL, &act))
-		g->on = install(sig, g, &act, BY_ITSELF) == 0;
-	return g->on;
+static long now(int sig, struct action *kernel)
+{
+	return change(sig, NULL, kernel, BY_LIBC);
+}
+
+/* Unless it has been changed meanwhile. */
+static void replace(int sig, const struct action *from, struct action *to, enum caller by)
+{
+	struct action was;
+
+	if (!change(sig, to, &was, by) && was.handler != from->handler)
+		(void)change(sig, &was, NULL, by);
+}
+
+/* What was installed past us, or before. */
+static void guard(int sig)
+{
+	struct action was, act;
+
+	if (!may_guard(sig) || now(sig, &was) || place_at(&was))
+		return;
+	act = was;
+	if (stand_in(sig, &act, BY_ITSELF))
+		replace(sig, &was, &act, BY_LIBC);
 }
 
 void plx_guard_install(void)
 {
-	struct held h = lock();
-
-	plx_store(&guarding, 1);
 	plx_store(&plx_signal_deliver, deliver);
 	for (int sig = 1; sig < SIGNALS; sig++)
-		if (guard_of(sig))
-			guard_one(sig);
+		guard(sig);
 	plx_store(&plx_signals_wait, !keep_none && !TSAN);
 	plx_store(&plx_sleeps_seen, !keep_none && !TSAN && !plx_tsan_here());
-	unlock(h);
 }
 
 void plx_guard_statistics(void)
 {
-	struct held h = lock();
-
-	guard_one(SIGUSR2);
-	unlock(h);
-}
-
-void plx_guard_before_fork(void)
-{
-	/* Before that nothing changes but what the kernel has. */
-	if (plx_load(&plx_px_begun) != PLX_BEGUN || plx_px_alone())
-		return;
-	guard_fork = lock();
-	guard_forks = true;
-}
-
-PLX_CHILD_CODE void plx_guard_fork_done(void)
-{
-	if (!guard_forks)
-		return;
-	guard_forks = false;
-	unlock(guard_fork);
+	guard(SIGUSR2);
 }
 
 PLX_CHILD_CODE void plx_guard_after_fork(bool cleared)
 {
-	plx_guard_fork_done();
-	/* A page that is not written need not be copied. */
-	if (plx_load(&guard_lock))
-		plx_store_rel(&guard_lock, 0);
 	/* Pending signals stay with the parent, and so does one that it keeps. */
 	if (plx_unlikely(nkept || carriers) && kept_process != plx_sys0(SYS_getpid)) {
 		nkept = 0;
@@ -345,37 +435,35 @@ PLX_CHILD_CODE void plx_guard_after_fork(bool cleared)
 	}
 	if (!cleared)
 		return;
-	for (int sig = 1; sig < SIGNALS; sig++)
-		guards[sig].on = 0;
 	if (plx_stats_wanted)
 		plx_guard_statistics();
 	if (plx_load(&plx_active))
 		plx_guard_install();
 }
 
-/* Locked. What ours would do by calls that the program does not make, the kernel does. */
-static void give_back(int sig, struct guard *g)
+/* What ours would do by calls that the program does not make, the kernel does. */
+static void give_back(int sig)
 {
-	struct sigaction act = program_action(g);
+	struct action was, act;
+	const struct place *a;
 
-	if (g->on &&
-	    ((is_memory(sig) && act.sa_handler == SIG_DFL) || (act.sa_flags & (int)SA_RESETHAND)))
-		plx_real.sigaction(sig, &act, NULL);
+	if (!may_guard(sig) || now(sig, &was) || !(a = place_at(&was)))
+		return;
+	act = was;
+	show(&act);
+	if (is(&act, SIG_DFL) || (act.flags & SA_RESETHAND))
+		replace(sig, &was, &act, BY_LIBC);
 }
 
 /* The process is about to put itself into a sandbox. */
 void plx_guard_keep_none(void)
 {
-	struct held h = lock();
-
-	for (int sig = 1; sig < SIGNALS; sig++)
-		if (guard_of(sig))
-			give_back(sig, guard_of(sig));
 	keep_none = true;
 	(void)plx_or(&plx_used, PLX_USED_VFORK);
 	plx_store(&plx_sleeps_seen, 0);
 	plx_store(&plx_signals_wait, 0);
-	unlock(h);
+	for (int sig = 1; sig < SIGNALS; sig++)
+		give_back(sig);
 }
 
 PLX_CHILD_CODE bool plx_guard_keeps_none(void)
@@ -383,53 +471,42 @@ PLX_CHILD_CODE bool plx_guard_keeps_none(void)
 	return keep_none;
 }
 
-/*
- * The program's own call, while none of its handlers has one of ours before it. Its action is found
- * by who puts them there: that waits for the end of this.
- */
-#define UNGUARDED(g, call)                                                                         \
-	while (!plx_load_acq(&guarding) && !plx_load(&(g)->on)) {                                  \
+/* While the process is not prepared nothing stands in, but for statistics. */
+static bool stands_in(int sig)
+{
+	return plx_load_acq(&plx_active) || (plx_stats_wanted && sig == SIGUSR2);
+}
+
+/* Returns the result of the program's own call, unless the process is prepared. */
+#define OWN_CALL(sig, call)                                                                        \
+	while (plx_unlikely(!stands_in(sig))) {                                                    \
 		{                                                                                  \
-			PLX_COLD_CALL(.what = PLX_COLD_CHANGE);                                    \
+			static const struct plx_cold_call is_ = {.what = PLX_COLD_CHANGE};         \
+			__attribute__((cleanup(plx_cold_leave),                                    \
+				       unused)) struct plx_cold_call *const cold_call_ =           \
+				plx_cold_enter(&is_);                                              \
+                                                                                                   \
 			if (plx_load_acq(&plx_cold) < PLX_COLD_PREPARING)                          \
 				return (call);                                                     \
 		}                                                                                  \
 		plx_cold_await();                                                                  \
 	}
 
-static int guard_action(int sig, const struct sigaction *act, struct sigaction *old, enum caller by)
+/* One frame, after the system call as well. */
+static inline __attribute__((always_inline)) long set_action(int sig, struct action *act,
+							     struct action *old, enum caller by)
 {
-	struct guard *g = guard_of(sig);
-	struct sigaction was, want;
-	struct held h;
-	int r = 0;
+	long r;
 
-	if (!g)
-		return plx_real.sigaction(sig, act, old);
-	UNGUARDED(g, plx_real.sigaction(sig, act, old));
-	if (act)
-		want = *act;
-	if (keep_none || plx_vfork_child_only()) {
-		/* Its signals are its own; ours must not change. In a sandbox none are needed. */
-		r = plx_real.sigaction(sig, act ? &want : NULL, &was);
-		if (r == 0 && old) {
-			if (was.sa_sigaction == fault || was.sa_sigaction == caught ||
-			    was.sa_sigaction == statistics)
-				was = program_action(g);
-			*old = was;
-		}
-		return r;
-	}
-	h = lock();
-	if (!guard_one(sig))
-		r = -errno;
-	was = program_action(g);
-	if (r == 0 && act)
-		r = install(sig, g, &want, by);
-	unlock(h);
-	if (r == 0 && old)
-		*old = was;
-	return plx_result(r);
+	OWN_CALL(sig, change(sig, act, old, by));
+	/* Signals of the child of a vfork are its own. In a sandbox ours are not needed. */
+	if (act && !plx_vfork_child() && stand_in(sig, act, by))
+		/* What stands in needs a restorer. */
+		by = BY_LIBC;
+	r = change(sig, act, old, by);
+	if (old)
+		show(old);
+	return r;
 }
 
 static long send_self(int sig, siginfo_t *info)
@@ -438,43 +515,28 @@ static long send_self(int sig, siginfo_t *info)
 			info);
 }
 
-static bool is_default(const struct action *act)
-{
-	return (uintptr_t)act->handler == (uintptr_t)SIG_DFL;
-}
-
-static bool is_ignored(const struct action *act)
-{
-	return (uintptr_t)act->handler == (uintptr_t)SIG_IGN;
-}
-
 /* The default for this signal: as if the handler had never been there. */
 static __attribute__((noinline)) void die(int sig, siginfo_t *info)
 {
-	struct sigaction dfl = {.sa_handler = SIG_DFL};
+	struct action dfl = {.flags = 0};
 
-	plx_real.sigaction(sig, &dfl, NULL);
+	bare_call(sig, &dfl, NULL);
 	/* A fault repeats by itself; a signal that was sent has to be sent again. */
 	if (info->si_code <= 0)
 		send_self(sig, info);
 }
 
 /* As the kernel would have it for the program's handler. */
-static void set_mask_of(int sig, const struct action *act, ucontext_t *context)
+static void set_mask_of(int sig, const struct place *a, ucontext_t *context)
 {
-	uint64_t mask =
-		*bits(&context->uc_sigmask) | act->mask | (act->flags & SA_NODEFER ? 0 : BIT(sig));
+	uint64_t mask = *bits(&context->uc_sigmask) | a->is.mask |
+			(a->is.flags & SA_NODEFER ? 0 : BIT(sig));
 
 	plx_sys4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
 }
 
-static bool is_entry(uintptr_t pc)
-{
-	return pc == (uintptr_t)caught || pc == (uintptr_t)fault || pc == (uintptr_t)statistics;
-}
-
 /* What the thread sleeps in is over before the handler begins. */
-static void leave_sleep(int sig, const struct action *act, void *context)
+static void leave_sleep(int sig, const struct place *a, void *context)
 {
 	void *first = plx_sleep_context(context, is_entry);
 
@@ -486,21 +548,25 @@ static void leave_sleep(int sig, const struct action *act, void *context)
 	plx_sleep_aside(first);
 	if (plx_unlikely(comes_later)) {
 		comes_later = false;
-		set_mask_of(sig, act, context);
+		set_mask_of(sig, a, context);
 	}
 }
 
 /* It has been called: the default is next. */
-static __attribute__((noinline)) void reset(int sig, struct guard *g)
+static __attribute__((noinline)) void reset(int sig, const struct place *a)
 {
+	enum caller by = BY_ITSELF;
+	struct action was, dfl;
 	int saved = errno;
-	struct sigaction dfl = program_action(g);
-	struct held h;
 
-	dfl.sa_handler = SIG_DFL;
-	h = lock();
-	install(sig, g, &dfl, BY_ITSELF);
-	unlock(h);
+	if (!now(sig, &was) && place_at(&was) == a) {
+		dfl = was;
+		show(&dfl);
+		dfl.handler = NULL;
+		if (stand_in(sig, &dfl, BY_ITSELF) || (a->is.flags & OF_LIBC))
+			by = BY_LIBC;
+		replace(sig, &was, &dfl, by);
+	}
 	errno = saved;
 }
 
@@ -508,45 +574,32 @@ static __attribute__((noinline)) void reset(int sig, struct guard *g)
  * The program may have given its handlers little more than the kernel's own frame takes, on an
  * alternate stack: what is below this, and in those who call it, is small.
  */
-static void run_handler(int sig, struct guard *g, const struct action *act, siginfo_t *info,
-			void *context)
+static void run_handler(int sig, const struct place *a, siginfo_t *info, void *context)
 {
-	leave_sleep(sig, act, context);
-	if (act->flags & (int)SA_RESETHAND)
-		reset(sig, g);
+	leave_sleep(sig, a, context);
+	if (a->is.flags & SA_RESETHAND)
+		reset(sig, a);
 	plx_inside.handlers++;
-	act->handler(sig, info, context);
+	a->is.handler(sig, info, context);
 }
 
-static void fault(int sig, siginfo_t *info, void *context)
+static void fault(int sig, const struct place *a, siginfo_t *info, void *context)
 {
-	struct guard *g = guard_of(sig);
-	struct action act;
-
 	if (plx_uaccess_fixup(context))
 		return;
-	act = action_of(g);
-	if (is_default(&act) || (is_ignored(&act) && info->si_code > 0)) {
+	if (is(&a->is, SIG_DFL)) {
 		die(sig, info);
 		return;
 	}
-	if (is_ignored(&act))
-		return;
-	set_mask_of(sig, &act, context);
-	run_handler(sig, g, &act, info, context);
+	set_mask_of(sig, a, context);
+	run_handler(sig, a, info, context);
 }
 
-static void statistics(int sig, siginfo_t *info, void *context)
+static void statistics(void)
 {
-	struct action act = action_of(guard_of(sig));
 	int saved = errno;
 
-	(void)context;
-	if (is_default(&act))
-		plx_px_stats_print(true);
-	else if (!is_ignored(&act))
-		/* It has changed since the kernel looked, which will look again. */
-		send_self(sig, info);
+	plx_px_stats_print(true);
 	errno = saved;
 }
 
@@ -598,13 +651,13 @@ static void kept_drop(int i)
 		kept[i] = kept[i + 1];
 }
 
-static void kept_add(int sig, const struct guard *g, const siginfo_t *info)
+static void kept_add(int sig, const siginfo_t *info)
 {
 	struct kept *k = &kept[nkept++];
 
 	k->info = *info;
 	k->sig = sig;
-	k->losses = plx_load(&g->losses);
+	k->losses = plx_load(&losses[sig]);
 	kept_process = plx_sys0(SYS_getpid);
 }
 
@@ -648,7 +701,7 @@ static bool came(int sig, const siginfo_t *info)
 }
 
 /* Puts it by. Without room it goes back to the queue, or another one that does not queue. */
-static void put_by(int sig, const struct guard *g, siginfo_t *info)
+static void put_by(int sig, siginfo_t *info)
 {
 	if (came(sig, info))
 		return;
@@ -661,19 +714,19 @@ static void put_by(int sig, const struct guard *g, siginfo_t *info)
 		}
 	}
 	if (nkept < KEPT)
-		kept_add(sig, g, info);
+		kept_add(sig, info);
 	else
 		send_self(sig, info);
 }
 
 /* The thread is inside: the signal waits, and so do all others from the return on. */
-static void keep(int sig, struct guard *g, siginfo_t *info, ucontext_t *context)
+static void keep(int sig, siginfo_t *info, ucontext_t *context)
 {
 	uint64_t all = that_wait(sig);
 
 	/* One that came before has been kept, with a mask of no use; none comes from here on. */
 	block(all);
-	put_by(sig, g, info);
+	put_by(sig, info);
 	kept_mask = *bits(&context->uc_sigmask);
 	*bits(&context->uc_sigmask) |= all;
 	/* Blocked only until a handler of libc's returns, which this one has interrupted. */
@@ -682,10 +735,10 @@ static void keep(int sig, struct guard *g, siginfo_t *info, ucontext_t *context)
 }
 
 /* The signal has interrupted another handler, before what that one had interrupted was over. */
-static void come_later(int sig, struct guard *g, siginfo_t *info, ucontext_t *context)
+static void come_later(int sig, siginfo_t *info, ucontext_t *context)
 {
 	block(that_wait(sig));
-	put_by(sig, g, info);
+	put_by(sig, info);
 	if (kept_first(sig) >= 0)
 		send_carrier(sig);
 	*bits(&context->uc_sigmask) |= BIT(sig);
@@ -700,7 +753,7 @@ static bool is_abort(int sig, const siginfo_t *info)
 }
 
 /* Whether the signal has to wait for the thread, and does. */
-static bool waits(int sig, struct guard *g, siginfo_t *info, void *context)
+static bool waits(int sig, siginfo_t *info, void *context)
 {
 	enum plx_sleep_signal now;
 
@@ -709,28 +762,28 @@ static bool waits(int sig, struct guard *g, siginfo_t *info, void *context)
 	now = plx_inside.depth ? PLX_SIGNAL_IS_KEPT
 			       : plx_sleep_interrupted(plx_sleep_context(context, is_entry));
 	if (now == PLX_SIGNAL_IS_KEPT)
-		keep(sig, g, info, context);
+		keep(sig, info, context);
 	else if (now == PLX_SIGNAL_COMES_LATER)
-		come_later(sig, g, info, context);
+		come_later(sig, info, context);
 	return now != PLX_SIGNAL_RUNS;
 }
 
 /* Which siginfo the handler gets: *info, or the one that is kept longest; false if none. */
-static bool take_turn(int sig, struct guard *g, const siginfo_t *info, siginfo_t *first)
+static bool take_turn(int sig, const siginfo_t *info, siginfo_t *first)
 {
 	uint64_t mask = block(that_wait(sig));
 	bool carrier = came(sig, info), turn = !carrier;
 	int i;
 
 	*first = *info;
-	while ((i = kept_first(sig)) >= 0 && kept[i].losses != plx_load(&g->losses))
+	while ((i = kept_first(sig)) >= 0 && kept[i].losses != plx_load(&losses[sig]))
 		kept_drop(i);
 	if (i >= 0) {
 		turn = true;
 		*first = kept[i].info;
 		kept_drop(i);
 		if (!carrier)
-			kept_add(sig, g, info);
+			kept_add(sig, info);
 		if (kept_first(sig) >= 0)
 			send_carrier(sig);
 	}
@@ -750,17 +803,18 @@ static __attribute__((noinline)) bool context_here(ucontext_t *context)
 static __attribute__((noinline)) uint64_t run_here(int i, uint64_t mask)
 {
 	int sig = kept[i].sig;
-	struct guard *g = guard_of(sig);
 	siginfo_t info = kept[i].info;
-	struct action act = action_of(g);
+	const struct place *a;
+	struct action kernel;
 	ucontext_t context;
 
 	kept_drop(i);
-	if (is_default(&act) || is_ignored(&act) || !context_here(&context))
+	if (now(sig, &kernel) || !(a = place_at(&kernel)) || is(&a->is, SIG_DFL) ||
+	    !context_here(&context))
 		return mask;
 	*bits(&context.uc_sigmask) = mask;
-	set_mask(act.mask | mask | BIT(sig));
-	run_handler(sig, g, &act, &info, &context);
+	set_mask(a->is.mask | mask | BIT(sig));
+	run_handler(sig, a, &info, &context);
 	return *bits(&context.uc_sigmask);
 }
 
@@ -789,31 +843,18 @@ static void send_carriers(uint64_t mask)
 	set_mask(mask);
 }
 
-static void handle(int sig, struct guard *g, siginfo_t *info, void *context)
-{
-	struct action act = action_of(g);
-
-	if (is_default(&act))
-		/* It has changed since the kernel looked, which will look again. */
-		send_self(sig, info);
-	else if (!is_ignored(&act))
-		run_handler(sig, g, &act, info, context);
-}
-
-static __attribute__((noinline)) void handle_in_turn(int sig, struct guard *g,
-						     const siginfo_t *info, void *context)
+static __attribute__((noinline)) void run_in_turn(int sig, const struct place *a,
+						  const siginfo_t *info, void *context)
 {
 	siginfo_t first;
 
-	if (take_turn(sig, g, info, &first))
-		handle(sig, g, &first, context);
+	if (take_turn(sig, info, &first))
+		run_handler(sig, a, &first, context);
 }
 
-static void caught(int sig, siginfo_t *info, void *context)
+static void caught(int sig, const struct place *a, siginfo_t *info, void *context)
 {
-	struct guard *g = guard_of(sig);
-
-	if (waits(sig, g, info, context))
+	if (waits(sig, info, context))
 		return;
 	if (plx_unlikely(plx_inside.waits) && !plx_inside.depth) {
 		/* Kept within a handler of libc's, whose return has unblocked all: its mask is
@@ -825,9 +866,27 @@ static void caught(int sig, siginfo_t *info, void *context)
 			send_carriers(mask);
 	}
 	if (plx_unlikely(kept_first(sig) >= 0 || (carriers & BIT(sig)) || is_carrier(info)))
-		handle_in_turn(sig, g, info, context);
+		run_in_turn(sig, a, info, context);
 	else
-		handle(sig, g, info, context);
+		run_handler(sig, a, info, context);
+}
+
+__attribute__((used, visibility("hidden"))) void plx_signal(int sig, siginfo_t *info, void *context,
+							    uint32_t at);
+/* From the entries. */
+void plx_signal(int sig, siginfo_t *info, void *context, uint32_t at)
+{
+	const struct place *a = &actions[at];
+
+	/* It is; ThreadSanitizer sees by this that it has been written before. */
+	if (plx_load_acq(&a->state) != READY)
+		return;
+	if (is_memory(sig))
+		fault(sig, a, info, context);
+	else if (plx_unlikely(is(&a->is, SIG_DFL)))
+		statistics();
+	else
+		caught(sig, a, info, context);
 }
 
 /* The thread has left. True if a handler has run. */
@@ -846,29 +905,40 @@ static bool deliver(void)
 
 PLX_EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old)
 {
-	return guard_action(sig, act, old, BY_LIBC);
+	struct action want, was;
+	long r;
+
+	if (!may_guard(sig))
+		return plx_real.sigaction(sig, act, old);
+	if (act)
+		want = to_action(act);
+	r = set_action(sig, act ? &want : NULL, old ? &was : NULL, BY_LIBC);
+	if (r == 0 && old)
+		from_action(old, &was);
+	return (int)plx_result(r);
 }
 PLX_ALIAS(__sigaction, sigaction);
 
-static sighandler_t set_handler(int sig, sighandler_t h, int flags, bool self)
+static sighandler_t set_handler(int sig, sighandler_t h, unsigned long flags, bool self)
 {
-	struct sigaction act = {.sa_handler = h, .sa_flags = flags}, old;
+	struct action act = {.handler = (void *)h, .flags = flags}, old;
 
-	if (h == SIG_ERR) {
+	if (h == SIG_ERR || !may_guard(sig)) {
 		errno = EINVAL;
 		return SIG_ERR;
 	}
-	sigemptyset(&act.sa_mask);
 	if (self)
-		sigaddset(&act.sa_mask, sig);
-	return sigaction(sig, &act, &old) ? SIG_ERR : old.sa_handler;
+		act.mask = BIT(sig);
+	if (plx_result(set_action(sig, &act, &old, BY_LIBC)))
+		return SIG_ERR;
+	return (sighandler_t)(uintptr_t)old.handler;
 }
 
 PLX_EXPORT sighandler_t signal(int sig, sighandler_t h)
 {
-	struct guard *g = guard_of(sig);
+	bool interrupts = may_guard(sig) && (plx_load(&interrupting) & BIT(sig));
 
-	return set_handler(sig, h, g && plx_load(&g->interrupts) ? 0 : SA_RESTART, true);
+	return set_handler(sig, h, interrupts ? 0 : SA_RESTART, true);
 }
 sighandler_t bsd_signal(int sig, sighandler_t h);
 PLX_ALIAS(bsd_signal, signal);
@@ -876,7 +946,7 @@ PLX_ALIAS(ssignal, signal);
 
 PLX_EXPORT sighandler_t sysv_signal(int sig, sighandler_t h)
 {
-	return set_handler(sig, h, (int)SA_RESETHAND | SA_NODEFER, false);
+	return set_handler(sig, h, SA_RESETHAND | SA_NODEFER, false);
 }
 PLX_ALIAS(__sysv_signal, sysv_signal);
 
@@ -910,37 +980,31 @@ PLX_EXPORT int sigignore(int sig)
 
 PLX_EXPORT int siginterrupt(int sig, int on)
 {
-	struct guard *g = guard_of(sig);
 	struct sigaction act;
 
 	if (sigaction(sig, NULL, &act))
 		return -1;
-	if (g)
-		plx_store(&g->interrupts, on != 0);
+	if (on)
+		(void)plx_or(&interrupting, BIT(sig));
+	else
+		(void)plx_and(&interrupting, ~BIT(sig));
 	act.sa_flags = on ? act.sa_flags & ~SA_RESTART : act.sa_flags | SA_RESTART;
 	return sigaction(sig, &act, NULL);
 }
 
 long plx_guard_raw_sigaction(int sig, const void *user_act, void *user_old, size_t size)
 {
-	struct action in, out;
-	struct sigaction act, old;
-	struct guard *g = guard_of(sig);
+	struct action act, old;
 	int saved = errno;
+	long r;
 
-	if (g)
-		UNGUARDED(g, plx_sys4(SYS_rt_sigaction, sig, user_act, user_old, size));
-	if (!g || size != sizeof(in.mask) || plx_vfork_child_only() ||
-	    (user_act && plx_copy_in(&in, user_act, sizeof(in))))
+	if (!may_guard(sig))
 		return PLX_PASS;
-	if (user_act)
-		act = from_action(&in);
-	if (guard_action(sig, user_act ? &act : NULL, &old, BY_ITSELF)) {
-		int err = errno;
-
-		errno = saved;
-		return -err;
-	}
-	out = to_action(&old);
-	return user_old && plx_copy_out(user_old, &out, sizeof(out)) ? -EFAULT : 0;
+	OWN_CALL(sig, plx_sys4(SYS_rt_sigaction, sig, user_act, user_old, size));
+	if (size != sizeof(act.mask) || plx_vfork_child_only() ||
+	    (user_act && plx_copy_in(&act, user_act, sizeof(act))))
+		return PLX_PASS;
+	r = set_action(sig, user_act ? &act : NULL, &old, BY_ITSELF);
+	errno = saved;
+	return r == 0 && user_old && plx_copy_out(user_old, &old, sizeof(old)) ? -EFAULT : r;
 }
