@@ -28,10 +28,11 @@
  * and a system call orders the two for whoever is called. Two threads may write the same action to
  * two places; a handler that leaves by a jump, or a fork, may leave one that is never ready: either
  * costs a place. (3) Where there is no place left all is the kernel's from then on, as in a
- * sandbox. (4) What is put in place of an action that has been asked for (a default after the first
- * call, guard) may meet a change by another thread: whoever gets that back from the kernel puts it
- * in again. (5) Before the process is prepared the call is the program's own; who prepares waits
- * for its end (cache/cold.h).
+ * sandbox. (4) What is put in place of an action that nobody has just set (a default after the
+ * first call, guard) may meet a change by another thread: who gets that back from the kernel puts
+ * it in again, until nobody has come in between. Just then a change may be told that there was none
+ * before. (5) Before the process is prepared the call is the program's own; who prepares waits for
+ * its end (cache/cold.h). The model is tests/model/actions.pml.
  *
  * Keeping a signal. The handler finds its thread inside, keeps the siginfo, and returns
  * with all signals blocked for which there are handlers, by changing the mask that its
@@ -391,13 +392,15 @@ static long now(int sig, struct action *kernel)
 	return change(sig, NULL, kernel, BY_LIBC);
 }
 
-/* Unless it has been changed meanwhile. */
-static void replace(int sig, const struct action *from, struct action *to, enum caller by)
+/* In place of `from`. What comes in between is put in again, and what comes in between then. */
+static void replace(int sig, struct action from, struct action to, enum caller by)
 {
 	struct action was;
 
-	if (!change(sig, to, &was, by) && was.handler != from->handler)
-		(void)change(sig, &was, NULL, by);
+	while (!change(sig, &to, &was, by) && was.handler != from.handler) {
+		from = to;
+		to = was;
+	}
 }
 
 /* What was installed past us, or before. */
@@ -409,7 +412,7 @@ static void guard(int sig)
 		return;
 	act = was;
 	if (stand_in(sig, &act, BY_ITSELF))
-		replace(sig, &was, &act, BY_LIBC);
+		replace(sig, was, act, BY_LIBC);
 }
 
 void plx_guard_install(void)
@@ -452,7 +455,7 @@ static void give_back(int sig)
 	act = was;
 	show(&act);
 	if (is(&act, SIG_DFL) || (act.flags & SA_RESETHAND))
-		replace(sig, &was, &act, BY_LIBC);
+		replace(sig, was, act, BY_LIBC);
 }
 
 /* The process is about to put itself into a sandbox. */
@@ -565,7 +568,7 @@ static __attribute__((noinline)) void reset(int sig, const struct place *a)
 		dfl.handler = NULL;
 		if (stand_in(sig, &dfl, BY_ITSELF) || (a->is.flags & OF_LIBC))
 			by = BY_LIBC;
-		replace(sig, &was, &dfl, by);
+		replace(sig, was, dfl, by);
 	}
 	errno = saved;
 }

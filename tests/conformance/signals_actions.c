@@ -220,6 +220,7 @@ static void *victim(void *arg)
 		if (write(fd[0], &v, sizeof(v)) != sizeof(v) || epoll_wait(fd[1], &ev, 1, 0) < 0 ||
 		    read(fd[0], &v, sizeof(v)) != sizeof(v))
 			mixed_up("a call has failed");
+		raise(SIGUSR1);
 		v = 1;
 	}
 	return NULL;

@@ -23,6 +23,12 @@ readers ok readers
 readers_no_take_barrier broken readers -DBROKEN_NO_TAKE_BARRIER
 readers_no_look_barrier broken readers -DBROKEN_NO_LOOK_BARRIER
 readers_back_first broken readers -DBROKEN_BACK_FIRST
+actions ok actions
+actions_entry_first broken actions -DBROKEN_ENTRY_FIRST
+actions_no_claim broken actions -DBROKEN_NO_CLAIM
+actions_reuse broken actions -DBROKEN_REUSE
+actions_no_back broken actions -DBROKEN_NO_BACK
+actions_back_once broken actions -DBROKEN_BACK_ONCE
 files_poll ok files_poll
 files_poll_futex ok files_poll -DFUTEX
 files_poll_begun_counts broken files_poll -DBROKEN_BEGUN_COUNTS
