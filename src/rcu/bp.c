@@ -118,8 +118,11 @@ static struct urcu_bp_reader *reader_take(void)
 		while (~taken) {
 			int i = __builtin_ctzll(~taken);
 
-			if (plx_cas(&c->taken, &taken, taken | 1ull << i))
+			if (plx_cas(&c->taken, &taken, taken | 1ull << i)) {
+				/* Partner: gp_advance, before plx_urcu_nobody. */
+				plx_mb_after_rmw();
 				return reader_at(c, i);
+			}
 		}
 	}
 }
