@@ -206,6 +206,9 @@ static void write_apply(struct model *m, struct step *s)
 {
 	struct obj *o = model_obj(m, s->a);
 
+	/* Before anything is cached such a call ends what is known of the number. */
+	if (o && o->kind == KIND_EPOLL && (s->how == WRITE_SYSCALL || is_vector_write(s->how)))
+		model_escape_maybe(m, o);
 	if (!o || o->kind != KIND_EVENTFD)
 		return;
 	if (is_vector_write(s->how))
