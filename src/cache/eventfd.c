@@ -75,7 +75,6 @@ struct pollux_file *plx_eventfd_file(int fd, bool hot)
 	e->file.word = PLX_SLOW | PLX_EVENTFD_MARK;
 	if (hot)
 		plx_eventfd_heat(e);
-	plx_px_count(PLX_COUNT_EVENTFDS);
 	return &e->file;
 }
 

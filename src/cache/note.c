@@ -265,11 +265,28 @@ static bool found_watches(struct plx_front *fr, int epfd)
 	return r == 0;
 }
 
+/* Not before it stands in the table: who counts and looks there (plx_nothing_in) is to find it. */
+static void count_found(int fd, uint64_t word)
+{
+	static const enum plx_stat counts[] = {
+		[PLX_COLD_EPOLL] = PLX_COUNT_EPOLLS,
+		[PLX_COLD_EVENTFD] = PLX_COUNT_EVENTFDS,
+		[PLX_COLD_TIMER] = PLX_COUNT_TIMERS,
+	};
+
+	if (first(fd, word) == fd)
+		plx_px_count(counts[KIND(word)]);
+}
+
 void plx_cold_found(void)
 {
+	const uint32_t descriptors = PLX_ADOPT_EPOLL | PLX_ADOPT_EVENTFD;
 	uint32_t since = plx_changes();
 	bool all = true;
 
+	/* Adoption may have ended; if not, that is a change which comes after this. */
+	if ((plx_load(&plx_px_no_adopt) & descriptors) == descriptors)
+		return;
 	for (int fd = 0; fd < PLX_COLD_NOTES; fd++) {
 		uint64_t word = word_of(fd);
 		struct pollux_file *f = word ? file_for(fd, word) : NULL;
@@ -277,7 +294,9 @@ void plx_cold_found(void)
 		/* Without its epoll nobody tells of an eventfd that is cached. */
 		if (!f && KIND(word) == PLX_COLD_EPOLL)
 			all = false;
-		if (f && !plx_table_made(fd, f, since)) {
+		if (f && plx_table_made(fd, f, since)) {
+			count_found(fd, word);
+		} else if (f) {
 			all = false;
 			pollux_file_put(f);
 		}

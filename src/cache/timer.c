@@ -145,7 +145,6 @@ struct pollux_file *plx_timer_file(int fd, int flags)
 	/* It may have expired, and so may be on the kernel's ready list. */
 	t->disarmed = false;
 	t->stale = true;
-	plx_px_count(PLX_COUNT_TIMERS);
 	return &t->file;
 }
 

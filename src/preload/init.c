@@ -82,6 +82,9 @@ static void prepare(void)
 {
 	PLX_INSIDE();
 
+	/* Partner: await_prepared. */
+	if (plx_load(&plx_px_no_adopt) == ~0u)
+		return;
 	if (plx_load(&plx_active) || !plx_px_begin() || !plx_cold_begin())
 		return;
 	plx_real_init();
@@ -162,17 +165,43 @@ void plx_note_waits_slow(void)
 	(void)plx_activate();
 }
 
+uint32_t plx_descriptors_out;
+
+/*
+ * A change (table.h): who is making something, or preparing the process, and has not seen that
+ * adoption ends, makes no entry for it.
+ */
 void plx_stop_adopting_descriptors(enum plx_way_out why)
 {
+	struct plx_masked m;
+
 	plx_start();
 	plx_or(&plx_px_no_adopt, ~PLX_ADOPT_AIO);
+	/* No handler leaves it by a jump. */
+	plx_signals_block(&m);
+	plx_change_begin();
 	plx_px_escape_all(why);
+	plx_change_end();
+	plx_signals_unblock(&m);
+	plx_store_rel(&plx_descriptors_out, 1);
 }
 
 void plx_stop_adopting(enum plx_way_out why)
 {
 	plx_stop_adopting_descriptors(why);
 	plx_or(&plx_px_no_adopt, PLX_ADOPT_AIO);
+}
+
+/* Adoption has ended: no thread prepares the process afterwards, by calls that may be forbidden. */
+static void await_prepared(void)
+{
+	uint32_t by;
+
+	for (int tries = 0; (by = plx_load_acq(&preparing)); tries++) {
+		if (by != plx_load(&plx_cold_process))
+			break;
+		plx_await_step(tries);
+	}
 }
 
 void plx_sandbox(unsigned long mode, const void *filter)
@@ -184,6 +213,7 @@ void plx_sandbox(unsigned long mode, const void *filter)
 		return;
 	plx_px_stats_sandbox();
 	plx_stop_adopting(PLX_OUT_SYSCALL);
+	await_prepared();
 	plx_aio_hand_over_all();
 	plx_rcu_confine();
 	plx_guard_keep_none();

@@ -18,7 +18,7 @@
 
 void plx_uring(void)
 {
-	if (!plx_vfork_child() && (plx_load(&plx_px_no_adopt) | PLX_ADOPT_AIO) != ~0u)
+	if (!plx_vfork_child() && !plx_load_acq(&plx_descriptors_out))
 		plx_stop_adopting_descriptors(PLX_OUT_IO_URING);
 }
 

@@ -137,6 +137,8 @@ long plx_serve_ioctl(int fd, unsigned long req, void *arg);
 void plx_stop_adopting(enum plx_way_out why);
 /* The same for all but contexts of AIO, which are no descriptors. */
 void plx_stop_adopting_descriptors(enum plx_way_out why);
+/* That is over. */
+extern uint32_t plx_descriptors_out;
 /*
  * The process is about to forbid itself system calls, ours perhaps among them; the arguments of
  * prctl's PR_SET_SECCOMP. Those that forbid nothing are told apart.

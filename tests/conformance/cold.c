@@ -7,7 +7,10 @@
 #include "confine.h"
 #include "waiting.h"
 
+#include <linux/aio_abi.h>
 #include <linux/close_range.h>
+#include <linux/io_uring.h>
+#include <sched.h>
 #include <sys/timerfd.h>
 
 #define ROUNDS 40
@@ -570,6 +573,99 @@ static void COLD_epoll_that_stays(void **state)
 		assert_int_equal(run_child(epoll_that_stays, &way), 0);
 }
 
+/* --- adoption ends beside it ------------------------------------------------------------------ */
+
+enum { END_RING, END_OWN_TABLE, END_FILTER, END_RING_THEN_AIO, ENDS };
+
+static const int heater_calls[] = {
+	SYS_read,	  SYS_write,	 SYS_close,	      SYS_epoll_pwait,
+	SYS_futex,	  SYS_nanosleep, SYS_clock_nanosleep, SYS_rt_sigprocmask,
+	SYS_rt_sigreturn, SYS_madvise,	 SYS_munmap,	      SYS_exit,
+	SYS_exit_group,
+#ifdef SYS_epoll_wait
+	SYS_epoll_wait,
+#endif
+};
+
+static bool ends_adoption(int how)
+{
+	struct io_uring_params par = {0};
+	aio_context_t ctx = 0;
+
+	switch (how) {
+	case END_RING:
+		return syscall(SYS_io_uring_setup, 2, &par) >= 0;
+	case END_OWN_TABLE:
+		return unshare(CLONE_FILES) == 0;
+	case END_FILTER:
+		return confine(heater_calls, sizeof(heater_calls) / sizeof(heater_calls[0]),
+			       SECCOMP_RET_KILL_PROCESS, CONFINE_ALL);
+	default:
+		return syscall(SYS_io_uring_setup, 2, &par) >= 0 &&
+		       syscall(SYS_io_setup, 1, &ctx) == 0;
+	}
+}
+
+struct heater {
+	int ep, fd;
+	bool begun;
+};
+
+static void *heats_in_thread(void *arg)
+{
+	struct heater *h = arg;
+
+	__atomic_store_n(&h->begun, true, __ATOMIC_RELEASE);
+	return heats(h->ep, h->fd) && heats(h->ep, h->fd) ? NULL : arg;
+}
+
+struct ending {
+	int how, delay_us;
+};
+
+/* From then on the kernel has all counts, whoever looks. */
+static int ends_beside(void *arg)
+{
+	const struct ending *end = arg;
+	struct epoll_event ev = {.events = EPOLLIN};
+	struct heater h = {.ep = epoll_create1(0), .fd = eventfd(0, EFD_NONBLOCK)};
+	const struct timespec delay = {.tv_nsec = end->delay_us * 1000l};
+	pthread_t t;
+	uint64_t v;
+	void *r;
+
+	if (epoll_ctl(h.ep, EPOLL_CTL_ADD, h.fd, &ev) ||
+	    pthread_create(&t, NULL, heats_in_thread, &h))
+		return 1;
+	while (!__atomic_load_n(&h.begun, __ATOMIC_ACQUIRE))
+		sleep_ms(1);
+	nanosleep(&delay, NULL);
+	if (!ends_adoption(end->how))
+		return 77;
+	if (pthread_join(t, &r) || r || !heats(h.ep, h.fd))
+		return 2;
+	return eventfd_write(h.fd, 1) || own_call(SYS_read, h.fd, (long)&v, sizeof(v)) != 8 ||
+	       v != 1;
+}
+
+static void COLD_adoption_ends_beside_it(void **state)
+{
+	int n = 0;
+
+	(void)state;
+	if (SANITIZED)
+		SKIP("the child of several threads may find a sanitizer's own locks taken");
+	for (int i = 0; i < ENDS * ROUNDS / 4; i++) {
+		struct ending end = {.how = i % ENDS, .delay_us = i * 7919 % 3000};
+		int r = run_child(ends_beside, &end);
+
+		assert_true(r == 0 || r == 77);
+		n += r == 0;
+	}
+	if (!n)
+		SKIP("no rings, no tables and no filters for this user");
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -581,6 +677,7 @@ int main(void)
 		cmocka_unit_test(COLD_epoll_closed_beside_a_wait),
 		cmocka_unit_test(COLD_number_of_another_file),
 		cmocka_unit_test(COLD_epoll_that_stays),
+		cmocka_unit_test(COLD_adoption_ends_beside_it),
 	};
 
 	return run_group(tests);
