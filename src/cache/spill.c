@@ -43,18 +43,32 @@ static bool watched_by(struct pollux_file *f, const struct pollux_ep *ep)
 	return false;
 }
 
-/* The eventfd at fd that is cached and that ep watches, with a reference, or NULL. */
+/* What has not left for good: what is COLD may be cached when the epoll has no number any more. */
+static bool eventfd_stays(struct pollux_file *f)
+{
+	return f->kind == PLX_KIND_EVENTFD &&
+	       (plx_eventfd_in(f) || plx_eventfd_cold_word(plx_load_acq(&f->word)));
+}
+
+/* The eventfd at fd that ep watches, with a reference, or NULL. */
 static struct plx_eventfd *watched_at(int fd, const struct pollux_ep *ep)
 {
 	struct pollux_file *f;
 
 	plx_rcu_read_lock();
 	f = plx_table_peek(fd);
-	if (f && (f->kind != PLX_KIND_EVENTFD || !plx_eventfd_in(f) || !watched_by(f, ep) ||
-		  !pollux_file_tryget(f)))
+	if (f && (!eventfd_stays(f) || !watched_by(f, ep) || !pollux_file_tryget(f)))
 		f = NULL;
 	plx_rcu_read_unlock();
 	return f ? plx_file_eventfd(f) : NULL;
+}
+
+static int any_stays(void *arg, struct pollux_file *f, int key, const struct epoll_event *ev)
+{
+	(void)arg;
+	(void)key;
+	(void)ev;
+	return eventfd_stays(f);
 }
 
 /* Waits look at both sides until the kernel has all counts. */
@@ -62,6 +76,8 @@ static int items_leave(struct plx_front *fr)
 {
 	int n = 0;
 
+	if (!pollux_ep_for_each(fr->ep, any_stays, NULL))
+		return 0;
 	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
 		struct plx_eventfd *e = watched_at(fd, fr->ep);
 
@@ -73,25 +89,24 @@ static int items_leave(struct plx_front *fr)
 	return n;
 }
 
-/* Who has registered one meanwhile looks at `spilled` afterwards. */
+/* Who has registered one meanwhile looks at `spilled` afterwards. All of it is done by each of two.
+ */
 static int front_leaves(struct plx_front *fr)
 {
 	uint32_t not = PLX_SPILLED_NOT;
-	int n = 0;
+	int n;
 
-	if (plx_load_acq(&fr->spilled))
+	if (plx_front_spilled(fr))
 		return 0;
 	plx_front_files(fr);
-	if (!plx_cas(&fr->spilled, &not, PLX_SPILLED_BEGUN))
-		return 0;
+	(void)plx_cas(&fr->spilled, &not, PLX_SPILLED_BEGUN);
 	/* Partners: mark_front in timer.c; setup_over and ctl_both in epoll.c; plx_eventfd_adopt.
 	 */
 	plx_mb();
 	plx_front_unbell(fr);
 	plx_timers_leave(fr);
 	PLX_DELAY(spill_front);
-	if (plx_load_acq(&fr->inproc))
-		n = items_leave(fr);
+	n = items_leave(fr);
 	plx_store_rel(&fr->spilled, PLX_SPILLED_DONE);
 	return n;
 }
@@ -110,32 +125,40 @@ void plx_spill_file(struct pollux_file *f, int fd, enum plx_way_out why)
 		plx_px_spilled(why, n);
 }
 
-bool plx_fd_in_process(int fd)
+static bool in_process(int fd, bool epoll)
 {
 	struct pollux_file *f;
 	bool is;
 
 	plx_rcu_read_lock();
 	f = plx_table_peek(fd);
-	is = f && ((f->kind == PLX_KIND_EVENTFD &&
-		    (plx_eventfd_in(f) || plx_eventfd_cold_word(plx_load(&f->word)))) ||
-		   f->kind == PLX_KIND_TIMER ||
-		   (f->kind == PLX_KIND_EPOLL && !plx_load(&plx_file_front(f)->spilled)));
+	if (epoll)
+		is = f && f->kind == PLX_KIND_EPOLL && !plx_front_spilled(plx_file_front(f));
+	else
+		is = f && (f->kind == PLX_KIND_TIMER || eventfd_stays(f));
 	plx_rcu_read_unlock();
 	return is;
 }
 
+bool plx_fd_in_process(int fd)
+{
+	return in_process(fd, false) || in_process(fd, true);
+}
+
+/* The epolls after what they watch, or each would go through the table. */
 void plx_spill_table(bool (*want)(int fd), enum plx_way_out why)
 {
-	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
-		struct pollux_file *f;
+	for (int epolls = 0; epolls < 2; epolls++) {
+		for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
+			struct pollux_file *f;
 
-		/* A reference is a write, which a fork pays for. */
-		if (!plx_fd_in_process(fd) || !(f = plx_table_get(fd)))
-			continue;
-		if ((!want || want(fd)) && !PLX_INJECTED(lost_spill))
-			plx_spill_file(f, fd, why);
-		plx_file_put_locked(f);
+			/* A reference is a write, which a fork pays for. */
+			if (!in_process(fd, epolls) || !(f = plx_table_get(fd)))
+				continue;
+			if ((!want || want(fd)) && !PLX_INJECTED(lost_spill))
+				plx_spill_file(f, fd, why);
+			plx_file_put_locked(f);
+		}
 	}
 }
 

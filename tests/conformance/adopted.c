@@ -215,6 +215,80 @@ static void EFD_19_out_of_the_cache(void **state)
 	}
 }
 
+/* --- an epoll that is the kernel's, and has no number that we know ------------------------------
+ */
+
+static int kept_by_dup2(int ep)
+{
+	return assert_ok(dup2(ep, 200));
+}
+
+static int kept_by_message(int ep)
+{
+	char byte = 0;
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control = {.head = {.cmsg_level = SOL_SOCKET,
+			      .cmsg_type = SCM_RIGHTS,
+			      .cmsg_len = CMSG_LEN(sizeof(ep))}};
+	struct iovec part = {&byte, 1};
+	struct msghdr m = {.msg_iov = &part,
+			   .msg_iovlen = 1,
+			   .msg_control = &control,
+			   .msg_controllen = sizeof(control)};
+	int pair[2];
+
+	memcpy(CMSG_DATA(&control.head), &ep, sizeof(ep));
+	assert_ok(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+	assert_int_equal(sendmsg(pair[0], &m, 0), 1);
+	assert_int_equal(recvmsg(pair[1], &m, 0), 1);
+	memcpy(&ep, CMSG_DATA(&control.head), sizeof(ep));
+	assert_ok(close(pair[0]));
+	assert_ok(close(pair[1]));
+	return ep;
+}
+
+static int kept_by_epoll(int ep)
+{
+	int outer = ep_new();
+
+	/* It goes with the last number. */
+	ep_add(outer, kept_by_dup2(ep), EPOLLIN, 7);
+	return outer;
+}
+
+static void EP_FD_11_by_other_numbers(void **state)
+{
+	int (*const ways[])(int ep) = {kept_by_dup2, kept_by_message, kept_by_epoll};
+	int hot_ep = ep_new(), hot = efd_new(0, EFD_NONBLOCK);
+
+	(void)state;
+	ep_add(hot_ep, hot, EPOLLIN, 7);
+	heat(hot_ep, hot);
+	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+		int ep = ep_new(), fd = efd_new(0, EFD_NONBLOCK), kept;
+		struct epoll_event ev;
+
+		ep_add(ep, fd, EPOLLIN, 7);
+		kept = ways[i](ep);
+		assert_ok(close(ep));
+		for (int k = 0; k < OFTEN; k++)
+			efd_add(fd, 1);
+		assert_int_equal(epoll_wait(kept, &ev, 1, 0), 1);
+		assert_int_equal(ev.data.u64, 7);
+		assert_int_equal(efd_take(fd), OFTEN);
+		assert_int_equal(epoll_wait(kept, &ev, 1, 0), 0);
+		efd_add(fd, 1);
+		assert_int_equal(epoll_wait(kept, &ev, 1, 0), 1);
+		assert_ok(close(kept));
+		assert_ok(close(fd));
+	}
+	assert_ok(close(200));
+	assert_ok(close(hot));
+	assert_ok(close(hot_ep));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -223,6 +297,7 @@ int main(void)
 		cmocka_unit_test(EFD_12_hot_without_an_epoll),
 		cmocka_unit_test(EFD_13_sleepers_of_one_that_becomes_hot),
 		cmocka_unit_test(EFD_19_out_of_the_cache),
+		cmocka_unit_test(EP_FD_11_by_other_numbers),
 	};
 
 	return run_group(tests);
