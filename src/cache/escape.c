@@ -165,6 +165,28 @@ static PLX_CHILD_CODE bool survives_exec(int fd)
 }
 
 /*
+ * Adoption of descriptors ends. That is a change (table.h): who is making something, or preparing
+ * the process, and has not seen it, makes no entry. Nor does this go by what has been counted,
+ * since that is later than the entry. The model is tests/model/ending.pml.
+ */
+void plx_px_ends(enum plx_way_out why)
+{
+	PLX_INSIDE();
+	struct plx_masked masked;
+	uint64_t adopted;
+
+	plx_or(&plx_px_no_adopt, ~PLX_ADOPT_AIO);
+	/* No handler leaves it by a jump. */
+	plx_signals_block(&masked);
+	plx_change_begin();
+	adopted = plx_adopted_ever();
+	plx_spill_table(NULL, why);
+	plx_all_out(adopted);
+	plx_change_end();
+	plx_signals_unblock(&masked);
+}
+
+/*
  * Most programs open everything close-on-exec. What another thread adopts at this moment the new
  * program inherits or not, as the kernel would have it; so no lock is needed to look.
  */

@@ -166,6 +166,8 @@ void plx_px_escape_pair(int fd, int other, enum plx_way_out why);
 void plx_px_spilled(enum plx_way_out why, int n);
 /* Everything that is served in process does. */
 void plx_px_escape_all(enum plx_way_out why);
+/* The same for good: nothing but contexts of AIO is adopted afterwards. */
+void plx_px_ends(enum plx_way_out why);
 /* Everything whose descriptor survives execve does. */
 void plx_px_escape_inherited(enum plx_way_out why);
 /* Calls each with the descriptors in the SCM_RIGHTS messages of msg. */

@@ -167,22 +167,10 @@ void plx_note_waits_slow(void)
 
 uint32_t plx_descriptors_out;
 
-/*
- * A change (table.h): who is making something, or preparing the process, and has not seen that
- * adoption ends, makes no entry for it.
- */
 void plx_stop_adopting_descriptors(enum plx_way_out why)
 {
-	struct plx_masked m;
-
 	plx_start();
-	plx_or(&plx_px_no_adopt, ~PLX_ADOPT_AIO);
-	/* No handler leaves it by a jump. */
-	plx_signals_block(&m);
-	plx_change_begin();
-	plx_px_escape_all(why);
-	plx_change_end();
-	plx_signals_unblock(&m);
+	plx_px_ends(why);
 	plx_store_rel(&plx_descriptors_out, 1);
 }
 

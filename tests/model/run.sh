@@ -47,6 +47,14 @@ watch_no_gone broken watch -DBROKEN_NO_GONE
 watch_look_first broken watch -DBROKEN_LOOK_FIRST
 watch_no_grace broken watch -DBROKEN_NO_GRACE
 watch_grace_first broken watch -DBROKEN_GRACE_FIRST
+ending ok ending
+ending_no_change broken ending -DBROKEN_NO_CHANGE
+ending_no_look broken ending -DBROKEN_NO_LOOK
+ending_since_late broken ending -DBROKEN_SINCE_LATE
+ending_mark_late broken ending -DBROKEN_MARK_LATE
+ending_early broken ending -DBROKEN_EARLY
+ending_count_first broken ending -DBROKEN_COUNT_FIRST
+ending_counted broken ending -DBROKEN_COUNTED
 due ok due
 due_no_pass broken due -DBROKEN_NO_PASS
 due_no_tell broken due -DBROKEN_NO_TELL
