@@ -45,11 +45,19 @@ int pollux_epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 	API_RETURN(plx_px_epoll_ctl(epfd, op, fd, event), epoll_ctl(epfd, op, fd, event));
 }
 
+static int wait_now(int epfd, struct epoll_event *events, int maxevents)
+{
+	API_RETURN(plx_px_epoll_wait(epfd, events, maxevents, &(const struct timespec){0}, NULL),
+		   epoll_wait(epfd, events, maxevents, 0));
+}
+
 int pollux_epoll_pwait(int epfd, struct epoll_event *events, int maxevents, int timeout,
 		       const sigset_t *sigmask)
 {
 	struct timespec ts = plx_timespec_ms(timeout);
 
+	if (!timeout && !sigmask)
+		return plx_px_look(epfd, events, maxevents, wait_now);
 	API_RETURN(plx_px_epoll_wait(epfd, events, maxevents, timeout < 0 ? NULL : &ts, sigmask),
 		   epoll_pwait(epfd, events, maxevents, timeout, sigmask));
 }

@@ -49,12 +49,13 @@ static struct plx_cold_thread *thread_begin(void)
 	return NULL;
 }
 
-struct plx_cold_call *plx_cold_enter_slow(const struct plx_cold_call *call)
+struct plx_cold_call *plx_cold_enter_slow(uint32_t what, uint64_t n, const void *set,
+					  const void *set1, const void *set2)
 {
 	struct plx_cold_thread *t = plx_cold_mine ? plx_cold_mine : thread_begin();
 
 	if (t && !plx_load(&t->call.what))
-		return plx_cold_say(t, call);
+		return plx_cold_say(t, what, n, set, set1, set2);
 	plx_xadd(&plx_cold_others.what, 1);
 	return &plx_cold_others;
 }

@@ -125,34 +125,39 @@ extern __thread struct plx_cold_thread *plx_cold_mine;
 /* The process, if it is known; it may have been forked past us since. */
 extern uint32_t plx_cold_process;
 /* Where there is no place for it. */
-struct plx_cold_call *plx_cold_enter_slow(const struct plx_cold_call *call);
+struct plx_cold_call *plx_cold_enter_slow(uint32_t what, uint64_t n, const void *set,
+					  const void *set1, const void *set2);
 void plx_cold_leave_slow(void);
 extern struct plx_cold_call plx_cold_others;
 
-static inline struct plx_cold_call *plx_cold_say(struct plx_cold_thread *t,
-						 const struct plx_cold_call *call)
+/* What is in a call, one by one: in memory the compiler would make it anew each time. */
+static inline struct plx_cold_call *plx_cold_say(struct plx_cold_thread *t, uint32_t what,
+						 uint64_t n, const void *set, const void *set1,
+						 const void *set2)
 {
 	plx_store(&t->process, plx_cold_process);
-	plx_store(&t->call.what, call->what);
+	plx_store(&t->call.what, what);
 	/* A handler that comes now does not take it. */
 	plx_compiler_barrier();
-	plx_store(&t->call.n, call->n);
-	for (int i = 0; i < 3 && (call->what == PLX_COLD_POLL || call->what == PLX_COLD_SELECT);
-	     i++)
-		plx_store(&t->call.sets[i], call->sets[i]);
+	plx_store(&t->call.n, n);
+	if (what == PLX_COLD_POLL || what == PLX_COLD_SELECT) {
+		plx_store(&t->call.sets[0], set);
+		plx_store(&t->call.sets[1], set1);
+		plx_store(&t->call.sets[2], set2);
+	}
 	/* Partner: barrier in cold.c. */
 	plx_compiler_barrier();
 	return &t->call;
 }
 
-/* From here to plx_cold_leave a call is under way, which the caller describes in what `call` has.
- */
-static inline struct plx_cold_call *plx_cold_enter(const struct plx_cold_call *call)
+/* From here to plx_cold_leave a call is under way, which is described by what is in c. */
+static inline struct plx_cold_call *plx_cold_enter(struct plx_cold_call c)
 {
 	struct plx_cold_thread *t = plx_cold_mine;
 
-	return plx_likely(t && !plx_load(&t->call.what)) ? plx_cold_say(t, call)
-							 : plx_cold_enter_slow(call);
+	return plx_likely(t && !plx_load(&t->call.what))
+		       ? plx_cold_say(t, c.what, c.n, c.sets[0], c.sets[1], c.sets[2])
+		       : plx_cold_enter_slow(c.what, c.n, c.sets[0], c.sets[1], c.sets[2]);
 }
 
 static inline void plx_cold_leave(struct plx_cold_call *const *call)
@@ -165,7 +170,7 @@ static inline void plx_cold_leave(struct plx_cold_call *const *call)
 
 #define PLX_COLD_CALL(...)                                                                         \
 	__attribute__((cleanup(plx_cold_leave), unused)) struct plx_cold_call *const cold_call_ =  \
-		plx_cold_enter(&(const struct plx_cold_call){__VA_ARGS__})
+		plx_cold_enter((struct plx_cold_call){__VA_ARGS__})
 
 /* Returns the result of the program's own call, unless the process is prepared. */
 #define PLX_COLD_SLEEPS(call, ...)                                                                 \

@@ -83,6 +83,9 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev);
  */
 long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout,
 		       const sigset_t *sigmask);
+/* The same with a time of 0 and no mask, if it is quickly done; else the result of other. */
+typedef int (*plx_look_t)(int epfd, struct epoll_event *ev, int max);
+int plx_px_look(int epfd, struct epoll_event *ev, int max, plx_look_t other);
 
 /* --- eventfd (eventfd.c) ------------------------------------------------------------- */
 long plx_px_eventfd(unsigned int init, int flags);

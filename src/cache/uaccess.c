@@ -12,7 +12,6 @@
  * the instruction that copies any number of bytes takes longer to begin than all of that.
  */
 int plx_ua_copy(void *dst, const void *src, size_t n);
-int plx_ua_touch(void *p);
 extern const char plx_ua_begin[], plx_ua_end[], plx_ua_fault[];
 
 /* Offsets from their own places, so that the table needs no relocation. */
@@ -37,10 +36,9 @@ static uintptr_t fixup_of(uintptr_t pc)
 
 #if defined(__x86_64__)
 __asm__(".pushsection .text\n"
-	".hidden plx_ua_begin, plx_ua_end, plx_ua_fault, plx_ua_copy, plx_ua_touch\n"
-	".globl plx_ua_begin, plx_ua_end, plx_ua_fault, plx_ua_copy, plx_ua_touch\n"
+	".hidden plx_ua_begin, plx_ua_end, plx_ua_fault, plx_ua_copy\n"
+	".globl plx_ua_begin, plx_ua_end, plx_ua_fault, plx_ua_copy\n"
 	".type plx_ua_copy, @function\n"
-	".type plx_ua_touch, @function\n"
 	"plx_ua_begin:\n"
 	"plx_ua_copy:\n"
 	"	.cfi_startproc\n"
@@ -74,30 +72,23 @@ __asm__(".pushsection .text\n"
 	"	rep movsb\n"
 	"	xor	%eax, %eax\n"
 	"	ret\n"
-	"	.cfi_endproc\n"
-	".size plx_ua_copy, . - plx_ua_copy\n"
-	"plx_ua_touch:\n"
-	"	.cfi_startproc\n"
-	"	lock orb $0, (%rdi)\n"
-	"	xor	%eax, %eax\n"
-	"	ret\n"
 	"plx_ua_end:\n"
 	"plx_ua_fault:\n"
 	"	mov	$-14, %eax\n"
 	"	ret\n"
 	"	.cfi_endproc\n"
-	".size plx_ua_touch, . - plx_ua_touch\n"
+	".size plx_ua_copy, . - plx_ua_copy\n"
 	".popsection\n");
 #elif defined(__aarch64__)
 __asm__(".pushsection .text\n"
 	".hidden plx_ua_begin\n.hidden plx_ua_end\n.hidden plx_ua_fault\n"
-	".hidden plx_ua_copy\n.hidden plx_ua_touch\n"
+	".hidden plx_ua_copy\n.hidden plx_touch_user\n"
 	".hidden plx_load_user32\n.hidden plx_store_user32\n"
 	".globl plx_ua_begin\n.globl plx_ua_end\n.globl plx_ua_fault\n"
-	".globl plx_ua_copy\n.globl plx_ua_touch\n"
+	".globl plx_ua_copy\n.globl plx_touch_user\n"
 	".globl plx_load_user32\n.globl plx_store_user32\n"
 	".type plx_ua_copy, %function\n"
-	".type plx_ua_touch, %function\n"
+	".type plx_touch_user, %function\n"
 	".type plx_load_user32, %function\n"
 	".type plx_store_user32, %function\n"
 	"plx_ua_begin:\n"
@@ -142,7 +133,7 @@ __asm__(".pushsection .text\n"
 	"	ret\n"
 	"	.cfi_endproc\n"
 	".size plx_store_user32, . - plx_store_user32\n"
-	"plx_ua_touch:\n"
+	"plx_touch_user:\n"
 	"	.cfi_startproc\n"
 	"1:	ldxrb	w1, [x0]\n"
 	"	stxrb	w2, w1, [x0]\n"
@@ -154,7 +145,7 @@ __asm__(".pushsection .text\n"
 	"	mov	w0, #-14\n"
 	"	ret\n"
 	"	.cfi_endproc\n"
-	".size plx_ua_touch, . - plx_ua_touch\n"
+	".size plx_touch_user, . - plx_touch_user\n"
 	".popsection\n");
 #endif
 
@@ -173,24 +164,6 @@ void plx_copy_out_head(void *user, const void *src, size_t n)
 {
 	for (size_t i = 0; i < n && !plx_ua_copy((char *)user + i, (const char *)src + i, 1); i++)
 		;
-}
-
-int plx_probe_write(void *user, size_t n)
-{
-	uintptr_t p = (uintptr_t)user;
-	uintptr_t last;
-
-	if (!n)
-		return 0;
-	last = p + n - 1;
-	if (last < p)
-		return -EFAULT;
-	while (p < last) {
-		if (plx_ua_touch((void *)p))
-			return -EFAULT;
-		p = (p | 4095) + 1;
-	}
-	return plx_ua_touch((void *)last);
 }
 
 bool plx_uaccess_fixup(void *ucontext)

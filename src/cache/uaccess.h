@@ -11,6 +11,7 @@
 #ifndef PLX_CACHE_UACCESS_H
 #define PLX_CACHE_UACCESS_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -79,6 +80,19 @@ static inline int plx_store_user32(void *user, uint32_t value)
 	return err;
 }
 
+/* A store that changes nothing, whoever else stores there. */
+static inline int plx_touch_user(void *user)
+{
+	int err = 0;
+
+	__asm__ __volatile__("1:	lock orb $0, (%[user])\n"
+			     "8:\n" PLX_UA_FIXUP(1)
+			     : [err] "+r"(err)
+			     : [user] "r"(user)
+			     : "memory", "cc");
+	return err;
+}
+
 static inline int plx_copy_out32(void *user, const void *src)
 {
 	int err = 0;
@@ -115,6 +129,7 @@ static inline int plx_copy_in64(void *dst, const void *user)
 #else
 int plx_load_user32(uint32_t *value, const void *user);
 int plx_store_user32(void *user, uint32_t value);
+int plx_touch_user(void *user);
 
 static inline int plx_load_user64(uint64_t *value, const void *user)
 {
@@ -133,7 +148,17 @@ static inline int plx_copy_in64(void *dst, const void *user)
 #endif
 
 /* Touches every page of [user, user + n) as for a store, without changing it. */
-int plx_probe_write(void *user, size_t n);
+static inline int plx_probe_write(void *user, size_t n)
+{
+	uintptr_t p = (uintptr_t)user, last = p + n - 1;
+	int r = n && last < p ? -EFAULT : 0;
+
+	if (!n)
+		return 0;
+	for (; !r && p >> 12 != last >> 12; p = (p | 4095) + 1)
+		r = plx_touch_user((void *)p);
+	return r ? r : plx_touch_user((void *)last);
+}
 /*
  * ucontext of a SIGSEGV or SIGBUS: true if the fault was in one of the copies; the
  * context has then been changed so that the copy returns -EFAULT.

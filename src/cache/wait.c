@@ -1108,128 +1108,137 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool p
 	return more > 0 ? n + more : n;
 }
 
-/* Of an epoll that has nothing but the kernel's. */
-static long look_kernel(struct waiter *w)
+/*
+ * A look has n events, of the kernel's, in an RCU section, which is left here. What has become
+ * ready on our side meanwhile goes with them: whose write has made one of these may have made one
+ * of ours before.
+ */
+static __attribute__((noinline)) long look_found(struct waiter *w, struct epoll_event *buf, int n)
 {
-	int n, kept;
-
-	PLX_DELAY(wait_look);
-	n = kernel_now(w->epfd, w->ev, w->max);
-	if (plx_likely(!plx_load_acq(&w->fr->inproc) && !plx_load(&w->fr->timer_mark)) &&
-	    !number_lost(w))
-		return n;
-	/* The first item, or lazy timer, has come in between; or the number means another epoll. */
-	if (n <= 0)
-		return PLX_SLEEP_ANEW;
-	kept = take_events(w, w->ev, n);
-	return kept ? kept : PLX_SLEEP_ANEW;
-}
-
-/* The same of one that has files of both sides, of which ours have nothing. */
-static long look_beside(struct waiter *w)
-{
-	struct epoll_event stack[BOUNCE_STACK], *buf = w->max <= BOUNCE_STACK ? stack : spare.ev;
 	struct plx_front *fr = w->fr;
-	uint32_t turn;
-	int n, kept;
+	int kept = take_events(w, buf, n), more = 0;
+	long r = kept ? kept : PLX_PASS;
 
-	if (!plx_ready_empty(fr->ep))
-		return PLX_SLEEP_ANEW;
-	if (!asks_kernel(fr))
-		return 0;
-	if (plx_load(&fr->turn) >= TURN_OURS || plx_timers_unseen(fr) || plx_bell_stray(fr->ep) ||
-	    (buf == spare.ev && spare.room < w->max) ||
-	    plx_probe_write(w->ev, (w->max < PROBED ? w->max : PROBED) * sizeof(*w->ev)))
-		return PLX_SLEEP_ANEW;
-	PLX_DELAY(wait_look);
-	w->given = plx_load_acq(&fr->ep->given);
-	n = kernel_now(w->epfd, buf, w->max);
-	if (n < 0)
-		return PLX_SLEEP_ANEW;
-	kept = take_events(w, buf, n);
-	PLX_DELAY(wait_in_hand);
-	if (!kept && (n || may_have_missed(w) || beside_adoption(w) || number_lost(w)))
-		return PLX_SLEEP_ANEW;
-	plx_stat(PLX_STAT_MADE);
-	n = store_events(w->ev, buf, kept);
-	if (plx_unlikely(n < kept))
-		return n;
-	turn = kept == w->max ? TURN_OURS : TURN_ANY;
-	if (plx_load(&fr->turn) != turn)
-		plx_store(&fr->turn, turn);
-	if (!kept && plx_load(&fr->direct) != DIRECT_SLEEPS)
-		plx_store(&fr->direct, DIRECT_SLEEPS);
-	plx_spin_brought(&fr->ep->yields, kept);
-	return kept;
+	if (kept)
+		plx_stat(buf == w->ev ? PLX_STAT_KERNEL_WAITS : PLX_STAT_WAITS);
+	if (kept && buf != w->ev) {
+		plx_stat(PLX_STAT_MADE);
+		r = store_events(w->ev, buf, kept);
+		if (r == w->max)
+			plx_store(&fr->turn, TURN_OURS);
+		plx_spin_brought(&fr->ep->yields, (int)r);
+	}
+	if (r > 0)
+		plx_tsan_after(fr);
+	PLX_DELAY(wait_looked);
+	if (r <= 0 || r >= w->max || !plx_load_acq(&fr->inproc) || plx_ready_empty(fr->ep) ||
+	    !pollux_file_tryget(w->file)) {
+		plx_rcu_read_unlock();
+		return r;
+	}
+	plx_rcu_read_unlock();
+	PLX_HOLD_PUSH(waiter_done, w);
+	more = collect_inproc(w, (int)r);
+	PLX_HOLD_POP(1);
+	return more > 0 ? r + more : r;
 }
 
 /*
  * A wait that does not sleep, of an epoll in which only the kernel may have something: in one RCU
- * section, so that no reference is taken. What cannot be done in that has not been begun
- * (PLX_SLEEP_ANEW), but for what has become ready on our side meanwhile: *ours, with a reference.
+ * section, so that no reference is taken. What cannot be done in that has not been begun.
  *
  * There are no lazy timers in the section, as it has begun before the look at their mark
- * (kernel_look).
+ * (kernel_look). ep.ends stands for ep.given (may_have_missed): who gives an event ends a harvest,
+ * and says so before the list is empty. An error is left to the whole wait.
  */
-static long look_quickly(struct waiter *w, bool *ours)
+static inline __attribute__((always_inline)) long look(int epfd, struct epoll_event *ev, int max)
 {
+	PLX_INSIDE();
+	struct epoll_event stack[BOUNCE_STACK], *buf = ev;
+	uint32_t moves, adoptions, ctls, ends;
 	struct pollux_file *f;
 	struct plx_front *fr;
-	long r = PLX_SLEEP_ANEW;
-	bool more = false;
+	struct pollux_ep *ep;
+	long r = PLX_PASS;
+	int n;
 
+	if (plx_unlikely(note.file || max <= 0 || max > MAX_EVENTS ||
+			 !plx_user_range(ev, max * sizeof(*ev))))
+		return r;
 	plx_rcu_read_lock();
-	w->file = f = plx_table_peek(w->epfd);
+	f = plx_table_peek(epfd);
 	if (plx_unlikely(!f || f->kind != PLX_KIND_EPOLL))
 		goto out;
-	w->fr = fr = plx_file_front(f);
+	ep = plx_file_ep(f);
+	fr = ep->owner;
 	PLX_DELAY(wait_found);
 	if (plx_unlikely(plx_load(&fr->timer_mark) || plx_load(&fr->wanted) == PLX_WANTED))
 		goto out;
-	look_begins(w);
-	if (!plx_load_acq(&fr->inproc)) {
-		r = look_kernel(w);
-		if (r != PLX_SLEEP_ANEW)
-			plx_stat(PLX_STAT_KERNEL_WAITS);
-	} else if (!plx_front_spilled(fr)) {
-		r = look_beside(w);
-		if (r != PLX_SLEEP_ANEW)
-			plx_stat(PLX_STAT_WAITS);
+	moves = plx_load_acq(&plx_moves_over);
+	adoptions = plx_load_acq(&plx_adoptions_over);
+	ctls = plx_load_acq(&fr->ctls_over);
+	ends = plx_load_acq(&ep->ends);
+	if (plx_load_acq(&fr->inproc)) {
+		if (plx_unlikely(plx_ready_any(ep) || plx_front_spilled(fr)))
+			goto out;
+		if (!asks_kernel(fr)) {
+			if (plx_likely(plx_load(&ep->ends) == ends)) {
+				plx_stat(PLX_STAT_WAITS);
+				r = 0;
+			}
+			goto out;
+		}
+		buf = max <= BOUNCE_STACK ? stack : spare.ev;
+		if (plx_unlikely(plx_load(&fr->turn) != TURN_ANY || plx_bell_stray(ep) ||
+				 (buf != stack && spare.room < max) ||
+				 plx_probe_write(ev, (max < PROBED ? max : PROBED) * sizeof(*ev))))
+			goto out;
 	}
-	PLX_DELAY(wait_looked);
-	/*
-	 * Whose write has made the kernel's event may have made one of ours before, if there was
-	 * one in the set by then.
-	 */
-	more = r > 0 && r < w->max && plx_load_acq(&fr->inproc) && !plx_ready_empty(fr->ep);
-	if (r > 0)
-		plx_tsan_after(fr);
-	if (plx_unlikely(more))
-		*ours = pollux_file_tryget(f);
+	PLX_DELAY(wait_look);
+	n = kernel_now(epfd, buf, max);
+	PLX_DELAY(wait_in_hand);
+	if (buf == ev && n >= 0 &&
+	    plx_likely(!plx_load_acq(&fr->inproc) && !plx_load(&fr->timer_mark) &&
+		       plx_table_peek(epfd) == f)) {
+		plx_stat(PLX_STAT_KERNEL_WAITS);
+		if (n > 0)
+			plx_tsan_after(fr);
+		r = n;
+	} else if (n > 0) {
+		struct waiter w = {
+			.fr = fr,
+			.file = f,
+			.ev = ev,
+			.max = max,
+			.epfd = epfd,
+			.moves = moves,
+			.adoptions = adoptions,
+			.ctls = ctls,
+		};
+
+		return look_found(&w, buf, n);
+	} else if (!n && buf != ev && !plx_ready_any(ep) &&
+		   plx_likely(plx_load(&ep->ends) == ends &&
+			      plx_load_acq(&plx_adoptions_begun) == adoptions &&
+			      plx_table_peek(epfd) == f)) {
+		if (plx_unlikely(plx_load(&plx_stats_wanted))) {
+			plx_stat_add(PLX_STAT_MADE, 1);
+			plx_stat_add(PLX_STAT_WAITS, 1);
+		}
+		if (plx_load(&fr->direct) != DIRECT_SLEEPS)
+			plx_store(&fr->direct, DIRECT_SLEEPS);
+		r = 0;
+	}
 out:
 	plx_rcu_read_unlock();
 	return r;
 }
 
-static long look_first(int epfd, struct epoll_event *ev, int max)
+int plx_px_look(int epfd, struct epoll_event *ev, int max, plx_look_t other)
 {
-	struct waiter w = {.ev = ev, .max = max, .epfd = epfd, .deadline = -1};
-	bool ours = false;
-	long r;
+	int r = (int)look(epfd, ev, max);
 
-	if (plx_unlikely(note.file || max <= 0 || max > MAX_EVENTS ||
-			 !plx_user_range(ev, max * sizeof(*ev))))
-		return PLX_SLEEP_ANEW;
-	r = look_quickly(&w, &ours);
-	if (plx_unlikely(ours)) {
-		int more;
-
-		PLX_HOLD_PUSH(waiter_done, &w);
-		more = collect_inproc(&w, (int)r);
-		r += more > 0 ? more : 0;
-		PLX_HOLD_POP(1);
-	}
-	return r;
+	return plx_likely(r >= 0) ? r : other(epfd, ev, max);
 }
 
 /* deadline: as in struct waiter; 0 if it is still to be made of timeout. */
@@ -1313,12 +1322,7 @@ long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct t
 {
 	PLX_INSIDE();
 	int64_t deadline = 0;
-	long r = PLX_SLEEP_ANEW;
-
-	if (timeout && !timeout->tv_sec && !timeout->tv_nsec && !sigmask)
-		r = look_first(epfd, ev, max);
-	if (r == PLX_SLEEP_ANEW)
-		r = wait_call(epfd, ev, max, timeout, sigmask, &deadline);
+	long r = wait_call(epfd, ev, max, timeout, sigmask, &deadline);
 
 	/* PLX_PASS is greater. */
 	return plx_sleep_is_over(r) ? wait_again(r, epfd, ev, max, timeout, sigmask, deadline) : r;

@@ -535,16 +535,21 @@ void plx_item_unmark(struct plx_epitem *item);
 /* ep.mtx held: sets QUEUED again; false if a producer was faster. */
 bool plx_item_remark(struct plx_epitem *item);
 /*
- * True if producers, too, have left nothing on the list. Any context. A harvest holds what it has
- * taken while has_ready is 1, and may ask for a look at an item that it keeps at its end. A look
- * that an end fell into proves nothing.
+ * Whether there is nothing on the list, of producers either. Any context. A harvest holds what it
+ * has taken while has_ready is 1, and may ask for a look at an item that it keeps at its end. A
+ * look that an end fell into proves nothing.
  */
+static inline bool plx_ready_any(struct pollux_ep *ep)
+{
+	return plx_load_acq(&ep->incoming) || plx_load_acq(&ep->help) ||
+	       plx_load_acq(&ep->has_ready);
+}
+
 static inline bool plx_ready_empty(struct pollux_ep *ep)
 {
 	uint32_t ends = plx_load_acq(&ep->ends);
 
-	return !plx_load_acq(&ep->incoming) && !plx_load_acq(&ep->help) &&
-	       !plx_load_acq(&ep->has_ready) && plx_load(&ep->ends) == ends;
+	return !plx_ready_any(ep) && plx_load(&ep->ends) == ends;
 }
 /* The host's clock. */
 int64_t plx_ep_now(struct pollux_ep *ep);

@@ -70,6 +70,11 @@ static inline long wait_copied(int epfd, struct epoll_event *ev, int max,
 	return PLX_PASS;
 }
 
+static int wait_now(int epfd, struct epoll_event *ev, int max)
+{
+	return wait_copied(epfd, ev, max, &(const struct timespec){0}, NULL);
+}
+
 long plx_epoll_wait_ts(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout,
 		       const sigset_t *mask)
 {
@@ -77,6 +82,8 @@ long plx_epoll_wait_ts(int epfd, struct epoll_event *ev, int max, const struct t
 
 	if (timeout && (plx_copy_in(&ts, timeout, sizeof(ts)) || plx_timespec_bad(&ts)))
 		return PLX_PASS;
+	if (timeout && !ts.tv_sec && !ts.tv_nsec && !mask && !plx_load(&plx_used))
+		return plx_px_look(epfd, ev, max, wait_now);
 	return wait_copied(epfd, ev, max, timeout ? &ts : NULL, mask);
 }
 
@@ -84,31 +91,68 @@ long plx_epoll_wait_ms(int epfd, struct epoll_event *ev, int max, int timeout, c
 {
 	struct timespec ts = plx_timespec_ms(timeout);
 
+	if (!timeout && !mask && !plx_load(&plx_used))
+		return plx_px_look(epfd, ev, max, wait_now);
 	return wait_copied(epfd, ev, max, timeout < 0 ? NULL : &ts, mask);
 }
 
 static __attribute__((noinline)) int wait_or_pass(int epfd, struct epoll_event *ev, int max,
 						  int timeout)
 {
-	long r = plx_epoll_wait_ms(epfd, ev, max, timeout, NULL);
+	struct timespec ts = plx_timespec_ms(timeout);
+	long r = wait_copied(epfd, ev, max, timeout < 0 ? NULL : &ts, NULL);
 
 	return r == PLX_PASS ? plx_real.epoll_wait(epfd, ev, max, timeout) : r;
+}
+
+static int look_or_pass(int epfd, struct epoll_event *ev, int max)
+{
+	return wait_or_pass(epfd, ev, max, 0);
 }
 
 static __attribute__((noinline)) int wait_cold(int epfd, struct epoll_event *ev, int max,
 					       int timeout)
 {
-	PLX_COLD_SLEEPS(plx_real.epoll_wait(epfd, ev, max, timeout), .what = PLX_COLD_WAIT,
-			.n = plx_cold_word(epfd));
+	if (plx_note_waits())
+		PLX_COLD_SLEEPS(plx_real.epoll_wait(epfd, ev, max, timeout), .what = PLX_COLD_WAIT,
+				.n = plx_cold_word(epfd));
 	return epoll_wait(epfd, ev, max, timeout);
+}
+
+static __attribute__((noinline)) int failed(long r)
+{
+	return (int)plx_result(r);
+}
+
+/*
+ * The same without a sleep, where nothing is rare. libc's function would only make the system call;
+ * after that each return is one that the CPU has not foreseen, which costs as much as all the rest.
+ */
+static __attribute__((noinline)) int look_cold(int epfd, struct epoll_event *ev, int max)
+{
+	struct plx_cold_thread *t = plx_cold_mine;
+	long r = PLX_PASS;
+
+	if (plx_unlikely(!t || plx_load(&t->call.what) || plx_load(&plx_cold_wanted) == 1 ||
+			 plx_load(&plx_used)))
+		return wait_cold(epfd, ev, max, 0);
+	plx_cold_say(t, PLX_COLD_WAIT, plx_cold_word(epfd), NULL, NULL, NULL);
+	if (plx_cold_any())
+		r = plx_sys6(PLX_EPOLL_WAIT, epfd, (long)ev, max, 0, 0, _NSIG / 8);
+	plx_store_rel(&t->call.what, 0);
+	if (plx_likely(r >= 0))
+		return (int)r;
+	return r == PLX_PASS ? epoll_wait(epfd, ev, max, 0) : failed(r);
 }
 
 PLX_EXPORT int epoll_wait(int epfd, struct epoll_event *ev, int max, int timeout)
 {
-	if (plx_note_waits())
-		return wait_cold(epfd, ev, max, timeout);
-	return plx_fd_ours(epfd) ? wait_or_pass(epfd, ev, max, timeout)
-				 : plx_real.epoll_wait(epfd, ev, max, timeout);
+	if (plx_cold_any())
+		return timeout ? wait_cold(epfd, ev, max, timeout) : look_cold(epfd, ev, max);
+	if (!plx_fd_ours(epfd))
+		return plx_real.epoll_wait(epfd, ev, max, timeout);
+	return timeout || plx_load(&plx_used) ? wait_or_pass(epfd, ev, max, timeout)
+					      : plx_px_look(epfd, ev, max, look_or_pass);
 }
 
 PLX_EXPORT int epoll_pwait(int epfd, struct epoll_event *ev, int max, int timeout,

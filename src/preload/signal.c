@@ -484,11 +484,7 @@ static bool stands_in(int sig)
 #define OWN_CALL(sig, call)                                                                        \
 	while (plx_unlikely(!stands_in(sig))) {                                                    \
 		{                                                                                  \
-			static const struct plx_cold_call is_ = {.what = PLX_COLD_CHANGE};         \
-			__attribute__((cleanup(plx_cold_leave),                                    \
-				       unused)) struct plx_cold_call *const cold_call_ =           \
-				plx_cold_enter(&is_);                                              \
-                                                                                                   \
+			PLX_COLD_CALL(.what = PLX_COLD_CHANGE);                                    \
 			if (plx_load_acq(&plx_cold) < PLX_COLD_PREPARING)                          \
 				return (call);                                                     \
 		}                                                                                  \
