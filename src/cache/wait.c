@@ -532,6 +532,12 @@ static __attribute__((noinline)) int writable_events(struct epoll_event *ev, int
 	return good;
 }
 
+/* Whether the kernel's side may have more than the doorbell's event. */
+static bool kernel_has(const struct plx_front *fr)
+{
+	return plx_load(&fr->nkernel) || !plx_load_acq(&fr->inproc);
+}
+
 /*
  * Collects from the kernel into the program's buffer from index n on. block: may
  * sleep. Returns the number of events stored, or a negative errno.
@@ -553,15 +559,15 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 	int got, kept;
 
 	/* Nothing but the doorbell is there: one slot is enough to be woken. */
-	if (!plx_load(&w->fr->nkernel) && room > BOUNCE_STACK)
+	if (!kernel_has(w->fr) && room > BOUNCE_STACK)
 		room = BOUNCE_STACK;
-	if (plx_load(&w->fr->nkernel) &&
+	if (kernel_has(w->fr) &&
 	    plx_unlikely(plx_probe_write(user, (room < PROBED ? room : PROBED) * sizeof(*user)))) {
 		room = writable_events(user, room < PROBED ? room : PROBED);
 		plx_timers_leave(w->fr);
 	}
 	/* What would take a slot of this wait, and nobody else will take. */
-	if (!block && plx_unlikely(plx_bell_stray(w->fr->ep)) && plx_load(&w->fr->nkernel) &&
+	if (!block && plx_unlikely(plx_bell_stray(w->fr->ep)) && kernel_has(w->fr) &&
 	    plx_front_live(w->fr))
 		taken = plx_front_hush(w->fr);
 	if (plx_likely(room))
@@ -671,7 +677,7 @@ static bool asks_kernel(struct plx_front *fr)
 {
 	uint32_t looks;
 
-	if (plx_load(&fr->nkernel))
+	if (kernel_has(fr))
 		return true;
 	looks = plx_load(&fr->looks) + 1;
 	plx_store(&fr->looks, looks);
@@ -1024,38 +1030,15 @@ static __attribute__((noinline)) long wait_hit(struct waiter *w)
 	return r || (w->deadline >= 0 && plx_now_ns() >= w->deadline) ? r : -EINTR;
 }
 
-/* No item so far, or none any more: the kernel's own wait, announced. */
-static long wait_kernel(struct waiter *w, const struct timespec *timeout, bool poll_only)
+/* A sleep of an epoll with no item so far, or none any more: the kernel's own, announced. */
+static long wait_kernel(struct waiter *w, const struct timespec *timeout)
 {
 	uint32_t handlers = plx_inside.handlers;
 	int n, more;
 
 	w->timeout = timeout;
 	if (plx_unlikely(plx_load(&w->fr->timer_mark)) && timers_enter(w))
-		return wait_mixed(w, poll_only);
-	if (poll_only) {
-		PLX_DELAY(wait_look);
-		n = kernel_look(w, w->ev, w->max);
-		/*
-		 * The first in-process item, or lazy timer, may have come in between. In a front
-		 * that is the kernel's an event that cannot be stored is the program's.
-		 */
-		if (number_lost(w)) {
-			n = n > 0 ? take_events(w, w->ev, n) : 0;
-			return n ? n : wait_lost(w);
-		}
-		if ((n <= 0 && (n != -EFAULT || plx_load_acq(&w->fr->spilled))) ||
-		    plx_likely(!plx_load_acq(&w->fr->inproc) && !plx_load(&w->fr->timer_mark)))
-			return n;
-		if (n == -EFAULT)
-			n = 0;
-		n = take_events(w, w->ev, n);
-		if (n) {
-			more = collect_inproc(w, n);
-			return more > 0 ? n + more : n;
-		}
-		return wait_mixed(w, true);
-	}
+		return wait_mixed(w, false);
 	w->announced = true;
 	plx_xadd(&w->fr->ep->sleepers, 1);
 	plx_mb_after_rmw();
@@ -1178,8 +1161,8 @@ static inline __attribute__((always_inline)) long look(int epfd, struct epoll_ev
 	adoptions = plx_load_acq(&plx_adoptions_over);
 	ctls = plx_load_acq(&fr->ctls_over);
 	ends = plx_load_acq(&ep->ends);
-	if (plx_load_acq(&fr->inproc)) {
-		if (plx_unlikely(plx_ready_any(ep) || plx_front_spilled(fr)))
+	if (plx_front_live(fr)) {
+		if (plx_unlikely(plx_ready_any(ep)))
 			goto out;
 		if (!asks_kernel(fr)) {
 			if (plx_likely(plx_load(&ep->ends) == ends)) {
@@ -1197,9 +1180,10 @@ static inline __attribute__((always_inline)) long look(int epfd, struct epoll_ev
 	PLX_DELAY(wait_look);
 	n = kernel_now(epfd, buf, max);
 	PLX_DELAY(wait_in_hand);
+	/* What has been the kernel's only since may have had a doorbell until now. */
 	if (buf == ev && n >= 0 &&
-	    plx_likely(!plx_load_acq(&fr->inproc) && !plx_load(&fr->timer_mark) &&
-		       plx_table_peek(epfd) == f)) {
+	    plx_likely(!(n ? plx_load_acq(&fr->inproc) : plx_front_live(fr)) &&
+		       !plx_load(&fr->timer_mark) && plx_table_peek(epfd) == f)) {
 		plx_stat(PLX_STAT_KERNEL_WAITS);
 		if (n > 0)
 			plx_tsan_after(fr);
@@ -1279,10 +1263,10 @@ static long wait_call(int epfd, struct epoll_event *ev, int max, const struct ti
 		r = -EINVAL;
 	else if (!plx_user_range(ev, max * sizeof(*ev)))
 		r = -EFAULT;
-	else if (plx_front_live(w.fr))
+	else if (poll_only || plx_front_live(w.fr))
 		r = wait_mixed(&w, poll_only);
 	else
-		r = wait_kernel(&w, timeout, poll_only);
+		r = wait_kernel(&w, timeout);
 	PLX_HOLD_POP(1);
 	if (r > 0)
 		plx_tsan_after(w.fr);

@@ -70,7 +70,10 @@ static void ours_and_then_the_kernels(void **state)
 static void the_first_of_ours_and_then_the_kernels(const sigset_t *mask)
 {
 	struct mixed m = mixed_begin();
-	struct caller looks = {.point = "wait_look", .ep = m.ep, .max = 4, .mask = mask};
+	struct caller looks = {.point = mask ? "wait_before_kernel" : "wait_look",
+			       .ep = m.ep,
+			       .max = 4,
+			       .mask = mask};
 
 	caller_start(&looks);
 	add(m.ep, m.efd, 2);
