@@ -19,7 +19,7 @@
  *   forgotten_count  the count is lost when an eventfd becomes a kernel object
  *   forgotten_number what was closed past us stays when its number is given out again
  *   lost_unread      events that nobody has taken, of a context that becomes the kernel's
- *   lost_spill       an object stays behind when all become kernel objects
+ *   lost_eviction       an object stays behind when all become kernel objects
  *   wrong_verdict    a program that needs us is started without us
  */
 #ifndef PLX_BASE_INJECT_H

@@ -16,7 +16,7 @@
 enum plx_rank {
 	PLX_RANK_FORK = 1,  /* fork_lock: one fork at a time */
 	PLX_RANK_TIMER,	    /* plx_timer.lock: a timerfd: what the kernel knows of it */
-	PLX_RANK_FRONT,	    /* plx_front.lock: its doorbell */
+	PLX_RANK_EPOLL,	    /* plx_epoll.lock: its doorbell */
 	PLX_RANK_TOPOLOGY,  /* the one global mutex: shape of nested epolls while one is added */
 	PLX_RANK_EP,	    /* eventpoll.mtx: ordered ready list, items, harvest */
 	PLX_RANK_FILE,	    /* file.lock: the file's list of watches, its primary flag */

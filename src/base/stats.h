@@ -22,7 +22,7 @@ enum plx_stat {
 	PLX_COUNT_AIO,
 	PLX_COUNT_AIO_GIVEN,
 	PLX_COUNT_SLEEPS,
-	PLX_COUNT_SPILLED,
+	PLX_COUNT_EVICTED,
 	/* Calls answered in process, and system calls that were made for them. */
 	PLX_STAT_READS,
 	PLX_STAT_WRITES,

@@ -6,7 +6,7 @@
  * written to for the second time. The write that finds it so adopts it: instead of the kernel's
  * write it makes the kernel's read, and adds what that has found to its own value. If the epoll
  * that watches it is not ready for items, the write only says in the epoll that it is wanted
- * (plx_front_ready): a handler's write may have come upon a thread with locks. The next wait makes
+ * (plx_epoll_ready): a handler's write may have come upon a thread with locks. The next wait makes
  * the epoll ready, and a later write adopts.
  */
 #include "cache/eventfd.h"
@@ -18,7 +18,7 @@
 #include "base/spin.h"
 #include "base/sys.h"
 #include "cache/cold.h"
-#include "cache/front.h"
+#include "cache/epoll.h"
 #include "cache/uaccess.h"
 
 PLX_START_PAGE enum plx_adopts plx_adopts;
@@ -81,7 +81,7 @@ bool plx_heat_grows(struct plx_heat *h, uint32_t writes, int64_t ns)
 }
 
 /* Whether an epoll that watches e is hot. */
-static bool front_hot(struct plx_eventfd *e)
+static bool epoll_hot(struct plx_eventfd *e)
 {
 	struct plx_watch *w;
 	bool hot = false;
@@ -89,12 +89,12 @@ static bool front_hot(struct plx_eventfd *e)
 	plx_rcu_read_lock();
 	w = plx_load_acq(&e->file.watches);
 	if (w && plx_watch_is_item(w)) {
-		struct plx_front *fr = plx_watch_item(w)->ep->owner;
+		struct plx_epoll *pe = plx_watch_item(w)->ep->owner;
 
-		hot = plx_load(&fr->hot);
-		if (!hot && plx_heat_grows(&fr->heat, HOT_WRITES, plx_hot_ns)) {
+		hot = plx_load(&pe->hot);
+		if (!hot && plx_heat_grows(&pe->heat, HOT_WRITES, plx_hot_ns)) {
 			hot = true;
-			plx_store(&fr->hot, 1);
+			plx_store(&pe->hot, 1);
 		}
 	}
 	plx_rcu_read_unlock();
@@ -113,7 +113,7 @@ bool plx_eventfd_hot(struct plx_eventfd *e)
 	if (plx_unlikely(returns >= RETURNS_MAX))
 		return false;
 	return plx_heat_grows(&e->heat, HOT_WRITES << returns, plx_hot_ns << returns) ||
-	       (front_hot(e) && !returns && plx_load(&e->heat.writes) > 1);
+	       (epoll_hot(e) && !returns && plx_load(&e->heat.writes) > 1);
 }
 
 void plx_eventfd_heat(struct plx_eventfd *e)
@@ -126,15 +126,15 @@ void plx_eventfd_heat(struct plx_eventfd *e)
 static bool waits_see(struct plx_eventfd *e)
 {
 	struct plx_watch *w;
-	struct plx_front *fr;
+	struct plx_epoll *pe;
 	bool see = true;
 
 	plx_rcu_read_lock();
 	w = plx_load_acq(&e->file.watches);
 	if (w) {
 		see = plx_watch_is_item(w) && !plx_load_acq(&w->next);
-		fr = see ? plx_watch_item(w)->ep->owner : NULL;
-		see = see && plx_front_ready(fr);
+		pe = see ? plx_watch_item(w)->ep->owner : NULL;
+		see = see && plx_epoll_ready(pe);
 	}
 	plx_rcu_read_unlock();
 	return see;
@@ -206,7 +206,7 @@ static long adopt(struct plx_eventfd *e, int fd, uint64_t value)
 {
 	uint64_t k = 0;
 
-	/* waits_see is a partner of ctl_both, and of front_leaves in spill.c. */
+	/* waits_see is a partner of ctl_both, and of epoll_leaves in evict.c. */
 	if (!drained(e) || !waits_see(e) || (plx_load(&e->edge) && (value != 1 || !has_room(fd)))) {
 		plx_store(&e->returns, plx_load(&e->returns) + 1);
 		plx_eventfd_busy_end(e, 0, 0);

@@ -10,14 +10,14 @@
  *               entry goes and its number is closed, and over a fork, so that the child finds
  *               neither half
  *   making      written under bell_lock: set while there may be a number without an entry
- *   bell.fr     atomic; valid in an RCU section that has read it
+ *   bell.pe     atomic; valid in an RCU section that has read it
  *
  * Argument. (1) dup2, dup3 and close_range end whatever has a number. They say so by a change
  * (table.h) and then wait while `making` is set, which is for three system calls that do not block;
  * who makes a doorbell sets `making`, and makes none if a change is under way. So one of them sees
  * the other: there is no number without an entry when they look at the table, and none comes to be
  * before they are done. Neither holds anything over the program's own call, which may last. (2) Who
- * uses the number counts itself in front.ringers, a full barrier, and reads front.doorbell. Who
+ * uses the number counts itself in epoll.ringers, a full barrier, and reads epoll.doorbell. Who
  * gives the doorbell up takes it from there, a full barrier, and waits until nobody is counted
  * before the number is closed. Not for a grace period: a look (wait.c) is in an RCU section while
  * the kernel stores events, and the thread that provides that memory may be the one that gives the
@@ -39,7 +39,7 @@
 
 #include "base/inject.h"
 #include "base/sys.h"
-#include "cache/front.h"
+#include "cache/epoll.h"
 
 #define HIGH 40
 
@@ -152,15 +152,15 @@ struct plx_bell *plx_bell_new(void)
 	return made ? b : NULL;
 }
 
-bool plx_bell_publish(struct plx_bell *b, struct plx_front *fr)
+bool plx_bell_publish(struct plx_bell *b, struct plx_epoll *pe)
 {
 	bool there;
 
 	plx_bells_lock();
 	there = plx_table_peek(b->number) == &b->file;
 	if (there) {
-		plx_store_rel(&b->fr, fr);
-		plx_store_rel(&fr->doorbell, b->number);
+		plx_store_rel(&b->pe, pe);
+		plx_store_rel(&pe->doorbell, b->number);
 	}
 	plx_bells_unlock();
 	return there;
@@ -173,7 +173,7 @@ PLX_CHILD_CODE void plx_bell_close(struct plx_bell *b)
 
 	PLX_DELAY(bell_close);
 	plx_bells_lock();
-	there = !plx_load(&b->fr) && plx_table_peek(b->number) == mine;
+	there = !plx_load(&b->pe) && plx_table_peek(b->number) == mine;
 	if (there) {
 		/* Its entry last: who wants the number and finds none goes to the kernel. */
 		plx_sys1(SYS_close, b->number);
@@ -188,30 +188,30 @@ PLX_CHILD_CODE void plx_bell_close(struct plx_bell *b)
 struct plx_bell *plx_bell_get(int fd, struct pollux_file **epoll)
 {
 	struct pollux_file *f;
-	struct plx_front *fr;
+	struct plx_epoll *pe;
 
 	*epoll = NULL;
 	plx_rcu_read_lock();
 	f = plx_table_peek(fd);
 	if (f && (f->kind != PLX_KIND_BELL || !pollux_file_tryget(f)))
 		f = NULL;
-	fr = f ? plx_load_acq(&file_bell(f)->fr) : NULL;
-	if (fr && pollux_file_tryget(&fr->ep->file))
-		*epoll = &fr->ep->file;
+	pe = f ? plx_load_acq(&file_bell(f)->pe) : NULL;
+	if (pe && pollux_file_tryget(&pe->ep->file))
+		*epoll = &pe->ep->file;
 	plx_rcu_read_unlock();
 	return f ? file_bell(f) : NULL;
 }
 
-void plx_front_unbell(struct plx_front *fr)
+void plx_epoll_unbell(struct plx_epoll *pe)
 {
 	struct plx_bell *b;
 
-	if (plx_xchg(&fr->doorbell, -1) < 0)
+	if (plx_xchg(&pe->doorbell, -1) < 0)
 		return;
-	b = fr->bell;
+	b = pe->bell;
 	/* Partner: number_get. Nobody else closes it before that is over. */
-	plx_await_zero(&fr->ringers);
-	plx_store_rel(&b->fr, NULL);
+	plx_await_zero(&pe->ringers);
+	plx_store_rel(&b->pe, NULL);
 	plx_bell_close(b);
 	plx_file_put_locked(&b->file);
 }

@@ -2,7 +2,7 @@
 /*
  * What this process has served and what has left it, and how --stats says so.
  */
-#include "cache/spill.h"
+#include "cache/evict.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -11,20 +11,20 @@
 #include "base/stats.h"
 #include "base/sys.h"
 
-static uint64_t spilled_by[PLX_OUT_COUNT];
-static PLX_FORK_PAGE uint64_t spilled_before[PLX_OUT_COUNT];
+static uint64_t evicted_by[PLX_OUT_COUNT];
+static PLX_FORK_PAGE uint64_t evicted_before[PLX_OUT_COUNT];
 
-void plx_px_spilled(enum plx_way_out why, int n)
+void plx_px_evicted(enum plx_way_out why, int n)
 {
-	__atomic_fetch_add(&spilled_by[why], n, __ATOMIC_RELAXED);
-	plx_stat_add(PLX_COUNT_SPILLED, n);
+	__atomic_fetch_add(&evicted_by[why], n, __ATOMIC_RELAXED);
+	plx_stat_add(PLX_COUNT_EVICTED, n);
 }
 
 PLX_CHILD_CODE void plx_counters_after_fork_child(void)
 {
 	if (!plx_load(&plx_stats_wanted))
 		return;
-	memcpy(spilled_before, spilled_by, sizeof(spilled_before));
+	memcpy(evicted_before, evicted_by, sizeof(evicted_before));
 	plx_stat_after_fork_child();
 }
 
@@ -127,10 +127,10 @@ void plx_px_stats_print(bool nothing_too)
 	if ((!nothing_too && !descriptors && !counted(PLX_COUNT_AIO)) || !same_stderr())
 		return;
 	n = snprintf(buf, sizeof(buf),
-		     "pollux: adopted: %llu epolls, %llu eventfds; sleeps %llu; spilled %llu; "
+		     "pollux: adopted: %llu epolls, %llu eventfds; sleeps %llu; evicted %llu; "
 		     "process %ld (%.64s)\n",
 		     counted(PLX_COUNT_EPOLLS), counted(PLX_COUNT_EVENTFDS),
-		     counted(PLX_COUNT_SLEEPS), counted(PLX_COUNT_SPILLED), plx_sys0(SYS_getpid),
+		     counted(PLX_COUNT_SLEEPS), counted(PLX_COUNT_EVICTED), plx_sys0(SYS_getpid),
 		     program_invocation_short_name);
 	if (descriptors)
 		n = print_traffic(buf, sizeof(buf), n);
@@ -143,12 +143,12 @@ void plx_px_stats_print(bool nothing_too)
 	if (counted(PLX_COUNT_AIO))
 		n = print_aio(buf, sizeof(buf), n);
 	for (int i = 0; i < PLX_OUT_COUNT; i++) {
-		unsigned long long spilled = plx_load(&spilled_by[i]) - spilled_before[i];
+		unsigned long long evicted = plx_load(&evicted_by[i]) - evicted_before[i];
 
-		if (spilled)
+		if (evicted)
 			n += snprintf(buf + n, sizeof(buf) - n,
-				      "pollux: spilled by %s: %llu (%s)\n", plx_ways_out[i].name,
-				      spilled, plx_ways_out[i].what);
+				      "pollux: evicted by %s: %llu (%s)\n", plx_ways_out[i].name,
+				      evicted, plx_ways_out[i].what);
 	}
 	plx_sys3(SYS_write, 2, buf, n);
 }

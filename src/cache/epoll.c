@@ -3,7 +3,7 @@
  * epoll_create and epoll_ctl.
  */
 #include "cache/cold.h"
-#include "cache/front.h"
+#include "cache/epoll.h"
 
 #include <fcntl.h>
 #include <sys/eventfd.h>
@@ -17,22 +17,22 @@
 #include "wait/side.h"
 
 /* The doorbell's number, which is not closed before number_put; -1: there is none. */
-static int number_get(struct plx_front *fr)
+static int number_get(struct plx_epoll *pe)
 {
-	plx_xadd(&fr->ringers, 1);
-	/* Partner: plx_front_unbell. */
+	plx_xadd(&pe->ringers, 1);
+	/* Partner: plx_epoll_unbell. */
 	plx_mb_after_rmw();
-	return plx_load(&fr->doorbell);
+	return plx_load(&pe->doorbell);
 }
 
-static void number_put(struct plx_front *fr)
+static void number_put(struct plx_epoll *pe)
 {
-	plx_xadd(&fr->ringers, (uint32_t)-1);
+	plx_xadd(&pe->ringers, (uint32_t)-1);
 }
 
-static void front_unpark(void *host, uint32_t *bell)
+static void epoll_unpark(void *host, uint32_t *bell)
 {
-	struct plx_front *fr = host;
+	struct plx_epoll *pe = host;
 	uint64_t one = 1;
 	bool rung = false;
 	int fd;
@@ -42,98 +42,98 @@ static void front_unpark(void *host, uint32_t *bell)
 	 * The ring has been counted: who makes a doorbell that is not seen here sees that.
 	 * Partner: doorbell_make.
 	 */
-	fd = number_get(fr);
+	fd = number_get(pe);
 	if (fd >= 0) {
 		plx_stat(PLX_STAT_RINGS);
 		plx_stat(PLX_STAT_MADE);
 		rung = plx_sys3(SYS_write, fd, &one, sizeof(one)) == sizeof(one);
 	}
-	number_put(fr);
+	number_put(pe);
 	/* The sum is right (ready.c, 8). */
 	if (plx_unlikely(!rung))
-		plx_bell_heard(fr->ep, 1);
+		plx_bell_heard(pe->ep, 1);
 }
 
-static int64_t front_now(void *host)
+static int64_t epoll_now(void *host)
 {
 	(void)host;
 	return plx_now_ns();
 }
 
 /* Waiting is plx_px_epoll_wait; the engine only ever wakes through these. */
-static const struct pollux_host front_host = {
-	.size = sizeof(front_host),
+static const struct pollux_host epoll_host = {
+	.size = sizeof(epoll_host),
 	.look_ns = -1,
-	.unpark_one = front_unpark,
-	.now = front_now,
+	.unpark_one = epoll_unpark,
+	.now = epoll_now,
 };
 
-static void front_release(struct pollux_file *f)
+static void epoll_release(struct pollux_file *f)
 {
-	struct plx_front *fr = plx_file_front(f);
+	struct plx_epoll *pe = plx_file_epoll(f);
 
-	if (plx_load(&fr->timer_mark))
-		plx_timers_leave(fr);
-	plx_front_unbell(fr);
+	if (plx_load(&pe->timer_mark))
+		plx_timers_leave(pe);
+	plx_epoll_unbell(pe);
 	plx_ep_release(f);
 }
 
-static const struct pollux_file_ops front_ops = {
-	.size = sizeof(front_ops),
+static const struct pollux_file_ops epoll_ops = {
+	.size = sizeof(epoll_ops),
 	.poll = plx_ep_poll,
-	.release = front_release,
+	.release = epoll_release,
 };
 
-/* A front for an epoll that is about to be made; NULL without memory. */
-static struct plx_front *front_new(void)
+/* The user-space side of an epoll that is about to be made; NULL without memory. */
+static struct plx_epoll *epoll_new(void)
 {
 	static uint64_t ids;
-	struct plx_front *fr = plx_zalloc(sizeof(*fr));
-	struct pollux_host host = front_host;
+	struct plx_epoll *pe = plx_zalloc(sizeof(*pe));
+	struct pollux_host host = epoll_host;
 
-	if (!fr)
+	if (!pe)
 		return NULL;
-	host.arg = fr;
-	fr->ep = plx_ep_new(&host);
-	if (!fr->ep) {
-		plx_free(fr);
+	host.arg = pe;
+	pe->ep = plx_ep_new(&host);
+	if (!pe->ep) {
+		plx_free(pe);
 		return NULL;
 	}
-	fr->doorbell = -1;
-	fr->id = plx_xadd(&ids, 1) + 1;
-	fr->soon = INT64_MAX;
-	fr->heard = 1;
-	fr->ep->file.ops = &front_ops;
-	fr->ep->owner = fr;
-	return fr;
+	pe->doorbell = -1;
+	pe->id = plx_xadd(&ids, 1) + 1;
+	pe->soon = INT64_MAX;
+	pe->heard = 1;
+	pe->ep->file.ops = &epoll_ops;
+	pe->ep->owner = pe;
+	return pe;
 }
 
-struct pollux_file *plx_front_file(void)
+struct pollux_file *plx_epoll_file(void)
 {
-	struct plx_front *fr = front_new();
+	struct plx_epoll *pe = epoll_new();
 
-	return fr ? &fr->ep->file : NULL;
+	return pe ? &pe->ep->file : NULL;
 }
 
 long plx_px_epoll_create1(int flags)
 {
 	PLX_INSIDE();
 	uint32_t since = plx_changes();
-	struct plx_front *fr = NULL;
+	struct plx_epoll *pe = NULL;
 	long fd;
 
-	/* Without a front, or a place for it, the program still has a kernel epoll. */
+	/* Without memory, or a place in the table, the program still has a kernel epoll. */
 	if (!(plx_px_no_adopt & PLX_ADOPT_EPOLL) && plx_px_begin())
-		fr = front_new();
+		pe = epoll_new();
 	fd = plx_sys1(SYS_epoll_create1, flags);
 	PLX_DELAY(epoll_no_entry);
-	if (fr && fd >= 0 && !plx_number_barred((int)fd) &&
-	    plx_table_made((int)fd, &fr->ep->file, since)) {
+	if (pe && fd >= 0 && !plx_number_barred((int)fd) &&
+	    plx_table_made((int)fd, &pe->ep->file, since)) {
 		plx_px_count(PLX_COUNT_EPOLLS);
 		return fd;
 	}
-	if (fr)
-		pollux_file_put(&fr->ep->file);
+	if (pe)
+		pollux_file_put(&pe->ep->file);
 	if (fd >= 0)
 		plx_px_given((int)fd);
 	return fd;
@@ -167,20 +167,20 @@ static void marker_make(void)
  * counts once there is a number: a producer that has found none has counted before, and what it
  * counts as complete later counts for nothing. (3) The kernel has it in the right epoll if epfd
  * means that before and after: nobody can ring before it is published, and closing it takes it out
- * of whatever it is in. (4) Once it has been given up there is no other: `spilled` is set before,
+ * of whatever it is in. (4) Once it has been given up there is no other: `evicted` is set before,
  * and is looked at after it is published. The model is tests/model/doorbell.pml.
  *
- * front.lock held.
+ * epoll.lock held.
  */
-static int doorbell_make(struct plx_front *fr, int epfd)
+static int doorbell_make(struct plx_epoll *pe, int epfd)
 {
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
 	struct plx_bell *b;
 	int r;
 
-	if (plx_load(&fr->doorbell) >= 0)
+	if (plx_load(&pe->doorbell) >= 0)
 		return 0;
-	if (plx_table_peek(epfd) != &fr->ep->file)
+	if (plx_table_peek(epfd) != &pe->ep->file)
 		return -EBADF;
 	b = plx_bell_new();
 	if (!b)
@@ -189,115 +189,115 @@ static int doorbell_make(struct plx_front *fr, int epfd)
 	ev.data.u64 = plx_load(&plx_bell_marker);
 	PLX_DELAY(doorbell_made);
 	r = plx_sys4(SYS_epoll_ctl, epfd, EPOLL_CTL_ADD, b->number, &ev);
-	fr->bell = b;
-	if (r < 0 || plx_table_peek(epfd) != &fr->ep->file || !plx_bell_publish(b, fr)) {
+	pe->bell = b;
+	if (r < 0 || plx_table_peek(epfd) != &pe->ep->file || !plx_bell_publish(b, pe)) {
 		plx_bell_close(b);
 		plx_file_put_locked(&b->file);
 		return r < 0 ? r : -EBADF;
 	}
-	/* Partner: front_unpark. */
+	/* Partner: epoll_unpark. */
 	plx_mb();
-	plx_bell_collect(fr->ep, 0);
+	plx_bell_collect(pe->ep, 0);
 	return 0;
 }
 
-/* Partner: front_leaves, which sets spilled and then looks for the doorbell. */
-static void setup_over(struct plx_front *fr)
+/* Partner: epoll_leaves, which sets evicted and then looks for the doorbell. */
+static void setup_over(struct plx_epoll *pe)
 {
-	plx_unlock(&fr->lock, PLX_RANK_FRONT);
+	plx_unlock(&pe->lock, PLX_RANK_EPOLL);
 	plx_mb();
-	if (plx_unlikely(plx_load(&fr->spilled)))
-		plx_front_unbell(fr);
+	if (plx_unlikely(plx_load(&pe->evicted)))
+		plx_epoll_unbell(pe);
 }
 
-int plx_front_ring(struct plx_front *fr, int epfd)
+int plx_epoll_ring(struct plx_epoll *pe, int epfd)
 {
 	int r = 0;
 
-	plx_lock(&fr->lock, PLX_RANK_FRONT);
-	if (!plx_load(&fr->spilled))
-		r = fr->inproc ? doorbell_make(fr, epfd) : -EAGAIN;
-	setup_over(fr);
+	plx_lock(&pe->lock, PLX_RANK_EPOLL);
+	if (!plx_load(&pe->evicted))
+		r = pe->inproc ? doorbell_make(pe, epfd) : -EAGAIN;
+	setup_over(pe);
 	return r;
 }
 
 /* Items of ours may be added. 0, or a negative errno: the set stays with the kernel. */
-static int front_setup(struct plx_front *fr, int epfd)
+static int epoll_setup(struct plx_epoll *pe, int epfd)
 {
 	int r = 0;
 
-	if (plx_load_acq(&fr->inproc) == PLX_INPROC_READY)
+	if (plx_load_acq(&pe->inproc) == PLX_INPROC_READY)
 		return 0;
-	if (plx_unlikely(plx_cold_busy(&fr->ep->file)))
+	if (plx_unlikely(plx_cold_busy(&pe->ep->file)))
 		return -EBUSY;
-	PLX_DELAY(front_setup);
-	plx_lock(&fr->lock, PLX_RANK_FRONT);
-	if (fr->inproc == PLX_INPROC_READY)
+	PLX_DELAY(epoll_setup);
+	plx_lock(&pe->lock, PLX_RANK_EPOLL);
+	if (pe->inproc == PLX_INPROC_READY)
 		goto out;
-	if (plx_load(&fr->spilled)) {
+	if (plx_load(&pe->evicted)) {
 		r = -ESTALE;
 		goto out;
 	}
-	plx_xchg(&fr->inproc, PLX_INPROC_BEGUN);
+	plx_xchg(&pe->inproc, PLX_INPROC_BEGUN);
 	/* Partner: wait_kernel, which announces itself before it reads inproc. */
 	plx_mb_after_rmw();
-	PLX_DELAY(front_begun);
-	if (plx_load(&fr->ep->sleepers))
-		r = doorbell_make(fr, epfd);
-	plx_store_rel(&fr->inproc, r < 0 ? PLX_INPROC_NONE : PLX_INPROC_READY);
+	PLX_DELAY(epoll_begun);
+	if (plx_load(&pe->ep->sleepers))
+		r = doorbell_make(pe, epfd);
+	plx_store_rel(&pe->inproc, r < 0 ? PLX_INPROC_NONE : PLX_INPROC_READY);
 out:
-	setup_over(fr);
+	setup_over(pe);
 	return r;
 }
 
-void plx_front_prepare(struct plx_front *fr, int epfd)
+void plx_epoll_prepare(struct plx_epoll *pe, int epfd)
 {
-	int r = front_setup(fr, epfd);
+	int r = epoll_setup(pe, epfd);
 
 	if (r != -EBADF && r != -EBUSY)
-		plx_store(&fr->wanted, r < 0 ? PLX_WANTED_REFUSED : PLX_WANTED_NOT);
+		plx_store(&pe->wanted, r < 0 ? PLX_WANTED_REFUSED : PLX_WANTED_NOT);
 }
 
-bool plx_front_hush(struct plx_front *fr)
+bool plx_epoll_hush(struct plx_epoll *pe)
 {
 	uint64_t rings;
 	long r;
 
-	r = number_get(fr);
+	r = number_get(pe);
 	if (r >= 0)
 		r = plx_sys3(SYS_read, r, &rings, sizeof(rings));
-	number_put(fr);
+	number_put(pe);
 	if (r != sizeof(rings))
 		return false;
-	plx_bell_heard(fr->ep, rings);
-	plx_bell_collect(fr->ep, 0);
+	plx_bell_heard(pe->ep, rings);
+	plx_bell_collect(pe->ep, 0);
 	return true;
 }
 
-/* What the program registers with fr is told from what is ours by its data. */
-static void ctl_data(struct plx_front *fr, const struct epoll_event *ev)
+/* What the program registers with pe is told from what is ours by its data. */
+static void ctl_data(struct plx_epoll *pe, const struct epoll_event *ev)
 {
 	if (plx_unlikely(plx_load(&plx_bell_marker)) &&
 	    ev->data.u64 == plx_load(&plx_bell_marker)) {
-		plx_front_escape(&fr->ep->file, PLX_OUT_NO_FD);
-		plx_store(&fr->foreign, 1);
+		plx_epoll_escape(&pe->ep->file, PLX_OUT_NO_FD);
+		plx_store(&pe->foreign, 1);
 	}
-	if (plx_unlikely(plx_load(&fr->timer_mark)) && plx_timer_marked(fr, ev->data.u64)) {
-		plx_timers_leave(fr);
-		plx_store(&fr->timer_mark, 0);
+	if (plx_unlikely(plx_load(&pe->timer_mark)) && plx_timer_marked(pe, ev->data.u64)) {
+		plx_timers_leave(pe);
+		plx_store(&pe->timer_mark, 0);
 	}
 }
 
-/* epfd is a front, fd belongs to the kernel. */
-static long ctl_kernel(struct plx_front *fr, int op, struct epoll_event *ev)
+/* epfd is an epoll of ours, fd belongs to the kernel. */
+static long ctl_kernel(struct plx_epoll *pe, int op, struct epoll_event *ev)
 {
 	struct epoll_event copy;
 
 	if (op == EPOLL_CTL_ADD)
-		plx_front_files(fr);
-	if (plx_unlikely(plx_load(&plx_bell_marker) || plx_load(&fr->timer_mark)) &&
+		plx_epoll_files(pe);
+	if (plx_unlikely(plx_load(&plx_bell_marker) || plx_load(&pe->timer_mark)) &&
 	    op != EPOLL_CTL_DEL && plx_copy_in(&copy, ev, sizeof(copy)) == 0)
-		ctl_data(fr, &copy);
+		ctl_data(pe, &copy);
 	return PLX_PASS;
 }
 
@@ -309,13 +309,13 @@ static long ctl_kernel(struct plx_front *fr, int op, struct epoll_event *ev)
 	(EPOLLIN | EPOLLRDNORM | EPOLLPRI | EPOLLERR | EPOLLHUP | EPOLLRDHUP | EPOLLET)
 
 /* Another epoll watches it. (Of two that come at once the second finds the first afterwards.) */
-static bool watched_elsewhere(struct pollux_file *f, const struct plx_front *fr)
+static bool watched_elsewhere(struct pollux_file *f, const struct plx_epoll *pe)
 {
 	bool is = false;
 
 	plx_rcu_read_lock();
 	for (struct plx_watch *w = plx_load_acq(&f->watches); w; w = plx_load_acq(&w->next))
-		is |= plx_watch_is_item(w) && plx_watch_item(w)->ep != fr->ep;
+		is |= plx_watch_is_item(w) && plx_watch_item(w)->ep != pe->ep;
 	plx_rcu_read_unlock();
 	return is;
 }
@@ -329,14 +329,14 @@ static bool watched_elsewhere(struct pollux_file *f, const struct plx_front *fr)
  * Argument. (1) Two at once on one object may come to the two in different orders: the second makes
  * it the kernel's, whatever the engine has of it then. (2) A number that has changed hands
  * meanwhile, so that nobody knows what has been registered where, has another file in the table
- * afterwards; then the object, and the epoll, are the kernel's, too. (3) A flush or spill looks for
- * items, or for the epolls that they are in, after it has stored why; this looks for that after the
- * item is there.
+ * afterwards; then the object, and the epoll, are the kernel's, too. (3) A flush or an eviction
+ * looks for items, or for the epolls that they are in, after it has stored why; this looks for that
+ * after the item is there.
  */
 static long ctl_both(struct pollux_file *ef, int epfd, int op, struct pollux_file *f, int fd,
 		     struct epoll_event *ev)
 {
-	struct plx_front *fr = plx_file_front(ef);
+	struct plx_epoll *pe = plx_file_epoll(ef);
 	struct plx_eventfd *e = plx_file_eventfd(f);
 	bool alone = !plx_xadd(&e->ctls, 1), known, unseen;
 	uint32_t edge = plx_load(&e->edge);
@@ -354,17 +354,17 @@ static long ctl_both(struct pollux_file *ef, int epfd, int op, struct pollux_fil
 	PLX_DELAY(ctl_both);
 	known = plx_table_peek(epfd) == ef && plx_table_peek(fd) == f;
 	if (r == 0 && alone && plx_likely(known))
-		ours = plx_ep_ctl(fr->ep, op, f, fd, ev);
+		ours = plx_ep_ctl(pe->ep, op, f, fd, ev);
 	/*
-	 * Partners: the flush, or the write through the kernel, which looks for fronts;
-	 * plx_eventfd_for_good, plx_eventfd_adopt, front_leaves.
+	 * Partners: the flush, or the write through the kernel, which looks for epolls;
+	 * plx_eventfd_for_good, plx_eventfd_adopt, epoll_leaves.
 	 */
 	plx_mb();
-	unseen = op == EPOLL_CTL_ADD && plx_eventfd_in(f) && !plx_front_ready(fr);
+	unseen = op == EPOLL_CTL_ADD && plx_eventfd_in(f) && !plx_epoll_ready(pe);
 	if (plx_eventfd_may_be_kernels(f))
-		plx_front_counts(fr);
+		plx_epoll_counts(pe);
 	if (r == 0 && !plx_eventfd_served(f))
-		plx_front_files(fr);
+		plx_epoll_files(pe);
 	if (alone && r != 0)
 		plx_store(&e->edge, edge);
 	else if (alone && (op == EPOLL_CTL_DEL || !(ev->events & EPOLLET)))
@@ -376,47 +376,47 @@ static long ctl_both(struct pollux_file *ef, int epfd, int op, struct pollux_fil
 		plx_eventfd_return(e);
 	/* No memory; or a call before was made past us. The kernel alone has the registration. */
 	if (plx_unlikely(ours < 0) && op != EPOLL_CTL_DEL) {
-		plx_front_files(fr);
+		plx_epoll_files(pe);
 		plx_px_escape(fd, PLX_OUT_NO_FD);
 	} else if (plx_unlikely(!known && r == 0)) {
 		plx_px_escape_pair(fd, epfd, PLX_OUT_NUMBER);
-		plx_front_escape(ef, PLX_OUT_NUMBER);
+		plx_epoll_escape(ef, PLX_OUT_NUMBER);
 	} else if (plx_unlikely(op == EPOLL_CTL_ADD &&
-				(plx_load(&fr->spilled) || watched_elsewhere(f, fr)))) {
+				(plx_load(&pe->evicted) || watched_elsewhere(f, pe)))) {
 		plx_px_escape(fd, PLX_OUT_WATCHED);
 	}
 	return r;
 }
 
-static bool watches(struct plx_front *fr, int epfd, int fd, struct pollux_file *f,
+static bool watches(struct plx_epoll *pe, int epfd, int fd, struct pollux_file *f,
 		    struct epoll_event *ev)
 {
 	struct plx_eventfd *e = plx_file_eventfd(f);
 
 	if (f->kind == PLX_KIND_TIMER)
-		return plx_timer_watched(f, fr, epfd, ev);
+		return plx_timer_watched(f, pe, epfd, ev);
 	if (f->kind != PLX_KIND_EVENTFD || !plx_eventfd_served(f) || plx_load_acq(&f->watches) ||
-	    (ev->events & ~(uint32_t)SILENT_EVENTS) || plx_ep_ctl(fr->ep, EPOLL_CTL_ADD, f, fd, ev))
+	    (ev->events & ~(uint32_t)SILENT_EVENTS) || plx_ep_ctl(pe->ep, EPOLL_CTL_ADD, f, fd, ev))
 		return false;
 	plx_ep_ctl_done(EPOLL_CTL_ADD);
 	plx_store(&e->edge, !!(ev->events & EPOLLET));
-	plx_front_counts(fr);
+	plx_epoll_counts(pe);
 	if (plx_load(&e->heat.writes)) {
-		plx_store(&fr->hot, 1);
-		plx_store(&fr->wanted, PLX_WANTED);
+		plx_store(&pe->hot, 1);
+		plx_store(&pe->wanted, PLX_WANTED);
 	}
 	return true;
 }
 
-void plx_front_watches(struct plx_front *fr, int epfd, int fd, struct epoll_event *ev)
+void plx_epoll_watches(struct plx_epoll *pe, int epfd, int fd, struct epoll_event *ev)
 {
 	struct pollux_file *f = plx_table_get(fd);
 
-	if (f && watches(fr, epfd, fd, f, ev)) {
+	if (f && watches(pe, epfd, fd, f, ev)) {
 		if (f->kind == PLX_KIND_TIMER)
-			plx_front_files(fr);
+			plx_epoll_files(pe);
 	} else {
-		plx_front_files(fr);
+		plx_epoll_files(pe);
 		if (f && f->kind == PLX_KIND_EPOLL)
 			plx_px_escape(epfd, PLX_OUT_NESTED);
 		if (f)
@@ -426,11 +426,11 @@ void plx_front_watches(struct plx_front *fr, int epfd, int fd, struct epoll_even
 		pollux_file_put(f);
 }
 
-/* ef is a front, f an in-process file. */
+/* ef is an epoll of ours, f an in-process file. */
 static long ctl_inproc(struct pollux_file *ef, int epfd, int op, struct pollux_file *f, int fd,
 		       struct epoll_event *ev)
 {
-	struct plx_front *fr = plx_file_front(ef);
+	struct plx_epoll *pe = plx_file_epoll(ef);
 	struct epoll_event copy = {0};
 	int setup = 0;
 
@@ -440,28 +440,28 @@ static long ctl_inproc(struct pollux_file *ef, int epfd, int op, struct pollux_f
 		return -EFAULT;
 	if (!plx_eventfd_served(f)) {
 		plx_eventfd_touch(f);
-		return ctl_kernel(fr, op, &copy);
+		return ctl_kernel(pe, op, &copy);
 	}
 	if (copy.events & ~(uint32_t)SILENT_EVENTS) {
 		plx_px_escape(fd, PLX_OUT_MASK);
-		return ctl_kernel(fr, op, &copy);
+		return ctl_kernel(pe, op, &copy);
 	}
-	if (op == EPOLL_CTL_ADD && watched_elsewhere(f, fr)) {
+	if (op == EPOLL_CTL_ADD && watched_elsewhere(f, pe)) {
 		plx_px_escape(fd, PLX_OUT_WATCHED);
-		return ctl_kernel(fr, op, &copy);
+		return ctl_kernel(pe, op, &copy);
 	}
 	if (op != EPOLL_CTL_DEL)
-		ctl_data(fr, &copy);
-	if (op == EPOLL_CTL_ADD && plx_load_acq(&fr->spilled))
+		ctl_data(pe, &copy);
+	if (op == EPOLL_CTL_ADD && plx_load_acq(&pe->evicted))
 		setup = -ESTALE;
 	else if (op == EPOLL_CTL_ADD && (plx_eventfd_in(f) || plx_adopts != PLX_ADOPTS_HOT))
-		setup = front_setup(fr, epfd);
+		setup = epoll_setup(pe, epfd);
 	if (plx_unlikely(setup < 0)) {
 		plx_px_escape(fd, PLX_OUT_NO_FD);
-		return ctl_kernel(fr, op, &copy);
+		return ctl_kernel(pe, op, &copy);
 	}
 	/* What it watched is the kernel's: f is not among it. */
-	if (op != EPOLL_CTL_ADD && plx_load_acq(&fr->spilled))
+	if (op != EPOLL_CTL_ADD && plx_load_acq(&pe->evicted))
 		return PLX_PASS;
 	return ctl_both(ef, epfd, op, f, fd, &copy);
 }
@@ -478,10 +478,10 @@ static bool ctl_files(int epfd, int op, int fd, struct pollux_file **ef, struct 
 	*ef = plx_table_peek(epfd);
 	*f = plx_table_peek(fd);
 	if (!*f && *ef && (*ef)->kind == PLX_KIND_EPOLL) {
-		struct plx_front *fr = plx_file_front(*ef);
+		struct plx_epoll *pe = plx_file_epoll(*ef);
 
-		ours = plx_load(&fr->inproc) || plx_load(&fr->timer_mark) ||
-		       (op == EPOLL_CTL_ADD && plx_load(&fr->nkernel) != PLX_KERNEL_FILES);
+		ours = plx_load(&pe->inproc) || plx_load(&pe->timer_mark) ||
+		       (op == EPOLL_CTL_ADD && plx_load(&pe->nkernel) != PLX_KERNEL_FILES);
 	}
 	if (ours) {
 		if (*f && !plx_file_tryget(*f))
@@ -509,19 +509,19 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 		plx_bell_take(epfd);
 		plx_bell_take(fd);
 	} else if (plx_unlikely(f && f->kind == PLX_KIND_TIMER)) {
-		bool front = ef && ef->kind == PLX_KIND_EPOLL;
+		bool ours = ef && ef->kind == PLX_KIND_EPOLL;
 
-		if (front)
-			ctl_kernel(plx_file_front(ef), op, ev);
-		r = plx_timer_ctl(f, front ? plx_file_front(ef) : NULL, epfd, op, fd, ev);
+		if (ours)
+			ctl_kernel(plx_file_epoll(ef), op, ev);
+		r = plx_timer_ctl(f, ours ? plx_file_epoll(ef) : NULL, epfd, op, fd, ev);
 	} else if (ef && ef->kind == PLX_KIND_EPOLL) {
-		struct plx_front *fr = plx_file_front(ef);
+		struct plx_epoll *pe = plx_file_epoll(ef);
 
-		plx_tsan_before(fr);
+		plx_tsan_before(pe);
 		/* Partner: beside_ctl in wait.c. What is passed on is not ours after this. */
-		plx_xadd(&fr->ctls, op != EPOLL_CTL_DEL);
+		plx_xadd(&pe->ctls, op != EPOLL_CTL_DEL);
 		if (!f) {
-			r = ctl_kernel(fr, op, ev);
+			r = ctl_kernel(pe, op, ev);
 		} else if (f->kind == PLX_KIND_EVENTFD) {
 			r = ctl_inproc(ef, epfd, op, f, fd, ev);
 		} else if (op == EPOLL_CTL_ADD && f != ef) {
@@ -530,9 +530,9 @@ long plx_px_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 				r = -EFAULT;
 			else
 				plx_px_escape_pair(fd, epfd, PLX_OUT_NESTED);
-			r = r == PLX_PASS ? ctl_kernel(fr, op, ev) : r;
+			r = r == PLX_PASS ? ctl_kernel(pe, op, ev) : r;
 		}
-		plx_xadd(&fr->ctls_over, op != EPOLL_CTL_DEL);
+		plx_xadd(&pe->ctls_over, op != EPOLL_CTL_DEL);
 	} else if (!ef && f && op == EPOLL_CTL_ADD && plx_sys2(SYS_fcntl, epfd, F_GETFD) >= 0) {
 		if (plx_copy_in(&(struct epoll_event){0}, ev, sizeof(*ev)))
 			r = -EFAULT;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Ways out: before an object leaves our sight it becomes a kernel object (spill.c).
+ * Ways out: before an object leaves our sight it becomes a kernel object (evict.c).
  */
-#include "cache/spill.h"
+#include "cache/evict.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -57,8 +57,8 @@ const struct plx_way_out_row plx_ways_out[PLX_OUT_COUNT] = {
 static void give_up(struct plx_bell *b, struct pollux_file *epoll)
 {
 	if (epoll) {
-		plx_spill_file(epoll, -1, PLX_OUT_NO_FD);
-		plx_front_unbell(plx_file_front(epoll));
+		plx_evict_file(epoll, -1, PLX_OUT_NO_FD);
+		plx_epoll_unbell(plx_file_epoll(epoll));
 		plx_file_put_locked(epoll);
 	}
 	plx_bell_close(b);
@@ -103,7 +103,7 @@ void plx_px_escape(int fd, enum plx_way_out why)
 		plx_bell_take(fd);
 		return;
 	}
-	plx_spill_file(f, fd, why);
+	plx_evict_file(f, fd, why);
 	pollux_file_put(f);
 }
 
@@ -113,9 +113,9 @@ void plx_px_escape_pair(int fd, int other, enum plx_way_out why)
 	plx_px_escape(other, why);
 }
 
-void plx_front_escape(struct pollux_file *f, enum plx_way_out why)
+void plx_epoll_escape(struct pollux_file *f, enum plx_way_out why)
 {
-	plx_spill_file(f, -1, why);
+	plx_evict_file(f, -1, why);
 }
 
 /*
@@ -153,7 +153,7 @@ void plx_px_escape_all(enum plx_way_out why)
 	adopted = plx_adopted_ever();
 	if (plx_nothing_in(adopted))
 		return;
-	plx_spill_table(NULL, why);
+	plx_evict_table(NULL, why);
 	plx_all_out(adopted);
 }
 
@@ -180,7 +180,7 @@ void plx_px_ends(enum plx_way_out why)
 	plx_signals_block(&masked);
 	plx_change_begin();
 	adopted = plx_adopted_ever();
-	plx_spill_table(NULL, why);
+	plx_evict_table(NULL, why);
 	plx_all_out(adopted);
 	plx_change_end();
 	plx_signals_unblock(&masked);
@@ -210,7 +210,7 @@ PLX_CHILD_CODE void plx_px_escape_inherited(enum plx_way_out why)
 		return;
 	/* Not before: errno is in a page of libc's code that the child of a fork may not have. */
 	saved = errno;
-	plx_spill_table(survives_exec, why);
+	plx_evict_table(survives_exec, why);
 	errno = saved;
 }
 

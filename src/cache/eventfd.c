@@ -19,7 +19,7 @@
 #include "base/lock.h"
 #include "base/sanitizer.h"
 #include "base/sys.h"
-#include "cache/front.h"
+#include "cache/epoll.h"
 #include "cache/quick.h"
 #include "cache/uaccess.h"
 
@@ -307,7 +307,7 @@ static long take_both(struct plx_eventfd *e, int fd, uint64_t *value)
 		same = EPOCH_OF(w) == EPOCH_OF(was);
 		*value = k + (w & ~to & PLX_EVENTFD_U);
 		if (plx_unlikely(k && same && !(w & PLX_EVENTFD_MARK)))
-			plx_px_spilled(PLX_OUT_STRANGER, plx_eventfd_flush(e, PLX_EVENTFD_LEAVES));
+			plx_px_evicted(PLX_OUT_STRANGER, plx_eventfd_flush(e, PLX_EVENTFD_LEAVES));
 		if (*value || same)
 			return *value ? 0 : -EAGAIN;
 	}

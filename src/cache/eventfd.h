@@ -122,7 +122,7 @@ struct plx_eventfd {
 	uint32_t pins;
 	/* Requests of AIO that are going to tell it (plx_eventfd_get). */
 	uint32_t told;
-	/* What the count of its front's events (front.heard) was when K was asked last. */
+	/* What the count of its epoll's events (epoll.heard) was when K was asked last. */
 	uint64_t asked;
 	/* Writes to it while it is COLD. */
 	uint32_t begun, over;
@@ -216,7 +216,7 @@ bool plx_eventfd_busy_begin(struct plx_eventfd *e, uint64_t *w);
 void plx_eventfd_busy_end(struct plx_eventfd *e, uint64_t clear, uint64_t add);
 /* BUSY: U, which is 0, becomes count, and its item is queued. */
 void plx_eventfd_show(struct plx_eventfd *e, uint64_t count);
-/* RCU section open. front.heard of the epoll that watches e, or 0. */
+/* RCU section open. epoll.heard of the epoll that watches e, or 0. */
 uint64_t plx_eventfd_heard(struct plx_eventfd *e);
 /* Reads K, so that *k is what was there: 0 or a negative errno. */
 long plx_eventfd_empty(struct plx_eventfd *e, int fd, uint64_t *k);
@@ -269,7 +269,7 @@ static inline void plx_eventfd_poll_end(struct plx_eventfd *e)
  * called before. */
 bool plx_eventfd_leave(struct pollux_file *f);
 
-/* The kernel may have events of an object, which a front watches from now on. */
+/* The kernel may have events of an object, which an epoll watches from now on. */
 static inline bool plx_eventfd_may_be_kernels(const struct pollux_file *f)
 {
 	return plx_load_acq(&f->word) & (PLX_SLOW | PLX_EVENTFD_MARK | PLX_EVENTFD_WRITES);

@@ -5,7 +5,7 @@
  * An entry leaves the table before its number is closed in the kernel: the number
  * may mean something else in another thread the moment after.
  */
-#include "cache/front.h"
+#include "cache/epoll.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -25,8 +25,8 @@ static void number_goes(struct pollux_file *f)
 {
 	if (f && f->kind == PLX_KIND_TIMER)
 		plx_timer_close(f);
-	else if (f && f->kind == PLX_KIND_EPOLL && plx_load(&plx_file_front(f)->timer_mark))
-		plx_timers_leave(plx_file_front(f));
+	else if (f && f->kind == PLX_KIND_EPOLL && plx_load(&plx_file_epoll(f)->timer_mark))
+		plx_timers_leave(plx_file_epoll(f));
 }
 
 /*
@@ -68,7 +68,7 @@ static bool live_epoll_at(int fd)
 
 	plx_rcu_read_lock();
 	f = plx_table_peek(fd);
-	is = f && f->kind == PLX_KIND_EPOLL && plx_front_live(plx_file_front(f));
+	is = f && f->kind == PLX_KIND_EPOLL && plx_epoll_live(plx_file_epoll(f));
 	plx_rcu_read_unlock();
 	return is;
 }
@@ -120,7 +120,7 @@ static struct pollux_file *number_out(int fd)
 	plx_mb();
 	if (f->kind == PLX_KIND_EVENTFD)
 		plx_await_zero(&plx_file_eventfd(f)->pins);
-	else if (f->kind == PLX_KIND_EPOLL && plx_load(&plx_file_front(f)->ep->sleepers))
+	else if (f->kind == PLX_KIND_EPOLL && plx_load(&plx_file_epoll(f)->ep->sleepers))
 		plx_number_bar(fd);
 	return f;
 }
@@ -199,7 +199,7 @@ void plx_px_given(int fd)
 		return;
 	PLX_DELAY(given_entry);
 	if (f->kind == PLX_KIND_EPOLL)
-		plx_front_escape(f, PLX_OUT_NUMBER);
+		plx_epoll_escape(f, PLX_OUT_NUMBER);
 	if ((f->kind == PLX_KIND_TIMER && !plx_timer_lost(f)) ||
 	    (f->kind == PLX_KIND_EVENTFD && plx_fd_is_eventfd(fd)))
 		mine = NULL;
@@ -222,7 +222,7 @@ static long dup_any(int fd, int cmd, long from)
 	eventfd_escapes(fd);
 	/* From two numbers it would have two names in an epoll. */
 	if (plx_timer_escape(fd))
-		plx_px_spilled(PLX_OUT_TIMER_DUP, 1);
+		plx_px_evicted(PLX_OUT_TIMER_DUP, 1);
 	plx_bell_take(fd);
 	f = plx_table_get(fd);
 	if (!f || f->kind == PLX_KIND_EVENTFD) {
@@ -237,7 +237,7 @@ static long dup_any(int fd, int cmd, long from)
 		return n;
 	/* By a number without an entry the count would not be seen. */
 	if (n >= 0 && f->kind == PLX_KIND_EPOLL)
-		plx_front_escape(f, PLX_OUT_NUMBER);
+		plx_epoll_escape(f, PLX_OUT_NUMBER);
 	pollux_file_put(f);
 	return n;
 }

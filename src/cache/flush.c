@@ -8,7 +8,7 @@
 
 #include "base/inside.h"
 #include "base/sys.h"
-#include "cache/front.h"
+#include "cache/epoll.h"
 
 uint32_t plx_moves_begun, plx_moves_over;
 
@@ -20,7 +20,7 @@ void plx_eventfd_ask(struct plx_eventfd *e)
 	plx_rcu_read_lock();
 	for (struct plx_watch *w = plx_load_acq(&e->file.watches); w; w = plx_load_acq(&w->next)) {
 		if (plx_watch_is_item(w))
-			plx_front_counts(plx_watch_item(w)->ep->owner);
+			plx_epoll_counts(plx_watch_item(w)->ep->owner);
 	}
 	plx_rcu_read_unlock();
 }
@@ -37,7 +37,7 @@ void plx_eventfd_for_good(struct plx_eventfd *e)
 	plx_rcu_read_lock();
 	for (struct plx_watch *w = plx_load_acq(&e->file.watches); w; w = plx_load_acq(&w->next)) {
 		if (plx_watch_is_item(w))
-			plx_front_files(plx_watch_item(w)->ep->owner);
+			plx_epoll_files(plx_watch_item(w)->ep->owner);
 	}
 	plx_rcu_read_unlock();
 }
@@ -91,12 +91,12 @@ static void flush_run(struct plx_eventfd *e, uint64_t count, enum plx_eventfd_en
 uint64_t plx_eventfd_heard(struct plx_eventfd *e)
 {
 	for (struct plx_watch *w = plx_load_acq(&e->file.watches); w; w = plx_load_acq(&w->next)) {
-		struct plx_front *fr;
+		struct plx_epoll *pe;
 
 		if (!plx_watch_is_item(w))
 			continue;
-		fr = plx_watch_item(w)->ep->owner;
-		return plx_load_acq(&fr->heard);
+		pe = plx_watch_item(w)->ep->owner;
+		return plx_load_acq(&pe->heard);
 	}
 	return 0;
 }

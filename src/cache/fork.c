@@ -3,7 +3,7 @@
  * Fork: everything that is in process goes to the kernel before, and both sides go on with it.
  */
 #include "cache/cold.h"
-#include "cache/spill.h"
+#include "cache/evict.h"
 
 #include "base/inside.h"
 #include "base/spin.h"
@@ -125,7 +125,7 @@ void plx_px_fork_prepare(void)
 	plx_signals_block(&masked);
 	plx_change_begin();
 	adopted = plx_adopted_ever();
-	plx_spill_table(NULL, PLX_OUT_FORK);
+	plx_evict_table(NULL, PLX_OUT_FORK);
 	plx_all_out(adopted);
 	plx_lock(&fork_lock, PLX_RANK_FORK);
 	fork_masked = masked;
@@ -183,15 +183,15 @@ PLX_CHILD_CODE void plx_px_fork_child(void)
 	 */
 	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
 		struct pollux_file *f = plx_table_peek(fd);
-		struct plx_front *fr;
+		struct plx_epoll *pe;
 
 		if (!f || f->kind != PLX_KIND_EPOLL)
 			continue;
-		fr = plx_file_front(f);
-		plx_lock_reset(&fr->lock);
-		plx_lock_reset(&fr->ep->mtx);
-		if (fr->ep->sleepers)
-			fr->ep->sleepers = 0;
+		pe = plx_file_epoll(f);
+		plx_lock_reset(&pe->lock);
+		plx_lock_reset(&pe->ep->mtx);
+		if (pe->ep->sleepers)
+			pe->ep->sleepers = 0;
 		plx_lock_reset(&f->lock);
 	}
 	plx_bells_unlock();

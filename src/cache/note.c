@@ -11,7 +11,7 @@
 #include "base/lock.h"
 #include "base/sys.h"
 #include "cache/cold.h"
-#include "cache/front.h"
+#include "cache/epoll.h"
 
 PLX_CHILD_PAGE_TABLE struct plx_cold_note plx_cold_notes[PLX_COLD_NOTES];
 uint32_t plx_cold_wanted;
@@ -200,7 +200,7 @@ static struct pollux_file *file_for(int fd, uint64_t word)
 	int flags = (int)plx_sys2(SYS_fcntl, fd, F_GETFL);
 
 	if (kind == PLX_COLD_EPOLL && plx_fd_is(fd, "eventpoll"))
-		return first(fd, word) < fd ? plx_table_get(first(fd, word)) : plx_front_file();
+		return first(fd, word) < fd ? plx_table_get(first(fd, word)) : plx_epoll_file();
 	if (kind == PLX_COLD_EVENTFD && plx_fd_is_eventfd(fd) &&
 	    (flags & (O_NONBLOCK | O_ASYNC)) == O_NONBLOCK && !(word & PLX_COLD_BLOCKS))
 		return plx_eventfd_file(fd, plx_load(&plx_cold_notes[fd].uses) > 1);
@@ -221,7 +221,7 @@ static bool is_watched(int epfd, int fd)
 }
 
 /* A line of fdinfo. */
-static void found_line(struct plx_front *fr, int epfd, const char *line)
+static void found_line(struct plx_epoll *pe, int epfd, const char *line)
 {
 	struct epoll_event ev;
 	const char *at = strstr(line, "events:"), *data = strstr(line, "data:");
@@ -233,13 +233,13 @@ static void found_line(struct plx_front *fr, int epfd, const char *line)
 	ev.events = (uint32_t)strtoul(at + 7, NULL, 16) & ~(uint32_t)(EPOLLERR | EPOLLHUP);
 	ev.data.u64 = strtoull(data + 5, NULL, 16);
 	if (KIND(word_of(fd)) && !is_watched(epfd, fd))
-		plx_front_files(fr);
+		plx_epoll_files(pe);
 	else
-		plx_front_watches(fr, epfd, fd, &ev);
+		plx_epoll_watches(pe, epfd, fd, &ev);
 }
 
 /* What an epoll watches; false if the kernel does not say. */
-static bool found_watches(struct plx_front *fr, int epfd)
+static bool found_watches(struct plx_epoll *pe, int epfd)
 {
 	char text[4096], *next;
 	size_t n = 0;
@@ -256,7 +256,7 @@ static bool found_watches(struct plx_front *fr, int epfd)
 		text[n] = '\0';
 		for (; (next = strchr(line, '\n')); line = next + 1) {
 			*next = '\0';
-			found_line(fr, epfd, line);
+			found_line(pe, epfd, line);
 		}
 		n -= (size_t)(line - text);
 		memmove(text, line, n);
@@ -306,7 +306,7 @@ void plx_cold_found(void)
 			KIND(word_of(fd)) == PLX_COLD_EPOLL ? plx_table_get(fd) : NULL;
 
 		if (f && f->kind == PLX_KIND_EPOLL && first(fd, word_of(fd)) == fd)
-			all = found_watches(plx_file_front(f), fd);
+			all = found_watches(plx_file_epoll(f), fd);
 		if (f)
 			pollux_file_put(f);
 	}

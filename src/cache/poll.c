@@ -11,7 +11,7 @@
  * An epoll of ours in a set goes to the kernel first, and so does a timer: their readiness would be
  * the sum of two sides. So does whatever is in a set of select, or of a ppoll with a mask.
  */
-#include "cache/front.h"
+#include "cache/epoll.h"
 
 #include <fcntl.h>
 #include <limits.h>

@@ -166,7 +166,7 @@ enum plx_way_out {
 void plx_px_escape(int fd, enum plx_way_out why);
 void plx_px_escape_pair(int fd, int other, enum plx_way_out why);
 /* For --stats: n objects have left so. */
-void plx_px_spilled(enum plx_way_out why, int n);
+void plx_px_evicted(enum plx_way_out why, int n);
 /* Everything that is served in process does. */
 void plx_px_escape_all(enum plx_way_out why);
 /* The same for good: nothing but contexts of AIO is adopted afterwards. */
@@ -212,7 +212,7 @@ static inline bool plx_px_fork_child_empty(void)
 /* The same after a quiet fork (fork.c). */
 bool plx_px_fork_child_quiet(void);
 
-/* Around fork, in the thread that forks. prepare spills everything. */
+/* Around fork, in the thread that forks. prepare evicts everything. */
 void plx_px_fork_prepare(void);
 /* Changes before and after each fork: what is the same at two moments was the same between. */
 extern uint32_t plx_px_forks;
@@ -246,7 +246,7 @@ static inline void plx_px_count(enum plx_stat what)
 }
 
 /*
- * Prints what this process served, what went to the kernel and what spilled, to standard error, if
+ * Prints what this process served, what went to the kernel and what evicted, to standard error, if
  * descriptor 2 is still what it was at the start. nothing_too: also when there was nothing.
  */
 void plx_px_stats_begin(void);

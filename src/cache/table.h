@@ -108,19 +108,19 @@ bool plx_number_barred(int fd);
  * when a wait is about to need it. There is no second one for an epoll: where the program takes,
  * closes or names the number, what is cached goes to the kernel, and the doorbell is given up.
  */
-struct plx_front;
+struct plx_epoll;
 
 struct plx_bell {
 	struct pollux_file file;
 	int number;
 	/* Whose it is, from its publication until it is given up. */
-	struct plx_front *fr;
+	struct plx_epoll *pe;
 };
 
 /* A new one, with a reference, which nobody knows, or NULL: none is to be had now. */
 struct plx_bell *plx_bell_new(void);
-/* It is the doorbell of fr from now on; false if the program has taken its number. */
-bool plx_bell_publish(struct plx_bell *b, struct plx_front *fr);
+/* It is the doorbell of pe from now on; false if the program has taken its number. */
+bool plx_bell_publish(struct plx_bell *b, struct plx_epoll *pe);
 /* No epoll has it, and nobody knows the number: it is closed, unless it has been. */
 void plx_bell_close(struct plx_bell *b);
 /* What has the number fd, and whose it is, with references; NULL: it is no doorbell's. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * timerfd descriptors: the kernel's, with a front that spares settings.
+ * timerfd descriptors: the kernel's, with a user-space side that spares settings.
  *
  * A loop that moves its time-out with every event sets a timer far more often than one expires.
  * So a timer may be lazy: the kernel's timer stays armed for a time that is not later than what
@@ -8,7 +8,7 @@
  * kernel's timer expires, whoever sees that sets it to what is wanted by then, and the program
  * hears nothing of it. A timer that is not lazy is true: all of it is the kernel's.
  *
- * Lazy is only a timer on CLOCK_MONOTONIC with one number and one registration, in a front that is
+ * Lazy is only a timer on CLOCK_MONOTONIC with one number and one registration, in an epoll that is
  * ours, level-triggered, for EPOLLIN and without flags, and not nested, with at most one thread in
  * a wait at a time. Its registration has other data meanwhile, by which a wait knows its event, and
  * is edge-triggered, so that the event leaves the kernel's ready list when it is collected.
@@ -16,13 +16,13 @@
  * is tests/model/timer.pml.
  *
  *   lock      everything below; held over the system calls that change the kernel's idea of it
- *   fr        atomic: the front that it is lazy in, or NULL
+ *   pe        atomic: the epoll that it is lazy in, or NULL
  *   gone      atomic, set once: the kernel's alone, or closed
  *   armed     when the kernel's timer expires: while lazy, and while `known`
  *   disarmed  the last setting was to never, or there was none
- *   unmarked  it would be lazy if its front had a mark
+ *   unmarked  it would be lazy if its epoll had a mark
  *   stale     it may be on the kernel's ready list since an expiry that is over, though not ready
- *   asked     front.unseen when that was said there; 0: it has not been
+ *   asked     epoll.unseen when that was said there; 0: it has not been
  *   want, interval   what the program has set, while lazy; before that the same as the kernel
  *
  * Argument. (1) Never too early: an event of a lazy timer is never given out as it is, and a read
@@ -35,7 +35,7 @@
  * comes to wait meanwhile makes all timers true before it sleeps, so that nobody depends on a
  * thread which has the event in its hand and is preempted. Of a thread that comes to wait and one
  * that makes a timer lazy, each says so before it looks for the other. A wait says so as soon as it
- * knows that the front has a mark, and takes it back when it has no event in its hand any more. One
+ * knows that the epoll has a mark, and takes it back when it has no event in its hand any more. One
  * that does not know it is seen as a sleeper, until it has said so; or it looks at the kernel in an
  * RCU section, and no timer is lazy before that is over. (3) Its place among the events of others
  * is that of its expiry, if some thread has come by between the kernel's expiry and the wanted one.
@@ -52,7 +52,7 @@
  * tests/model/timer_place.pml.
  */
 #include "cache/cold.h"
-#include "cache/front.h"
+#include "cache/epoll.h"
 
 #include <limits.h>
 #include <sys/timerfd.h>
@@ -79,7 +79,7 @@ struct plx_timer {
 	struct pollux_file file;
 	plx_lock_t lock;
 	uint32_t gone;
-	struct plx_front *fr;
+	struct plx_epoll *pe;
 	int fd;
 	bool nonblock;
 	bool known;
@@ -88,7 +88,7 @@ struct plx_timer {
 	bool stale;
 	uint64_t asked;
 	int64_t want, interval, armed;
-	/* The registration, if there is one: in the front of this id. */
+	/* The registration, if there is one: in the epoll of this id. */
 	uint64_t epid;
 	int epfd;
 	struct epoll_event ev;
@@ -148,14 +148,14 @@ struct pollux_file *plx_timer_file(int fd, int flags)
 	return &t->file;
 }
 
-bool plx_timer_watched(struct pollux_file *f, struct plx_front *fr, int epfd,
+bool plx_timer_watched(struct pollux_file *f, struct plx_epoll *pe, int epfd,
 		       const struct epoll_event *ev)
 {
 	struct plx_timer *t = file_timer(f);
 
 	if (t->epid)
 		return false;
-	t->epid = fr->id;
+	t->epid = pe->id;
 	t->epfd = epfd;
 	t->ev = *ev;
 	return true;
@@ -229,8 +229,8 @@ static bool await_expiry(const struct plx_timer *t)
 
 static void not_lazy(struct plx_timer *t)
 {
-	plx_xadd(&t->fr->nlazy, (uint32_t)-1);
-	plx_store_rel(&t->fr, NULL);
+	plx_xadd(&t->pe->nlazy, (uint32_t)-1);
+	plx_store_rel(&t->pe, NULL);
 }
 
 /*
@@ -282,53 +282,53 @@ static bool make_true(struct plx_timer *t, bool collected)
 
 /* --- becoming lazy ------------------------------------------------------------------------ */
 
-static uint64_t new_mark(struct plx_front *fr)
+static uint64_t new_mark(struct plx_epoll *pe)
 {
-	uint64_t mark = plx_load(&fr->timer_mark), r;
+	uint64_t mark = plx_load(&pe->timer_mark), r;
 
 	if (mark)
 		return mark;
 	if (plx_sys3(SYS_getrandom, &r, sizeof(r), 0) != sizeof(r))
 		return 0;
 	r &= ~(uint64_t)(PLX_TIMER_FDS - 1);
-	return plx_cas(&fr->timer_mark, &mark, r) ? r : mark;
+	return plx_cas(&pe->timer_mark, &mark, r) ? r : mark;
 }
 
-/* The front that its registration is in, if that allows it. Valid in the RCU section. */
-static struct plx_front *front_of(struct plx_timer *t)
+/* The epoll that its registration is in, if that allows it. Valid in the RCU section. */
+static struct plx_epoll *epoll_of(struct plx_timer *t)
 {
 	struct pollux_file *ef = t->epid ? plx_table_peek(t->epfd) : NULL;
-	struct plx_front *fr;
+	struct plx_epoll *pe;
 
 	if (!ef || ef->kind != PLX_KIND_EPOLL || !(t->ev.events & EPOLLIN) ||
 	    (t->ev.events & PLX_EP_FLAGS))
 		return NULL;
-	fr = plx_file_front(ef);
-	if (fr->id != t->epid || plx_load(&fr->spilled) || plx_load(&fr->notimers))
+	pe = plx_file_epoll(ef);
+	if (pe->id != t->epid || plx_load(&pe->evicted) || plx_load(&pe->notimers))
 		return NULL;
-	if (!plx_load_acq(&fr->timers))
+	if (!plx_load_acq(&pe->timers))
 		t->unmarked = true;
-	return t->unmarked ? NULL : fr;
+	return t->unmarked ? NULL : pe;
 }
 
 /*
- * Outside of everything: the front gets its mark. The reference sees to it that who ends the front
+ * Outside of everything: the epoll gets its mark. The reference sees to it that who ends the epoll
  * finds that.
  */
-static __attribute__((noinline)) void mark_front(int epfd, uint64_t epid)
+static __attribute__((noinline)) void mark_epoll(int epfd, uint64_t epid)
 {
 	struct pollux_file *ef = plx_table_get(epfd);
-	struct plx_front *fr = ef && ef->kind == PLX_KIND_EPOLL ? plx_file_front(ef) : NULL;
+	struct plx_epoll *pe = ef && ef->kind == PLX_KIND_EPOLL ? plx_file_epoll(ef) : NULL;
 
-	if (fr && fr->id == epid && !plx_load(&fr->spilled) && !plx_cold_busy(ef)) {
+	if (pe && pe->id == epid && !plx_load(&pe->evicted) && !plx_cold_busy(ef)) {
 		/*
 		 * A look may last: then a later setting tries again. Partners: kernel_look; in
 		 * wait_kernel and wait_mixed, an announced sleeper.
 		 */
-		if (!new_mark(fr))
-			plx_store(&fr->notimers, 1);
+		if (!new_mark(pe))
+			plx_store(&pe->notimers, 1);
 		else if (plx_rcu_try(plx_rcu_note()))
-			plx_store_rel(&fr->timers, 1);
+			plx_store_rel(&pe->timers, 1);
 	}
 	if (ef)
 		pollux_file_put(ef);
@@ -342,42 +342,42 @@ static void gets_stale(struct plx_timer *t)
 }
 
 /* After the kernel has made it unready: the next looks are to say that they have come by. */
-static void ask(struct plx_timer *t, struct plx_front *fr)
+static void ask(struct plx_timer *t, struct plx_epoll *pe)
 {
 	if (plx_likely(!t->stale) || t->asked)
 		return;
 	PLX_DELAY(timer_before_ask);
 	/* Partners: collect_kernel, of which one that reads this looks after the setting. */
-	t->asked = plx_xadd(&fr->unseen, 1) + 1;
+	t->asked = plx_xadd(&pe->unseen, 1) + 1;
 }
 
 /* Whether it is on the list only if it is ready. */
-static bool not_stale(struct plx_timer *t, struct plx_front *fr)
+static bool not_stale(struct plx_timer *t, struct plx_epoll *pe)
 {
-	if (plx_unlikely(t->stale) && t->asked && plx_load_acq(&fr->seen) >= t->asked)
+	if (plx_unlikely(t->stale) && t->asked && plx_load_acq(&pe->seen) >= t->asked)
 		t->stale = false;
 	return !t->stale;
 }
 
 /* What the kernel's timer is set to is known, and not soon; it is not on the ready list. */
-static bool become_lazy(struct plx_timer *t, struct plx_front *fr)
+static bool become_lazy(struct plx_timer *t, struct plx_epoll *pe)
 {
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
 	bool marked = false;
 
 	t->saved = 0;
-	plx_store(&t->fr, fr);
-	plx_xadd(&fr->nlazy, 1);
-	time_before(&fr->soon, t->armed);
+	plx_store(&t->pe, pe);
+	plx_xadd(&pe->nlazy, 1);
+	time_before(&pe->soon, t->armed);
 	/*
 	 * Partners: those who announce a sleep in wait.c, plx_timers_leave, plx_timers_soon; a
 	 * fork, which is a change, and goes through the table then.
 	 */
 	plx_mb();
 	PLX_DELAY(timer_said);
-	ev.data.u64 = plx_load(&fr->timer_mark) | (uint32_t)t->fd;
-	if (!plx_load(&fr->notimers) && !plx_load(&fr->spilled) && !plx_changed(plx_changes()) &&
-	    plx_load(&fr->ep->sleepers) <= 1) {
+	ev.data.u64 = plx_load(&pe->timer_mark) | (uint32_t)t->fd;
+	if (!plx_load(&pe->notimers) && !plx_load(&pe->evicted) && !plx_changed(plx_changes()) &&
+	    plx_load(&pe->ep->sleepers) <= 1) {
 		PLX_DELAY(timer_before_mark);
 		marked = kernel_ctl(t, EPOLL_CTL_MOD, &ev) == 0;
 	}
@@ -482,22 +482,22 @@ static long set_lazy(struct plx_timer *t, int flags, const struct itimerspec *sp
 static long set_true(struct plx_timer *t, int flags, const struct itimerspec *spec,
 		     struct itimerspec *old)
 {
-	struct plx_front *fr = t->row >= t->row_needed ? front_of(t) : NULL;
+	struct plx_epoll *pe = t->row >= t->row_needed ? epoll_of(t) : NULL;
 	int64_t armed = t->known ? t->armed : 0;
 	bool was_disarmed = t->disarmed;
 	long r;
 
-	if (fr && t->known && not_stale(t, fr)) {
+	if (pe && t->known && not_stale(t, pe)) {
 		struct setting s = setting_of(flags, spec);
 		int64_t now = plx_now_ns();
 
-		if (may_wait(t, &s, now) && become_lazy(t, fr)) {
+		if (may_wait(t, &s, now) && become_lazy(t, pe)) {
 			time_left(t, now, old);
 			put_off(t, &s, now);
 			return 0;
 		}
 	}
-	r = kernel_told(t, fr, flags, spec, old);
+	r = kernel_told(t, pe, flags, spec, old);
 	if (r == 0 && (old->it_value.tv_sec || old->it_value.tv_nsec)) {
 		t->row++;
 		/* With an interval it may have expired all the same. */
@@ -509,8 +509,8 @@ static long set_true(struct plx_timer *t, int flags, const struct itimerspec *sp
 		t->known = false;
 		gets_stale(t);
 	}
-	if (fr)
-		ask(t, fr);
+	if (pe)
+		ask(t, pe);
 	return r;
 }
 
@@ -552,7 +552,7 @@ long plx_px_timerfd_settime(int fd, int flags, const struct itimerspec *value,
 		plx_rcu_read_unlock();
 		return PLX_PASS;
 	}
-	r = t->fr ? set_lazy(t, flags, &spec, &was) : set_true(t, flags, &spec, &was);
+	r = t->pe ? set_lazy(t, flags, &spec, &was) : set_true(t, flags, &spec, &was);
 	if (plx_unlikely(t->unmarked)) {
 		t->unmarked = false;
 		unmarked = t->epid;
@@ -561,7 +561,7 @@ long plx_px_timerfd_settime(int fd, int flags, const struct itimerspec *value,
 	timer_unlock(t);
 	plx_rcu_read_unlock();
 	if (plx_unlikely(unmarked))
-		mark_front(epfd, unmarked);
+		mark_epoll(epfd, unmarked);
 	/* It is set even if the old value cannot be stored (TFD-04). */
 	return r == 0 && old && plx_copy_out(old, &was, sizeof(was)) ? -EFAULT : r;
 }
@@ -580,11 +580,11 @@ long plx_px_timerfd_gettime(int fd, struct itimerspec *value)
 		plx_rcu_read_unlock();
 		return PLX_PASS;
 	}
-	now = t->fr ? plx_now_ns() : 0;
-	if (t->fr && now < t->want) {
+	now = t->pe ? plx_now_ns() : 0;
+	if (t->pe && now < t->want) {
 		time_left(t, now, &left);
 	} else {
-		if (t->fr)
+		if (t->pe)
 			make_true(t, false);
 		r = plx_sys2(SYS_timerfd_gettime, t->fd, &left);
 	}
@@ -609,7 +609,7 @@ long plx_timer_read(struct pollux_file *f, int fd, void *buf, size_t n)
 	long r = PLX_PASS;
 
 	if (t) {
-		if (t->fr)
+		if (t->pe)
 			make_true(t, false);
 		if (!passes)
 			r = plx_sys3(SYS_read, t->fd, &value, sizeof(value));
@@ -617,18 +617,18 @@ long plx_timer_read(struct pollux_file *f, int fd, void *buf, size_t n)
 	}
 	plx_rcu_read_unlock();
 	if (blocks && plx_timer_escape(fd))
-		plx_px_spilled(PLX_OUT_TIMER_READ, 1);
+		plx_px_evicted(PLX_OUT_TIMER_READ, 1);
 	/* The expirations are gone even if they cannot be stored. */
 	if (r == sizeof(value) && plx_unlikely(plx_copy_out(buf, &value, sizeof(value))))
 		r = -EFAULT;
 	return r;
 }
 
-long plx_timer_ctl(struct pollux_file *f, struct plx_front *fr, int epfd, int op, int fd,
+long plx_timer_ctl(struct pollux_file *f, struct plx_epoll *pe, int epfd, int op, int fd,
 		   struct epoll_event *ev)
 {
 	struct epoll_event copy;
-	bool ours = fr && !plx_load_acq(&fr->spilled), leaves = false;
+	bool ours = pe && !plx_load_acq(&pe->evicted), leaves = false;
 	struct plx_timer *t;
 	long r = PLX_PASS;
 
@@ -637,17 +637,17 @@ long plx_timer_ctl(struct pollux_file *f, struct plx_front *fr, int epfd, int op
 	plx_rcu_read_lock();
 	t = timer_lock(file_timer(f));
 	if (t) {
-		if (t->fr)
+		if (t->pe)
 			make_true(t, false);
 		if (ours)
 			r = plx_sys4(SYS_epoll_ctl, epfd, op, fd, &copy);
 		/* In a second epoll, or in one that we do not know. */
 		leaves = op == EPOLL_CTL_ADD && (!ours || (r == 0 && t->epid));
 		if (r == 0 && op == EPOLL_CTL_ADD) {
-			t->epid = fr->id;
+			t->epid = pe->id;
 			t->epfd = epfd;
 			t->stale = false;
-		} else if (r == 0 && op == EPOLL_CTL_DEL && t->epid == fr->id) {
+		} else if (r == 0 && op == EPOLL_CTL_DEL && t->epid == pe->id) {
 			t->epid = 0;
 		}
 		if (r == 0 && op != EPOLL_CTL_DEL)
@@ -656,7 +656,7 @@ long plx_timer_ctl(struct pollux_file *f, struct plx_front *fr, int epfd, int op
 	}
 	plx_rcu_read_unlock();
 	if (leaves && plx_timer_escape(fd))
-		plx_px_spilled(ours ? PLX_OUT_TIMER_WATCHED : PLX_OUT_FOREIGN_EPOLL, 1);
+		plx_px_evicted(ours ? PLX_OUT_TIMER_WATCHED : PLX_OUT_FOREIGN_EPOLL, 1);
 	return r;
 }
 
@@ -665,7 +665,7 @@ static bool give_up(struct plx_timer *t)
 {
 	if (!timer_lock(t))
 		return false;
-	if (t->fr)
+	if (t->pe)
 		make_true(t, false);
 	plx_store(&t->gone, 1);
 	timer_unlock(t);
@@ -703,8 +703,8 @@ bool plx_timer_lost(struct pollux_file *f)
 	plx_rcu_read_lock();
 	t = timer_lock(file_timer(f));
 	if (t) {
-		there = t->fr && plx_sys2(SYS_timerfd_gettime, t->fd, &s) == 0;
-		if (t->fr && !there)
+		there = t->pe && plx_sys2(SYS_timerfd_gettime, t->fd, &s) == 0;
+		if (t->pe && !there)
 			not_lazy(t);
 		plx_store(&t->gone, !there);
 		timer_unlock(t);
@@ -713,7 +713,7 @@ bool plx_timer_lost(struct pollux_file *f)
 	return !there;
 }
 
-bool plx_timer_fired(struct plx_front *fr, struct epoll_event *ev)
+bool plx_timer_fired(struct plx_epoll *pe, struct epoll_event *ev)
 {
 	int fd = (int)(ev->data.u64 & (PLX_TIMER_FDS - 1));
 	bool expired = false;
@@ -722,7 +722,7 @@ bool plx_timer_fired(struct plx_front *fr, struct epoll_event *ev)
 	plx_rcu_read_lock();
 	t = timer_lock(file_timer(plx_table_peek(fd)));
 	if (t) {
-		if (t->fr == fr) {
+		if (t->pe == pe) {
 			plx_stat(PLX_STAT_TIMER_EARLY);
 			expired = make_true(t, true);
 			ev->data = t->ev.data;
@@ -733,20 +733,20 @@ bool plx_timer_fired(struct plx_front *fr, struct epoll_event *ev)
 	return expired;
 }
 
-/* Those of the front that expire in the kernel up to this time. */
-static void each_lazy(struct plx_front *fr, int64_t until)
+/* Those of the epoll that expire in the kernel up to this time. */
+static void each_lazy(struct plx_epoll *pe, int64_t until)
 {
 	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
 		struct plx_timer *t;
 
 		plx_rcu_read_lock();
 		t = file_timer(plx_table_peek(fd));
-		if (t && plx_load(&t->fr) && (t = timer_lock(t))) {
-			if (t->fr == fr) {
+		if (t && plx_load(&t->pe) && (t = timer_lock(t))) {
+			if (t->pe == pe) {
 				if (t->armed <= until)
 					make_true(t, false);
 				else
-					time_before(&fr->soon, t->armed);
+					time_before(&pe->soon, t->armed);
 			}
 			timer_unlock(t);
 		}
@@ -754,22 +754,22 @@ static void each_lazy(struct plx_front *fr, int64_t until)
 	}
 }
 
-void plx_timers_true(struct plx_front *fr)
+void plx_timers_true(struct plx_epoll *pe)
 {
-	if (plx_load(&fr->nlazy))
-		each_lazy(fr, INT64_MAX);
+	if (plx_load(&pe->nlazy))
+		each_lazy(pe, INT64_MAX);
 }
 
-void plx_timers_leave(struct plx_front *fr)
+void plx_timers_leave(struct plx_epoll *pe)
 {
-	plx_store(&fr->notimers, 1);
+	plx_store(&pe->notimers, 1);
 	/* Partner: become_lazy. */
 	plx_mb();
 	PLX_DELAY(timer_leave);
-	plx_timers_true(fr);
+	plx_timers_true(pe);
 }
 
-void plx_timers_soon(struct plx_front *fr)
+void plx_timers_soon(struct plx_epoll *pe)
 {
 	struct timespec ts;
 	int64_t until;
@@ -777,14 +777,14 @@ void plx_timers_soon(struct plx_front *fr)
 	/* Cheaper, and behind by up to a tick. */
 	plx_clock(CLOCK_MONOTONIC_COARSE, &ts);
 	until = ts.tv_sec * PLX_NSEC + ts.tv_nsec + 2 * NEAR;
-	if (until < plx_load(&fr->soon))
+	if (until < plx_load(&pe->soon))
 		return;
-	plx_store(&fr->soon, INT64_MAX);
+	plx_store(&pe->soon, INT64_MAX);
 	/*
 	 * Partner: become_lazy. Who does so is found below, or stores its time after this
 	 * (tests/model/timer_soon.pml).
 	 */
 	plx_mb();
 	PLX_DELAY(timer_soon);
-	each_lazy(fr, until);
+	each_lazy(pe, until);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * epoll_wait on a front.
+ * epoll_wait on an epoll that has a user-space side (epoll.h).
  *
- * While a front has no cached items a wait is the kernel's own, except that
+ * While an epoll has no cached items a wait is the kernel's own, except that
  * the waiter is announced, so that the first item finds it. Afterwards a
  * wait collects from both sides: the side that goes first alternates, so that
  * neither starves the other when both are always ready. To sleep it makes sure that
@@ -32,7 +32,7 @@
  * That leaves who has found nothing in the table at a number that is about to become an epoll's.
  * The model is tests/model/number_lost.pml.
  */
-#include "cache/front.h"
+#include "cache/epoll.h"
 
 #include <limits.h>
 #include <sys/single_threaded.h>
@@ -54,7 +54,7 @@
 #define DIRECT_SLEEPS 8
 /* One of so many looks asks the kernel although it can only know of writers past us. */
 #define LOOKS_BLIND 64
-/* front.turn */
+/* epoll.turn */
 enum { TURN_ANY, TURN_KERNEL, TURN_OURS, TURN_OURS_ALONE };
 #define MAX_EVENTS (INT_MAX / (int)sizeof(struct epoll_event))
 
@@ -84,7 +84,7 @@ struct waiter_sleep {
 };
 
 struct waiter {
-	struct plx_front *fr;
+	struct plx_epoll *pe;
 	struct pollux_file *file;
 	struct epoll_event *ev;
 	int max;
@@ -96,11 +96,11 @@ struct waiter {
 	/* ep.given before this looked at the kernel's side. */
 	uint32_t given;
 	struct waiter_sleep *sleep;
-	/* In twaiters of the front: whoever is to have no lazy timers beside it knows. */
+	/* In twaiters of the epoll: whoever is to have no lazy timers beside it knows. */
 	bool counted;
 	/* An event of a lazy timer has been taken out. */
 	bool swallowed;
-	/* plx_moves_over and the like, and front.ctls_over, before this looked at either side. */
+	/* plx_moves_over and the like, and epoll.ctls_over, before this looked at either side. */
 	uint32_t moves, adoptions, ctls;
 	/* Events of the kernel's that were there before those of ours; where the next one goes. */
 	int theirs;
@@ -325,7 +325,7 @@ static void look_begins(struct waiter *w)
 {
 	w->moves = plx_load_acq(&plx_moves_over);
 	w->adoptions = plx_load_acq(&plx_adoptions_over);
-	w->ctls = plx_load_acq(&w->fr->ctls_over);
+	w->ctls = plx_load_acq(&w->pe->ctls_over);
 }
 
 /*
@@ -334,7 +334,7 @@ static void look_begins(struct waiter *w)
  */
 static bool beside_ctl(const struct waiter *w)
 {
-	return beside_move(w) && plx_load_acq(&w->fr->ctls) != w->ctls;
+	return beside_move(w) && plx_load_acq(&w->pe->ctls) != w->ctls;
 }
 
 static int sink_user(void *arg, uint32_t events, uint64_t data)
@@ -344,7 +344,7 @@ static int sink_user(void *arg, uint32_t events, uint64_t data)
 	int r;
 
 	if (w->theirs && beside_ctl(w)) {
-		plx_store(&w->fr->turn, TURN_OURS_ALONE);
+		plx_store(&w->pe->turn, TURN_OURS_ALONE);
 		return -EAGAIN;
 	}
 	r = plx_copy_out(w->at, &ev, sizeof(ev));
@@ -361,8 +361,8 @@ static __attribute__((noinline)) int merge_events(struct waiter *w, int middle, 
 	int kept = middle, before = middle;
 
 	if (!w->theirs && beside_ctl(w)) {
-		plx_ep_again(w->fr->ep);
-		plx_store(&w->fr->turn, TURN_OURS_ALONE);
+		plx_ep_again(w->pe->ep);
+		plx_store(&w->pe->turn, TURN_OURS_ALONE);
 		kept = before = 0;
 	}
 	for (int i = middle; i < n; i++) {
@@ -393,16 +393,16 @@ static bool number_lost(const struct waiter *w)
 
 /*
  * A look that does not sleep. Where timers may be lazy this thread is counted before; where it has
- * not been, none becomes lazy before the end of the section. Partner: mark_front in timer.c.
+ * not been, none becomes lazy before the end of the section. Partner: mark_epoll in timer.c.
  */
 static int kernel_look(struct waiter *w, struct epoll_event *ev, int max)
 {
 	int r;
 
 	plx_rcu_read_lock();
-	if (plx_unlikely(plx_load(&w->fr->timer_mark)))
+	if (plx_unlikely(plx_load(&w->pe->timer_mark)))
 		timers_enter(w);
-	w->given = plx_load_acq(&w->fr->ep->given);
+	w->given = plx_load_acq(&w->pe->ep->given);
 	r = w->slept && number_lost(w) ? 0 : kernel_now(w->epfd, ev, max);
 	plx_rcu_read_unlock();
 	PLX_DELAY(wait_in_hand);
@@ -414,7 +414,7 @@ static void bell_taken(struct waiter *w)
 {
 	struct pollux_file *f;
 
-	plx_bell_collect(w->fr->ep, 1);
+	plx_bell_collect(w->pe->ep, 1);
 	if (!number_lost(w))
 		return;
 	plx_rcu_read_lock();
@@ -443,10 +443,10 @@ static const struct timespec *time_left(const struct waiter *w, struct timespec 
  * The kernel has given n events, which the program does not have yet. Partner: heard in eventfd.c.
  * What is not counted was given before the first item was registered.
  */
-static int heard_events(struct plx_front *fr, int n)
+static int heard_events(struct plx_epoll *pe, int n)
 {
-	if (n && plx_load_acq(&fr->inproc))
-		plx_xadd(&fr->heard, 1);
+	if (n && plx_load_acq(&pe->inproc))
+		plx_xadd(&pe->heard, 1);
 	return n;
 }
 
@@ -458,21 +458,21 @@ static int heard_events(struct plx_front *fr, int n)
  */
 static int filter_events(struct waiter *w, struct epoll_event *ev, int n, bool whole)
 {
-	struct plx_front *fr = w->fr;
+	struct plx_epoll *pe = w->pe;
 	/* Who has the doorbell's event finds that there is one. */
 	uint64_t marker = plx_load(&plx_bell_marker);
-	bool bell = marker && !plx_load(&fr->foreign), timers = plx_load(&fr->timer_mark);
+	bool bell = marker && !plx_load(&pe->foreign), timers = plx_load(&pe->timer_mark);
 	int kept = 0, expired = 0;
 
 	if (!bell && !timers)
-		return heard_events(fr, n);
+		return heard_events(pe, n);
 	for (int i = 0; i < n; i++) {
 		if (bell && ev[i].data.u64 == marker && ev[i].events == EPOLLIN) {
 			bell_taken(w);
 		} else if (timers && ev[i].events == EPOLLIN &&
-			   plx_timer_marked(fr, ev[i].data.u64)) {
+			   plx_timer_marked(pe, ev[i].data.u64)) {
 			w->swallowed = true;
-			if (plx_timer_fired(fr, &ev[i]) && whole)
+			if (plx_timer_fired(pe, &ev[i]) && whole)
 				ev[kept + expired++] = ev[i];
 		} else {
 			struct epoll_event event = ev[i];
@@ -483,7 +483,7 @@ static int filter_events(struct waiter *w, struct epoll_event *ev, int n, bool w
 			ev[kept++] = event;
 		}
 	}
-	return heard_events(fr, kept + expired);
+	return heard_events(pe, kept + expired);
 }
 
 /*
@@ -493,8 +493,8 @@ static int filter_events(struct waiter *w, struct epoll_event *ev, int n, bool w
 static void pass_ring_on(struct waiter *w)
 {
 	plx_mb();
-	if (!plx_ready_empty(w->fr->ep))
-		plx_ep_pass_on(w->fr->ep);
+	if (!plx_ready_empty(w->pe->ep))
+		plx_ep_pass_on(w->pe->ep);
 }
 
 /*
@@ -508,8 +508,8 @@ static int take_events(struct waiter *w, struct epoll_event *ev, int n)
 	if (kept == n)
 		return kept;
 	plx_mb();
-	if (!plx_ready_empty(w->fr->ep))
-		plx_ep_wake_one(w->fr->ep);
+	if (!plx_ready_empty(w->pe->ep))
+		plx_ep_wake_one(w->pe->ep);
 	return kept;
 }
 
@@ -533,9 +533,9 @@ static __attribute__((noinline)) int writable_events(struct epoll_event *ev, int
 }
 
 /* Whether the kernel's side may have more than the doorbell's event. */
-static bool kernel_has(const struct plx_front *fr)
+static bool kernel_has(const struct plx_epoll *pe)
 {
-	return plx_load(&fr->nkernel) || !plx_load_acq(&fr->inproc);
+	return plx_load(&pe->nkernel) || !plx_load_acq(&pe->inproc);
 }
 
 /*
@@ -545,7 +545,7 @@ static bool kernel_has(const struct plx_front *fr)
  * Where the buffer is not writable to its end, the kernel's wait is one for as many events as can
  * be stored: after a fault, too, the kernel leaves its list as if it had been asked for no more. If
  * not even one can, the kernel gets the buffer itself, and says by EFAULT that there is an event.
- * It must be the program's: so the front has no lazy timers from now on, and what may be the
+ * It must be the program's: so the epoll has no lazy timers from now on, and what may be the
  * doorbell's is taken back, and the kernel asked again.
  */
 static int collect_kernel(struct waiter *w, int n, bool block)
@@ -559,17 +559,17 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 	int got, kept;
 
 	/* Nothing but the doorbell is there: one slot is enough to be woken. */
-	if (!kernel_has(w->fr) && room > BOUNCE_STACK)
+	if (!kernel_has(w->pe) && room > BOUNCE_STACK)
 		room = BOUNCE_STACK;
-	if (kernel_has(w->fr) &&
+	if (kernel_has(w->pe) &&
 	    plx_unlikely(plx_probe_write(user, (room < PROBED ? room : PROBED) * sizeof(*user)))) {
 		room = writable_events(user, room < PROBED ? room : PROBED);
-		plx_timers_leave(w->fr);
+		plx_timers_leave(w->pe);
 	}
 	/* What would take a slot of this wait, and nobody else will take. */
-	if (!block && plx_unlikely(plx_bell_stray(w->fr->ep)) && kernel_has(w->fr) &&
-	    plx_front_live(w->fr))
-		taken = plx_front_hush(w->fr);
+	if (!block && plx_unlikely(plx_bell_stray(w->pe->ep)) && kernel_has(w->pe) &&
+	    plx_epoll_live(w->pe))
+		taken = plx_epoll_hush(w->pe);
 	if (plx_likely(room))
 		buf = bounce_get(stack, &room);
 	else
@@ -577,7 +577,7 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 	for (;;) {
 		plx_stat(PLX_STAT_MADE);
 		/* Partner: ask in timer.c. With n events before, it may not have been asked. */
-		unseen = plx_load_acq(&w->fr->unseen);
+		unseen = plx_load_acq(&w->pe->unseen);
 		PLX_DELAY(wait_before_kernel);
 		if (block)
 			got = kernel_wait(w, true, buf, room ? room : 1,
@@ -586,15 +586,15 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 			got = kernel_look(w, buf, room ? room : 1);
 		if (plx_sleep_is_over(got))
 			return got;
-		if (plx_unlikely(got == -EFAULT) && plx_front_hush(w->fr)) {
+		if (plx_unlikely(got == -EFAULT) && plx_epoll_hush(w->pe)) {
 			if (block)
 				return 0;
 			taken = true;
 			continue;
 		}
-		if (plx_unlikely(unseen != plx_load(&w->fr->seen)) && got < (room ? room : 1) &&
+		if (plx_unlikely(unseen != plx_load(&w->pe->seen)) && got < (room ? room : 1) &&
 		    (got > 0 || (!got && !n)))
-			plx_store_rel(&w->fr->seen, unseen);
+			plx_store_rel(&w->pe->seen, unseen);
 		if (got <= 0) {
 			/* In an earlier turn. */
 			if (taken)
@@ -621,7 +621,7 @@ static int collect_inproc(struct waiter *w, int n)
 	}
 	w->at = w->ev + n;
 	w->theirs = n;
-	r = plx_ep_harvest(w->fr->ep, sink_user, w, w->max - n);
+	r = plx_ep_harvest(w->pe->ep, sink_user, w, w->max - n);
 	if (n && r > 0 && beside_move(w))
 		r = merge_events(w, n, n + r) - n;
 	if (plx_unlikely(plx_load(&plx_stats_wanted)) && r > 0)
@@ -637,14 +637,14 @@ static int collect_inproc(struct waiter *w, int n)
  */
 static bool sleeps_at_once(struct waiter *w)
 {
-	struct pollux_ep *ep = w->fr->ep;
-	uint32_t direct = plx_load(&w->fr->direct);
+	struct pollux_ep *ep = w->pe->ep;
+	uint32_t direct = plx_load(&w->pe->direct);
 	enum plx_spin_how how;
 
-	if (!plx_load(&w->fr->nkernel) || plx_load(&w->fr->turn) == TURN_KERNEL ||
-	    plx_timers_unseen(w->fr) || plx_bell_stray(ep))
+	if (!plx_load(&w->pe->nkernel) || plx_load(&w->pe->turn) == TURN_KERNEL ||
+	    plx_timers_unseen(w->pe) || plx_bell_stray(ep))
 		return false;
-	if (__libc_single_threaded || !plx_load(&w->fr->inproc))
+	if (__libc_single_threaded || !plx_load(&w->pe->inproc))
 		return true;
 	if (!direct)
 		return false;
@@ -652,7 +652,7 @@ static bool sleeps_at_once(struct waiter *w)
 	plx_spin_not(how);
 	if (how != PLX_SPIN_NOT)
 		return false;
-	plx_store(&w->fr->direct, direct - 1);
+	plx_store(&w->pe->direct, direct - 1);
 	return true;
 }
 
@@ -666,21 +666,21 @@ static bool sleeps_at_once(struct waiter *w)
  */
 static bool may_have_missed(const struct waiter *w)
 {
-	struct pollux_ep *ep = w->fr->ep;
+	struct pollux_ep *ep = w->pe->ep;
 
 	/* Partner: plx_ep_harvest, which counts before it says that the list is empty. */
 	return !plx_ready_empty(ep) || w->given != plx_load(&ep->given);
 }
 
 /* Whether a look is to ask the kernel. */
-static bool asks_kernel(struct plx_front *fr)
+static bool asks_kernel(struct plx_epoll *pe)
 {
 	uint32_t looks;
 
-	if (kernel_has(fr))
+	if (kernel_has(pe))
 		return true;
-	looks = plx_load(&fr->looks) + 1;
-	plx_store(&fr->looks, looks);
+	looks = plx_load(&pe->looks) + 1;
+	plx_store(&pe->looks, looks);
 	return looks % LOOKS_BLIND == 0;
 }
 
@@ -697,37 +697,37 @@ static int counts_there(void *arg, struct pollux_file *f, int key, const struct 
 
 /*
  * If no eventfd of the set can have a count in the kernel, and there is nothing else, waits look at
- * our side alone. The argument is at plx_front_counts.
+ * our side alone. The argument is at plx_epoll_counts.
  */
-static __attribute__((noinline)) void kernel_leaves(struct plx_front *fr)
+static __attribute__((noinline)) void kernel_leaves(struct plx_epoll *pe)
 {
 	uint32_t n = PLX_KERNEL_EVENTFDS;
 	int32_t passed = 0;
 
-	if (!plx_cas(&fr->nkernel, &n, PLX_KERNEL_LEAVING))
+	if (!plx_cas(&pe->nkernel, &n, PLX_KERNEL_LEAVING))
 		return;
 	PLX_DELAY(kernel_leaves);
-	/* Partner: plx_front_counts. */
+	/* Partner: plx_epoll_counts. */
 	plx_mb_after_rmw();
-	if (pollux_ep_for_each(fr->ep, counts_there, &passed)) {
-		plx_store(&fr->unasked, -UNASKED * (passed < 65536 ? passed : 65536));
+	if (pollux_ep_for_each(pe->ep, counts_there, &passed)) {
+		plx_store(&pe->unasked, -UNASKED * (passed < 65536 ? passed : 65536));
 		n = PLX_KERNEL_EVENTFDS;
 	} else {
-		plx_store(&fr->unasked, 0);
+		plx_store(&pe->unasked, 0);
 		n = PLX_KERNEL_NOTHING;
 	}
 	PLX_DELAY(kernel_left);
-	plx_cas(&fr->nkernel, &(uint32_t){PLX_KERNEL_LEAVING}, n);
+	plx_cas(&pe->nkernel, &(uint32_t){PLX_KERNEL_LEAVING}, n);
 }
 
 /* The kernel's side had nothing, and ours had something. */
-static void asked_for_nothing(struct plx_front *fr)
+static void asked_for_nothing(struct plx_epoll *pe)
 {
-	int32_t n = plx_load(&fr->unasked) + 1;
+	int32_t n = plx_load(&pe->unasked) + 1;
 
-	plx_store(&fr->unasked, n);
-	if (plx_unlikely(n >= UNASKED) && plx_load(&fr->nkernel) == PLX_KERNEL_EVENTFDS)
-		kernel_leaves(fr);
+	plx_store(&pe->unasked, n);
+	if (plx_unlikely(n >= UNASKED) && plx_load(&pe->nkernel) == PLX_KERNEL_EVENTFDS)
+		kernel_leaves(pe);
 }
 
 /*
@@ -738,8 +738,8 @@ static void asked_for_nothing(struct plx_front *fr)
  */
 static int collect_both(struct waiter *w, bool sleeps)
 {
-	bool kernel = asks_kernel(w->fr);
-	uint32_t turn = plx_load(&w->fr->turn);
+	bool kernel = asks_kernel(w->pe);
+	uint32_t turn = plx_load(&w->pe->turn);
 	bool kernel_first = kernel && !sleeps && turn < TURN_OURS;
 	int n = 0, theirs = 0, r;
 
@@ -750,22 +750,22 @@ static int collect_both(struct waiter *w, bool sleeps)
 			return r;
 		}
 		n = theirs = r;
-		plx_store(&w->fr->turn, n == w->max ? TURN_OURS : TURN_ANY);
+		plx_store(&w->pe->turn, n == w->max ? TURN_OURS : TURN_ANY);
 	} else if (kernel) {
-		plx_store(&w->fr->turn, TURN_ANY);
+		plx_store(&w->pe->turn, TURN_ANY);
 	}
 	r = collect_inproc(w, n);
 	if (r < 0)
 		return n ? n : r;
 	n += r;
 	if (kernel_first && !theirs && r)
-		asked_for_nothing(w->fr);
+		asked_for_nothing(w->pe);
 	if (sleeps && !n)
 		return 0;
 	if (n && turn == TURN_OURS_ALONE)
 		return n;
 	if (sleeps && n == w->max)
-		plx_store(&w->fr->turn, TURN_KERNEL);
+		plx_store(&w->pe->turn, TURN_KERNEL);
 	/*
 	 * What has left our list since the kernel was asked is there now. It is not asked twice for
 	 * what it has, which may have been registered anew meanwhile.
@@ -779,14 +779,14 @@ static int collect_both(struct waiter *w, bool sleeps)
 		n += r;
 	}
 	if (kernel && !n)
-		plx_store(&w->fr->direct, DIRECT_SLEEPS);
+		plx_store(&w->pe->direct, DIRECT_SLEEPS);
 	return n;
 }
 
 static void waiter_retract(struct waiter *w)
 {
 	w->announced = false;
-	plx_ep_retract(w->fr->ep);
+	plx_ep_retract(w->pe->ep);
 }
 
 /* Leaves without a harvest: a ring that was meant for this thread goes on to another. */
@@ -808,21 +808,21 @@ static __attribute__((noinline)) bool timers_enter(struct waiter *w)
 
 	if (w->counted)
 		return true;
-	if (plx_load_acq(&w->fr->notimers) || plx_load_acq(&w->fr->spilled)) {
+	if (plx_load_acq(&w->pe->notimers) || plx_load_acq(&w->pe->evicted)) {
 		/* Who has said so may not have got round to them. Partner: become_lazy. */
 		plx_mb();
-		plx_timers_true(w->fr);
+		plx_timers_true(w->pe);
 		return false;
 	}
 	w->counted = true;
-	others = plx_xadd(&w->fr->twaiters, 1);
+	others = plx_xadd(&w->pe->twaiters, 1);
 	/* Who is asleep and does not know the mark has said so before it was there. */
 	plx_mb_after_rmw();
 	PLX_DELAY(wait_counted);
-	if (others || plx_load(&w->fr->ep->sleepers) > w->announced)
-		plx_timers_leave(w->fr);
-	else if (plx_load(&w->fr->nlazy))
-		plx_timers_soon(w->fr);
+	if (others || plx_load(&w->pe->ep->sleepers) > w->announced)
+		plx_timers_leave(w->pe);
+	else if (plx_load(&w->pe->nlazy))
+		plx_timers_soon(w->pe);
 	return true;
 }
 
@@ -838,20 +838,20 @@ static __attribute__((noinline)) bool timers_end(struct waiter *w)
 		return true;
 	w->counted = true;
 	/* Partner: timers_enter. */
-	return plx_xadd(&w->fr->twaiters, 1) == 0;
+	return plx_xadd(&w->pe->twaiters, 1) == 0;
 }
 
 static void note_drop(void)
 {
-	struct waiter left = {.file = note.file, .fr = plx_file_front(note.file)};
+	struct waiter left = {.file = note.file, .pe = plx_file_epoll(note.file)};
 
 	/* It may have had the event of one in its hand: before others think that nobody has. */
-	plx_timers_true(left.fr);
+	plx_timers_true(left.pe);
 	PLX_DELAY(wait_dropped);
 	if (note.announced)
 		waiter_leave(&left);
 	if (note.counted)
-		plx_xadd(&left.fr->twaiters, (uint32_t)-1);
+		plx_xadd(&left.pe->twaiters, (uint32_t)-1);
 	plx_mem_put(note.bounce.ev);
 	note = (struct wait_note){0};
 	pollux_file_put(left.file);
@@ -880,14 +880,14 @@ static void waiter_done(void *p)
 		sleep_end(w);
 	} else if (w->asleep) {
 		sleep_end(w);
-		plx_timers_true(w->fr);
+		plx_timers_true(w->pe);
 	}
 	if (w->announced)
 		waiter_leave(w);
-	if (plx_unlikely(plx_load(&w->fr->nlazy)) && timers_end(w))
-		plx_timers_soon(w->fr);
+	if (plx_unlikely(plx_load(&w->pe->nlazy)) && timers_end(w))
+		plx_timers_soon(w->pe);
 	if (w->counted)
-		plx_xadd(&w->fr->twaiters, (uint32_t)-1);
+		plx_xadd(&w->pe->twaiters, (uint32_t)-1);
 	pollux_file_put(w->file);
 	plx_retire_flush_if_full();
 }
@@ -895,7 +895,7 @@ static void waiter_done(void *p)
 /* Its number is lost. */
 static __attribute__((noinline)) long wait_lost(struct waiter *w)
 {
-	int n = plx_load_acq(&w->fr->inproc) ? collect_inproc(w, 0) : 0;
+	int n = plx_load_acq(&w->pe->inproc) ? collect_inproc(w, 0) : 0;
 
 	if (n)
 		return n;
@@ -910,12 +910,12 @@ static __attribute__((noinline)) long wait_lost(struct waiter *w)
  */
 static __attribute__((noinline)) long wait_ring(struct waiter *w)
 {
-	int r = plx_front_ring(w->fr, w->epfd);
+	int r = plx_epoll_ring(w->pe, w->epfd);
 
 	if (r == -EAGAIN)
 		return PLX_SLEEP_ANEW;
 	if (r < 0 && !number_lost(w))
-		plx_front_escape(w->file, PLX_OUT_NO_FD);
+		plx_epoll_escape(w->file, PLX_OUT_NO_FD);
 	return 0;
 }
 
@@ -928,16 +928,16 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 	if (!poll_only)
 		plx_flood_wait();
 	for (;;) {
-		bool items = plx_load_acq(&w->fr->inproc), at_once;
+		bool items = plx_load_acq(&w->pe->inproc), at_once;
 		uint32_t handlers, since;
 		int n = 0;
 
 		look_begins(w);
 		w->swallowed = false;
 		at_once = !over && sleeps_at_once(w);
-		if (!at_once || !plx_ready_empty(w->fr->ep)) {
+		if (!at_once || !plx_ready_empty(w->pe->ep)) {
 			n = collect_both(w, at_once);
-			plx_spin_brought(&w->fr->ep->yields, n);
+			plx_spin_brought(&w->pe->ep->yields, n);
 			if (n)
 				return n;
 			/* The timer may have expired by now. */
@@ -950,9 +950,9 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 		if (number_lost(w))
 			return wait_lost(w);
 		if (over) {
-			if (plx_load(&w->fr->nkernel) && plx_unlikely(may_have_missed(w)))
+			if (plx_load(&w->pe->nkernel) && plx_unlikely(may_have_missed(w)))
 				continue;
-			if (plx_load_acq(&w->fr->inproc) && beside_adoption(w)) {
+			if (plx_load_acq(&w->pe->inproc) && beside_adoption(w)) {
 				plx_await_step(tries++);
 				continue;
 			}
@@ -963,32 +963,32 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 			}
 			return hit ? -EINTR : 0;
 		}
-		if (items && plx_unlikely(plx_load_acq(&w->fr->doorbell) < 0) && wait_ring(w))
+		if (items && plx_unlikely(plx_load_acq(&w->pe->doorbell) < 0) && wait_ring(w))
 			return PLX_SLEEP_ANEW;
-		if (!at_once && plx_ep_spin(w->fr->ep))
+		if (!at_once && plx_ep_spin(w->pe->ep))
 			continue;
 		w->announced = true;
 		handlers = plx_inside.handlers;
-		if (plx_ep_announce(w->fr->ep)) {
+		if (plx_ep_announce(w->pe->ep)) {
 			if (number_lost(w)) {
 				waiter_leave(w);
 				return wait_lost(w);
 			}
-			/* The first item has come. Partner: front_setup. */
-			if (plx_unlikely(!items && plx_load_acq(&w->fr->inproc))) {
+			/* The first item has come. Partner: epoll_setup. */
+			if (plx_unlikely(!items && plx_load_acq(&w->pe->inproc))) {
 				waiter_leave(w);
 				continue;
 			}
-			if (plx_unlikely(plx_load(&w->fr->timer_mark)))
+			if (plx_unlikely(plx_load(&w->pe->timer_mark)))
 				timers_enter(w);
 			if (items)
 				w->timeout = NULL;
 			plx_px_count(PLX_COUNT_SLEEPS);
-			since = plx_spin_sleeps(&w->fr->ep->spin);
+			since = plx_spin_sleeps(&w->pe->ep->spin);
 			n = collect_kernel(w, 0, true);
 			if (plx_sleep_is_over(n))
 				return n;
-			plx_spin_slept(&w->fr->ep->spin, since);
+			plx_spin_slept(&w->pe->ep->spin, since);
 			w->timeout = NULL;
 			slept = true;
 		}
@@ -1006,11 +1006,11 @@ static long wait_mixed(struct waiter *w, bool poll_only)
 			int more = collect_inproc(w, n);
 
 			n += more > 0 ? more : 0;
-			plx_spin_brought(&w->fr->ep->yields, n);
+			plx_spin_brought(&w->pe->ep->yields, n);
 			if (n)
 				return n;
 		}
-		if (slept && !w->swallowed && !plx_load_acq(&w->fr->inproc))
+		if (slept && !w->swallowed && !plx_load_acq(&w->pe->inproc))
 			return 0;
 		/* A signal that came with it ends the wait; if it was a ring, events go before. */
 		hit = plx_unlikely(handlers != plx_inside.handlers);
@@ -1037,20 +1037,20 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout)
 	int n, more;
 
 	w->timeout = timeout;
-	if (plx_unlikely(plx_load(&w->fr->timer_mark)) && timers_enter(w))
+	if (plx_unlikely(plx_load(&w->pe->timer_mark)) && timers_enter(w))
 		return wait_mixed(w, false);
 	w->announced = true;
-	plx_xadd(&w->fr->ep->sleepers, 1);
+	plx_xadd(&w->pe->ep->sleepers, 1);
 	plx_mb_after_rmw();
 	if (number_lost(w)) {
 		waiter_leave(w);
 		return wait_lost(w);
 	}
-	if (plx_front_live(w->fr)) {
+	if (plx_epoll_live(w->pe)) {
 		waiter_retract(w);
 		return wait_mixed(w, false);
 	}
-	if (plx_unlikely(plx_load(&w->fr->timer_mark)) && timers_enter(w)) {
+	if (plx_unlikely(plx_load(&w->pe->timer_mark)) && timers_enter(w)) {
 		waiter_retract(w);
 		return wait_mixed(w, false);
 	}
@@ -1060,8 +1060,8 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout)
 	w->timeout = NULL;
 	if (n < 0) {
 		waiter_leave(w);
-		if (n == -EFAULT && !plx_front_spilled(w->fr) &&
-		    (plx_load_acq(&w->fr->inproc) || plx_load(&w->fr->timer_mark))) {
+		if (n == -EFAULT && !plx_epoll_evicted(w->pe) &&
+		    (plx_load_acq(&w->pe->inproc) || plx_load(&w->pe->timer_mark))) {
 			if (handlers != plx_inside.handlers)
 				return wait_hit(w);
 			return wait_mixed(w, false);
@@ -1069,11 +1069,11 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout)
 		return n;
 	}
 	/* From a sleeper that was there before the mark: its event may be that of a lazy timer. */
-	if (plx_unlikely(plx_load(&w->fr->timer_mark)))
+	if (plx_unlikely(plx_load(&w->pe->timer_mark)))
 		timers_enter(w);
 	waiter_retract(w);
 	PLX_DELAY(wait_in_hand);
-	if (plx_likely(!plx_load_acq(&w->fr->inproc) && !plx_load(&w->fr->timer_mark)))
+	if (plx_likely(!plx_load_acq(&w->pe->inproc) && !plx_load(&w->pe->timer_mark)))
 		return n;
 	/* The first in-process item, or lazy timer, came while this thread slept. */
 	if (n > 0) {
@@ -1083,7 +1083,7 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout)
 		if (!n)
 			return handlers != plx_inside.handlers ? wait_hit(w) : wait_mixed(w, false);
 	}
-	if (!plx_load_acq(&w->fr->inproc))
+	if (!plx_load_acq(&w->pe->inproc))
 		return n;
 	if (!n)
 		return wait_mixed(w, true);
@@ -1098,7 +1098,7 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout)
  */
 static __attribute__((noinline)) long look_found(struct waiter *w, struct epoll_event *buf, int n)
 {
-	struct plx_front *fr = w->fr;
+	struct plx_epoll *pe = w->pe;
 	int kept = take_events(w, buf, n), more = 0;
 	long r = kept ? kept : PLX_PASS;
 
@@ -1108,13 +1108,13 @@ static __attribute__((noinline)) long look_found(struct waiter *w, struct epoll_
 		plx_stat(PLX_STAT_MADE);
 		r = store_events(w->ev, buf, kept);
 		if (r == w->max)
-			plx_store(&fr->turn, TURN_OURS);
-		plx_spin_brought(&fr->ep->yields, (int)r);
+			plx_store(&pe->turn, TURN_OURS);
+		plx_spin_brought(&pe->ep->yields, (int)r);
 	}
 	if (r > 0)
-		plx_tsan_after(fr);
+		plx_tsan_after(pe);
 	PLX_DELAY(wait_looked);
-	if (r <= 0 || r >= w->max || !plx_load_acq(&fr->inproc) || plx_ready_empty(fr->ep) ||
+	if (r <= 0 || r >= w->max || !plx_load_acq(&pe->inproc) || plx_ready_empty(pe->ep) ||
 	    !pollux_file_tryget(w->file)) {
 		plx_rcu_read_unlock();
 		return r;
@@ -1140,7 +1140,7 @@ static inline __attribute__((always_inline)) long look(int epfd, struct epoll_ev
 	struct epoll_event stack[BOUNCE_STACK], *buf = ev;
 	uint32_t moves, adoptions, ctls, ends;
 	struct pollux_file *f;
-	struct plx_front *fr;
+	struct plx_epoll *pe;
 	struct pollux_ep *ep;
 	long r = PLX_PASS;
 	int n;
@@ -1153,18 +1153,18 @@ static inline __attribute__((always_inline)) long look(int epfd, struct epoll_ev
 	if (plx_unlikely(!f || f->kind != PLX_KIND_EPOLL))
 		goto out;
 	ep = plx_file_ep(f);
-	fr = ep->owner;
+	pe = ep->owner;
 	PLX_DELAY(wait_found);
-	if (plx_unlikely(plx_load(&fr->timer_mark) || plx_load(&fr->wanted) == PLX_WANTED))
+	if (plx_unlikely(plx_load(&pe->timer_mark) || plx_load(&pe->wanted) == PLX_WANTED))
 		goto out;
 	moves = plx_load_acq(&plx_moves_over);
 	adoptions = plx_load_acq(&plx_adoptions_over);
-	ctls = plx_load_acq(&fr->ctls_over);
+	ctls = plx_load_acq(&pe->ctls_over);
 	ends = plx_load_acq(&ep->ends);
-	if (plx_front_live(fr)) {
+	if (plx_epoll_live(pe)) {
 		if (plx_unlikely(plx_ready_any(ep)))
 			goto out;
-		if (!asks_kernel(fr)) {
+		if (!asks_kernel(pe)) {
 			if (plx_likely(plx_load(&ep->ends) == ends)) {
 				plx_stat(PLX_STAT_WAITS);
 				r = 0;
@@ -1172,7 +1172,7 @@ static inline __attribute__((always_inline)) long look(int epfd, struct epoll_ev
 			goto out;
 		}
 		buf = max <= BOUNCE_STACK ? stack : spare.ev;
-		if (plx_unlikely(plx_load(&fr->turn) != TURN_ANY || plx_bell_stray(ep) ||
+		if (plx_unlikely(plx_load(&pe->turn) != TURN_ANY || plx_bell_stray(ep) ||
 				 (buf != stack && spare.room < max) ||
 				 plx_probe_write(ev, (max < PROBED ? max : PROBED) * sizeof(*ev))))
 			goto out;
@@ -1182,15 +1182,15 @@ static inline __attribute__((always_inline)) long look(int epfd, struct epoll_ev
 	PLX_DELAY(wait_in_hand);
 	/* What has been the kernel's only since may have had a doorbell until now. */
 	if (buf == ev && n >= 0 &&
-	    plx_likely(!(n ? plx_load_acq(&fr->inproc) : plx_front_live(fr)) &&
-		       !plx_load(&fr->timer_mark) && plx_table_peek(epfd) == f)) {
+	    plx_likely(!(n ? plx_load_acq(&pe->inproc) : plx_epoll_live(pe)) &&
+		       !plx_load(&pe->timer_mark) && plx_table_peek(epfd) == f)) {
 		plx_stat(PLX_STAT_KERNEL_WAITS);
 		if (n > 0)
-			plx_tsan_after(fr);
+			plx_tsan_after(pe);
 		r = n;
 	} else if (n > 0) {
 		struct waiter w = {
-			.fr = fr,
+			.pe = pe,
 			.file = f,
 			.ev = ev,
 			.max = max,
@@ -1209,8 +1209,8 @@ static inline __attribute__((always_inline)) long look(int epfd, struct epoll_ev
 			plx_stat_add(PLX_STAT_MADE, 1);
 			plx_stat_add(PLX_STAT_WAITS, 1);
 		}
-		if (plx_load(&fr->direct) != DIRECT_SLEEPS)
-			plx_store(&fr->direct, DIRECT_SLEEPS);
+		if (plx_load(&pe->direct) != DIRECT_SLEEPS)
+			plx_store(&pe->direct, DIRECT_SLEEPS);
 		r = 0;
 	}
 out:
@@ -1243,14 +1243,14 @@ static long wait_call(int epfd, struct epoll_event *ev, int max, const struct ti
 		pollux_file_put(w.file);
 		return PLX_PASS;
 	}
-	w.fr = plx_file_front(w.file);
-	if (plx_unlikely(plx_load(&w.fr->wanted) == PLX_WANTED))
-		plx_front_prepare(w.fr, epfd);
+	w.pe = plx_file_epoll(w.file);
+	if (plx_unlikely(plx_load(&w.pe->wanted) == PLX_WANTED))
+		plx_epoll_prepare(w.pe, epfd);
 	sleep.kernel.over = 0;
 	w.deadline = *deadline ? *deadline : -1;
 	look_begins(&w);
 	note_check(&w);
-	plx_stat(plx_front_live(w.fr) ? PLX_STAT_WAITS : PLX_STAT_KERNEL_WAITS);
+	plx_stat(plx_epoll_live(w.pe) ? PLX_STAT_WAITS : PLX_STAT_KERNEL_WAITS);
 	if (timeout && !poll_only && !*deadline) {
 		int64_t now = plx_now_ns();
 
@@ -1263,13 +1263,13 @@ static long wait_call(int epfd, struct epoll_event *ev, int max, const struct ti
 		r = -EINVAL;
 	else if (!plx_user_range(ev, max * sizeof(*ev)))
 		r = -EFAULT;
-	else if (poll_only || plx_front_live(w.fr))
+	else if (poll_only || plx_epoll_live(w.pe))
 		r = wait_mixed(&w, poll_only);
 	else
 		r = wait_kernel(&w, timeout);
 	PLX_HOLD_POP(1);
 	if (r > 0)
-		plx_tsan_after(w.fr);
+		plx_tsan_after(w.pe);
 	if (r > 0 && PLX_INJECTED(wrong_data))
 		ev[0].data.u64 ^= 1;
 	return r > 0 && PLX_INJECTED(wrong_errno) ? -EBADF : r;

@@ -124,7 +124,7 @@ static void read_left(const char *line)
 	char way[64], why[128];
 	count n;
 
-	if (sscanf(line, "pollux: spilled by %63[^:]: %llu (%127[^\n]", way, &n, why) != 3)
+	if (sscanf(line, "pollux: evicted by %63[^:]: %llu (%127[^\n]", way, &n, why) != 3)
 		return;
 	why[strcspn(why, ")")] = '\0';
 	process_ends();
@@ -137,7 +137,7 @@ static bool read_line(const char *line)
 {
 	static const char *const begins[] = {
 		"adopted: ", "in process: ", "eventfds: ", "system calls: ", "ready lists: ",
-		"wakes: ",   "timers ",	     "AIO ",	   "spilled by ",
+		"wakes: ",   "timers ",	     "AIO ",	   "evicted by ",
 	};
 	bool known = false;
 	char name[65];
@@ -145,7 +145,7 @@ static bool read_line(const char *line)
 	long pid;
 
 	if (sscanf(line,
-		   "pollux: adopted: %llu epolls, %llu eventfds; sleeps %*u; spilled %*u; process "
+		   "pollux: adopted: %llu epolls, %llu eventfds; sleeps %*u; evicted %*u; process "
 		   "%ld (%64[^)]",
 		   &p.epolls, &p.eventfds, &pid, name) == 4) {
 		process_ends();

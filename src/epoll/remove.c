@@ -15,7 +15,7 @@
  * The epoll outlives its descriptor until the last item has gone (EP-LOCK-10). The open
  * file and the items have one reference on it in common: it is dropped by whoever finds,
  * under ep.mtx, that the file is closed and no item is left. That is the close of the
- * epoll itself or the last close of a file: DEL and spills have an open epoll, or a file
+ * epoll itself or the last close of a file: DEL and evictions have an open epoll, or a file
  * whose items the close of the epoll can remove itself. Items do not count on the file
  * (EP-ADD-10).
  *

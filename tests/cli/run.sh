@@ -163,9 +163,9 @@ END
 call "$pollux" run --stats --adopt=always -- python3 "$scratch/traffic.py"
 [ "$status" -eq 0 ] && says "$err" "10 reads, 10 writes, 1 ctl" && says "$err" "1 polls; left to the kernel: 1 ctl, 1 waits" &&
 	grep -Eq '^pollux: ready lists: 10 queued, 0 queued already, 10 given out in 10 turns' "$err" &&
-	grep -Eq '^pollux: wakes: 10 rings' "$err" && grep -Eq '; sleeps 1[0-9]; spilled 1' "$err" &&
-	says "$err" "pollux: spilled by fork: 1 ("
-report $? "--stats tells of wakes, of what was the kernel's, of what spilled and why"
+	grep -Eq '^pollux: wakes: 10 rings' "$err" && grep -Eq '; sleeps 1[0-9]; evicted 1' "$err" &&
+	says "$err" "pollux: evicted by fork: 1 ("
+report $? "--stats tells of wakes, of what was the kernel's, of what was evicted and why"
 call "$pollux" run --stats -- python3 -c '
 import os, select
 p = select.epoll()

@@ -25,7 +25,7 @@ FAULTS = [
     ("wrong_poll", "inproc"),
     ("wrong_flag", "inproc"),
     ("forgotten_count", "nested"),
-    ("lost_spill:3", "fork"),
+    ("lost_eviction:3", "fork"),
 ]
 
 # Those that take more than one thread to see.

@@ -7,7 +7,7 @@
  * Every run is a process of its own, so that each of them also meets what is set up
  * once a process.
  */
-#include "cache/spill.h"
+#include "cache/evict.h"
 #include "cache/table.h"
 
 #include "native/native.h"

@@ -2,7 +2,7 @@
 /*
  * Adoption of an eventfd beside its registration, and an epoll whose kernel's side need not be asked.
  *
- * Mirrors: src/cache/adopt.c and ctl_both in epoll.c; plx_front_counts in front.h and kernel_leaves in
+ * Mirrors: src/cache/adopt.c and ctl_both in epoll.c; plx_epoll_counts in epoll.h and kernel_leaves in
  * wait.c. One epoll, one eventfd, which is COLD. A writer adopts it, and then writes, to U or through
  * to the kernel. Another thread registers it, or has done so before
  * (REGISTERED: then the epoll is ready for items as well). A wait that does not sleep looks: if nkernel

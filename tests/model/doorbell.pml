@@ -2,7 +2,7 @@
 /*
  * An epoll's doorbell, which the first who needs one makes.
  *
- * Mirrors: src/cache/epoll.c front_setup, plx_front_ring, doorbell_make, front_unpark;
+ * Mirrors: src/cache/epoll.c epoll_setup, plx_epoll_ring, doorbell_make, epoll_unpark;
  * src/cache/wait.c wait_kernel, wait_mixed, wait_ring; src/epoll/ready.c plx_ep_wake_one,
  * plx_ring_end, bell_clear; src/epoll/wait.c plx_ep_announce, plx_ep_retract. Two add an object
  * each, the first of the epoll's, and write to it or not; two wait until they have got an event, or
@@ -73,7 +73,7 @@ inline wake_one()
 	:: seen ->
 		if
 		:: d_step { done < seen -> counts = 1; at = collection };
-			/* front_unpark */
+			/* epoll_unpark */
 			if
 			:: number -> rung = 1
 			:: else

@@ -3,7 +3,7 @@
  * A ring that is taken out of the doorbell by who does not collect its event is not lost to others,
  * and one that nobody takes costs no later wait a slot.
  *
- * Mirrors: src/cache/epoll.c plx_front_hush, front_unpark; src/cache/wait.c waiter_leave,
+ * Mirrors: src/cache/epoll.c plx_epoll_hush, epoll_unpark; src/cache/wait.c waiter_leave,
  * pass_ring_on, wait_mixed, sleeps_at_once, note_drop, collect_kernel where the program's buffer is
  * bad, and its looks without a sleep; src/epoll/ready.c plx_ep_wake_one, plx_ring_end,
  * plx_bell_collect, bell_over, plx_bell_stray. What is

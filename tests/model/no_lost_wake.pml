@@ -6,7 +6,7 @@
  * plx_ep_stand_down (and plx_ep_spin in wait.c); the end of
  * plx_ep_harvest (src/epoll/harvest.c); plx_ep_announce, plx_ep_retract and, for the futex host,
  * futex_park and pollux_ep_wait (src/epoll/wait.c). With -DKERNEL: collect_kernel, filter_events,
- * collect_inproc, collect_both, waiter_leave and wait_mixed (src/cache/wait.c), front_unpark
+ * collect_inproc, collect_both, waiter_leave and wait_mixed (src/cache/wait.c), epoll_unpark
  * (src/cache/epoll.c).
  *
  * Checked:

@@ -3,10 +3,10 @@
  * The number of a doorbell, which the program puts a file of its own at (dup2) while it is made,
  * rung and given up, and where another thread makes an object.
  *
- * Mirrors: src/cache/bell.c plx_bell_new, plx_bell_publish, plx_bell_close, plx_front_unbell,
+ * Mirrors: src/cache/bell.c plx_bell_new, plx_bell_publish, plx_bell_close, plx_epoll_unbell,
  * plx_change_begin, plx_change_end; src/cache/escape.c plx_bell_take; src/cache/table.c
- * plx_table_made; src/cache/epoll.c doorbell_make, front_unpark, setup_over; src/cache/spill.c
- * front_leaves; src/cache/fd.c plx_px_dup3. There is one number. SPILL: the epoll leaves beside it
+ * plx_table_made; src/cache/epoll.c doorbell_make, epoll_unpark, setup_over; src/cache/evict.c
+ * epoll_leaves; src/cache/fd.c plx_px_dup3. There is one number. EVICT: the epoll leaves beside it
  * all, or beside all but dup2.
  *
  * Checked: dup2 replaces no doorbell, nobody writes to the program's file, what stands in the table
@@ -19,7 +19,7 @@
  * at once), BLIND (published without a look at its entry), NO_OWNER (closed though it has been
  * published meanwhile), OWNER_EARLY (it is nobody's before who uses it
  * is waited for, and another closes it), ENTRY_FIRST (its entry goes before it is closed), NO_LOOK (who makes an object does not look for changes), LOOK_FIRST (he does
- * before it stands in the table), NO_SPILLED (who makes a doorbell does not look whether the epoll
+ * before it stands in the table), NO_EVICTED (who makes a doorbell does not look whether the epoll
  * has left).
  */
 #define NONE 0
@@ -31,9 +31,9 @@
 byte kernel, entry;
 byte begun, over;
 bit making, lock;
-/* Of the front: the doorbell is published; it has one for itself. */
-bit doorbell, owned, spilled;
-/* Threads that use the number, counted in front.ringers. */
+/* Of the epoll: the doorbell is published; it has one for itself. */
+bit doorbell, owned, evicted;
+/* Threads that use the number, counted in epoll.ringers. */
 byte ringers;
 
 inline take() { atomic { !lock -> lock = 1 } }
@@ -130,9 +130,9 @@ none:	making = 0;
 		owned = 1;
 		doorbell = 1;
 		lock = 0;
-#ifndef BROKEN_NO_SPILLED
+#ifndef BROKEN_NO_EVICTED
 		if
-		:: spilled -> unbell()
+		:: evicted -> unbell()
 		:: else
 		fi
 #endif
@@ -154,7 +154,7 @@ proctype producer()
 
 inline leaves()
 {
-	spilled = 1;
+	evicted = 1;
 	unbell()
 }
 
@@ -227,11 +227,11 @@ init {
 #else
 		run maker();
 		run producer();
-#ifdef SPILL
+#ifdef EVICT
 		run leaver();
 #endif
 #endif
-#ifdef SPILL
+#ifdef EVICT
 		if
 		:: run taker()
 		:: true
@@ -243,6 +243,6 @@ init {
 	timeout;
 	assert(entry != OBJECT || kernel == OBJECT);
 	assert(entry != BELL || kernel == BELL);
-	assert(!doorbell || (kernel == BELL && !spilled));
+	assert(!doorbell || (kernel == BELL && !evicted));
 	assert(kernel != BELL || doorbell)
 }

@@ -158,7 +158,7 @@ phases_no_first broken phases -DBROKEN_NO_FIRST
 phases_no_second broken phases -DBROKEN_NO_SECOND
 phases_none_is_current broken phases -DBROKEN_NONE_IS_CURRENT
 numbers ok numbers
-numbers_spill ok numbers -DSPILL
+numbers_evict ok numbers -DEVICT
 numbers_objects ok numbers -DOBJECTS
 numbers_no_wait broken numbers -DBROKEN_NO_WAIT
 numbers_no_change broken numbers -DBROKEN_NO_CHANGE
@@ -170,7 +170,7 @@ numbers_owner_early broken numbers -DBROKEN_OWNER_EARLY
 numbers_entry_first broken numbers -DBROKEN_ENTRY_FIRST
 numbers_no_look broken numbers -DOBJECTS -DBROKEN_NO_LOOK
 numbers_look_first broken numbers -DOBJECTS -DBROKEN_LOOK_FIRST
-numbers_no_spilled broken numbers -DSPILL -DBROKEN_NO_SPILLED
+numbers_no_evicted broken numbers -DEVICT -DBROKEN_NO_EVICTED
 number_lost ok number_lost
 number_lost_no_look broken number_lost -DBROKEN_NO_LOOK
 number_lost_look_first broken number_lost -DBROKEN_LOOK_FIRST

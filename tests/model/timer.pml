@@ -4,11 +4,11 @@
  * to a thread that sleeps.
  *
  * Mirrors: src/cache/timer.c plx_px_timerfd_settime with set_lazy, set_true, kernel_told, put_off,
- * become_lazy, unmark and make_true; mark_front, plx_timer_fired, plx_timers_true,
+ * become_lazy, unmark and make_true; mark_epoll, plx_timer_fired, plx_timers_true,
  * plx_timers_leave, plx_timer_read, plx_timer_escape; src/cache/wait.c
  * timers_enter, kernel_look, wait_kernel, wait_mixed (with items: -DMIXED), note_drop, waiter_done;
- * src/cache/epoll.c front_release; plx_px_fork_prepare in src/cache/fork.c, which is a change. One timer, which is set SETS
- * times, one front, two threads that wait in it, the first of them up to WAITS times, and a clock
+ * src/cache/epoll.c epoll_release; plx_px_fork_prepare in src/cache/fork.c, which is a change. One timer, which is set SETS
+ * times, one epoll, two threads that wait in it, the first of them up to WAITS times, and a clock
  * with a few ticks. The kernel's timer and its epoll are in the model.
  *
  * Checked:
@@ -18,7 +18,7 @@
  *    waiter may stop for ever at any step of its own, with an event in its hand or not: the second
  *    does not depend on it;
  *  - after a fork has begun, and when the timer has escaped, the kernel knows all of it;
- *  - no timer is lazy in a front that is freed (-DCLOSE).
+ *  - no timer is lazy in an epoll that is freed (-DCLOSE).
  *
  * A wait may be left by a time-out or a signal, by cancellation, and by a jump, which leaves all
  * that it has said standing; all from one budget (LEAVES).
@@ -45,8 +45,8 @@
  * that there are no lazy timers any more relies on whoever said so, who may have stopped), NO_SLEEPERS_LOOK (who is counted does not
  * look for sleepers that were there before the mark), DROP_LATE (a wait that was left by a jump is
  * taken back before the timers are true), CANCEL_LATE (the same for cancellation), NO_DROP (no next
- * wait looks after it), MARK_IN_SET (-DCLOSE: the mark is made without a reference on the front),
- * NO_RELEASE (-DCLOSE: the end of the front does not look), READ_LAZY, ESCAPE_LAZY.
+ * wait looks after it), MARK_IN_SET (-DCLOSE: the mark is made without a reference on the epoll),
+ * NO_RELEASE (-DCLOSE: the end of the epoll does not look), READ_LAZY, ESCAPE_LAZY.
  */
 
 #ifndef SETS
@@ -87,7 +87,7 @@ bit asleep[2];
 bit lock, lazy, known, gone;
 byte want, armed;
 
-bit timers;		/* the front may have some */
+bit timers;		/* the epoll may have some */
 bit section[3];		/* RCU sections of the waiters and of the setter */
 byte leaves = LEAVES;
 
@@ -325,7 +325,7 @@ inline release()
 	:: else
 	fi;
 #endif
-	/* The front's memory, after a grace period; this may be the setter itself, outside. */
+	/* The epoll's memory, after a grace period; this may be the setter itself, outside. */
 	!section[2];
 	d_step { assert(!lazy); freed = 1 }
 #else
@@ -333,7 +333,7 @@ inline release()
 #endif
 }
 
-inline put_front()
+inline put_epoll()
 {
 #ifdef CLOSE
 	d_step { refs--; x = (refs == 0) };
@@ -346,8 +346,8 @@ inline put_front()
 #endif
 }
 
-/* The front's mark. */
-inline mark_front()
+/* The epoll's mark. */
+inline mark_epoll()
 {
 #ifdef CLOSE
 	atomic {
@@ -363,7 +363,7 @@ endg0:	!section[0];
 endg1:	!section[1];
 #endif
 	timers = 1;
-	put_front();
+	put_epoll();
 kept:	skip
 }
 
@@ -373,7 +373,7 @@ proctype setter()
 	bit ok, x;
 
 #ifndef BROKEN_MARK_IN_SET
-	mark_front();
+	mark_epoll();
 #endif
 	do
 	:: sets == 0 -> break
@@ -382,7 +382,7 @@ proctype setter()
 		ok = 0;
 		section[2] = 1;
 #ifdef BROKEN_MARK_IN_SET
-		/* The front was found before. */
+		/* The epoll was found before. */
 		if
 		:: FRONT -> say(MARK); timers = 1
 		:: else -> timers = 0
@@ -811,7 +811,7 @@ active proctype escaper()
 #endif
 
 #ifdef LEAVE
-/* Something else that ends laziness for the front, and may stop. */
+/* Something else that ends laziness for the epoll, and may stop. */
 active proctype leaver()
 {
 	bit x;
@@ -835,7 +835,7 @@ active proctype closer()
 	:: else
 	fi;
 	entry = 0;
-	put_front()
+	put_epoll()
 }
 #endif
 

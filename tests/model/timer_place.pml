@@ -5,7 +5,7 @@
  *
  * Mirrors: src/cache/timer.c set_true, gets_stale, ask, not_stale; src/cache/wait.c collect_kernel
  * with kernel_look. One timer, which is set up to SETS times and may expire in between; another one
- * of the same front, which asks, too; two threads that collect. The kernel's list is in the model
+ * of the same epoll, which asks, too; two threads that collect. The kernel's list is in the model
  * as far as this timer is on it.
  *
  * Checked: when the timer is given its mark it is not on the list.

@@ -9,7 +9,7 @@
  * there are no lazy timers any more. With -DLATE one of the two has slept since before timers could
  * be lazy: it is counted when it ends, unless the other is there, which looks, too.
  *
- * Checked: when nobody is on the way, the front's `soon` is not later than the kernel's time of any
+ * Checked: when nobody is on the way, the epoll's `soon` is not later than the kernel's time of any
  * timer that is lazy. With -DBEGIN: when a wait has begun, no timer is lazy that was so before and
  * has expired in the kernel by then; its event would take a slot.
  *

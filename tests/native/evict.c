@@ -3,7 +3,7 @@
  * The program names the number of a doorbell: to each call it is a number that nobody has, and the
  * epoll is the kernel's from then on. A call that fails for another reason takes nothing out.
  */
-#include "cache/front.h"
+#include "cache/epoll.h"
 
 #include "native.h"
 
@@ -19,9 +19,9 @@ static int add(int ep, int fd, uint32_t events, uint64_t data)
 	return pollux_epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev);
 }
 
-static struct plx_front *front_of(int ep)
+static struct plx_epoll *epoll_of(int ep)
 {
-	return plx_file_front(plx_table_peek(ep));
+	return plx_file_epoll(plx_table_peek(ep));
 }
 
 struct waiter_of {
@@ -136,7 +136,7 @@ static void a_doorbell_that_is_named(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
 		int ep = pollux_epoll_create1(EPOLL_CLOEXEC), efd = pollux_eventfd(0, EFD_NONBLOCK);
-		struct plx_front *fr = front_of(ep);
+		struct plx_epoll *pe = epoll_of(ep);
 		struct epoll_event ev[4];
 		uint64_t one = 1;
 		int number;
@@ -144,7 +144,7 @@ static void a_doorbell_that_is_named(void **state)
 		assert_int_equal(add(ep, efd, EPOLLIN, 7), 0);
 		/* The first sleep makes it. */
 		assert_int_equal(pollux_epoll_wait(ep, ev, 4, 1), 0);
-		number = fr->doorbell;
+		number = pe->doorbell;
 		assert_true(number >= plx_fd_high() && number < 1024);
 		assert_wakes(ep, efd, 7);
 		assert_int_equal(pollux_write(efd, &one, sizeof(one)), sizeof(one));
@@ -152,7 +152,7 @@ static void a_doorbell_that_is_named(void **state)
 		assert_int_equal(ways[i].call(number), ways[i].result);
 		if (ways[i].result < 0)
 			assert_int_equal(errno, EBADF);
-		assert_int_equal(fr->doorbell, -1);
+		assert_int_equal(pe->doorbell, -1);
 		assert_int_equal(fcntl(number, F_GETFD), -1);
 		assert_false(plx_fd_ours(number));
 		assert_int_equal(pollux_fd_served(ep), 0);
@@ -177,7 +177,7 @@ static void data_like_the_doorbells(void **state)
 	assert_int_equal(pollux_close(efd), 0);
 	efd = pollux_eventfd(0, EFD_NONBLOCK);
 	assert_int_equal(add(ep, efd, EPOLLIN, plx_bell_marker), 0);
-	assert_int_equal(front_of(ep)->doorbell, -1);
+	assert_int_equal(epoll_of(ep)->doorbell, -1);
 	assert_wakes(ep, efd, plx_bell_marker);
 	pollux_close(efd);
 	pollux_close(ep);

@@ -144,7 +144,7 @@ static void one_round(unsigned long round, uint32_t *r)
 
 static void adoption_loses_nothing(void **state)
 {
-	unsigned long adopted = points_passed("adopted"), begun = points_passed("front_begun");
+	unsigned long adopted = points_passed("adopted"), begun = points_passed("epoll_begun");
 	unsigned long left = points_passed("kernel_left"), rounds = 0;
 	int64_t start = now_ns();
 	uint32_t r = (uint32_t)start;
@@ -158,9 +158,9 @@ static void adoption_loses_nothing(void **state)
 	torture_end(NULL, 0);
 	print_message("%lu rounds, %lu adoptions, %lu epolls made ready, %lu not asked any more\n",
 		      rounds, points_passed("adopted") - adopted,
-		      points_passed("front_begun") - begun, points_passed("kernel_left") - left);
+		      points_passed("epoll_begun") - begun, points_passed("kernel_left") - left);
 	assert_true(points_passed("adopted") > adopted);
-	assert_true(points_passed("front_begun") > begun);
+	assert_true(points_passed("epoll_begun") > begun);
 }
 
 int main(void)

@@ -4,7 +4,7 @@
  * closes what it has not: each number means what its last dup2 put there, and each sleeper is
  * woken.
  */
-#include "cache/front.h"
+#include "cache/epoll.h"
 
 #include "torture.h"
 
@@ -216,7 +216,7 @@ static void a_doorbell_that_is_given_up_twice(void **state)
 	b.ep = pollux_epoll_create1(EPOLL_CLOEXEC);
 	efd = pollux_eventfd(0, EFD_NONBLOCK);
 	assert_int_equal(add_and_sleep(b.ep, efd), 0);
-	a.fd = plx_file_front(plx_table_peek(b.ep))->doorbell;
+	a.fd = plx_file_epoll(plx_table_peek(b.ep))->doorbell;
 	start_to_gate(&t[0], taker, &a, &a.gate);
 	thread_start(&t[1], leaver, &b);
 	sleep_ms(20);

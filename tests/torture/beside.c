@@ -17,7 +17,7 @@
 #define OBJECT_DATA 1
 
 struct world {
-	struct gate gate, spill;
+	struct gate gate, evict;
 	/* Where who arms stops, and what leaves. */
 	const char *at;
 	int leaves;
@@ -96,7 +96,7 @@ static void assert_heard(struct world *w, uint64_t data)
 	assert_true(n == 1 || ev[0].data.u64 == OBJECT_DATA || ev[1].data.u64 == OBJECT_DATA);
 }
 
-/* Who arms and the spill go on; what was armed is there. */
+/* Who arms and the eviction go on; what was armed is there. */
 static void armed_is_there(struct world *w, struct thread *t)
 {
 	torture_end(t, 2);
@@ -107,7 +107,7 @@ static void armed_is_there(struct world *w, struct thread *t)
 }
 
 /* Whichever of the two goes first. */
-static void armed_while_it_leaves(const char *at, const char *spill_at, bool epoll)
+static void armed_while_it_leaves(const char *at, const char *evict_at, bool epoll)
 {
 	struct thread t[2];
 	struct world w;
@@ -119,13 +119,13 @@ static void armed_while_it_leaves(const char *at, const char *spill_at, bool epo
 	add_as(w.ep, w.sock, EPOLLIN | EPOLLONESHOT, SOCKET_DATA);
 	assert_int_equal(pollux_epoll_wait(w.ep, &w.ev, 1, 0), 1);
 	assert_int_equal(pollux_epoll_wait(w.ep, &w.ev, 1, 0), 0);
-	gate_arm_any(&w.spill, spill_at);
+	gate_arm_any(&w.evict, evict_at);
 	start_to_gate(&t[0], arms, &w, &w.gate);
 	thread_start(&t[1], escaper, &w);
-	assert_true(gate_reached(&w.spill));
+	assert_true(gate_reached(&w.evict));
 	gate_open(&w.gate);
 	sleep_ms(20);
-	gate_open(&w.spill);
+	gate_open(&w.evict);
 	armed_is_there(&w, t);
 }
 
@@ -140,7 +140,7 @@ static void armed_while_an_object_leaves(void **state)
 static void armed_while_its_epoll_leaves(void **state)
 {
 	(void)state;
-	armed_while_it_leaves("ctl_decided", "spill_front", true);
+	armed_while_it_leaves("ctl_decided", "evict_epoll", true);
 	armed_while_it_leaves("ctl_decided", "flush_written", true);
 }
 
@@ -161,11 +161,11 @@ static void looked_at_while_an_object_leaves(void **state)
 	(void)state;
 	begin(&w);
 	add_as(w.ep, w.sock, EPOLLIN | EPOLLET, SOCKET_DATA);
-	gate_arm_any(&w.spill, "flush_written");
-	start_to_gate(&t[0], escaper, &w, &w.spill);
+	gate_arm_any(&w.evict, "flush_written");
+	start_to_gate(&t[0], escaper, &w, &w.evict);
 	thread_start(&t[1], looker, &w);
 	thread_join(&t[1]);
-	gate_open(&w.spill);
+	gate_open(&w.evict);
 	torture_end(t, 1);
 	assert_int_equal(w.result, 1);
 	if (w.ev.data.u64 == SOCKET_DATA) {
@@ -196,11 +196,11 @@ static void written_while_it_moves(void **state)
 	begin(&w);
 	add_as(w.ep, w.sock, EPOLLIN, SOCKET_DATA);
 	assert_int_equal(read(w.sock, &(char){0}, 1), 1);
-	gate_arm_any(&w.spill, "flush_written");
-	start_to_gate(&t[0], escaper, &w, &w.spill);
+	gate_arm_any(&w.evict, "flush_written");
+	start_to_gate(&t[0], escaper, &w, &w.evict);
 	thread_start(&t[1], writes, &w);
 	sleep_ms(20);
-	gate_open(&w.spill);
+	gate_open(&w.evict);
 	torture_end(t, 2);
 	assert_int_equal(w.result, 8);
 	assert_int_equal(pollux_epoll_wait(w.ep, &w.ev, 1, 0), 1);

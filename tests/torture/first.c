@@ -4,7 +4,7 @@
  * for it is nobody's event, whoever takes it out of the kernel. Nor does whoever takes it later
  * keep it from those that it was rung for.
  */
-#include "cache/front.h"
+#include "cache/epoll.h"
 
 #include "caller.h"
 
@@ -93,7 +93,7 @@ static void a_ring_without_a_doorbell(bool before)
 {
 	int ep = pollux_epoll_create1(EPOLL_CLOEXEC);
 	int first = pollux_eventfd(0, EFD_NONBLOCK), second = pollux_eventfd(0, EFD_NONBLOCK);
-	struct plx_front *fr = plx_file_front(plx_table_peek(ep));
+	struct plx_epoll *pe = plx_file_epoll(plx_table_peek(ep));
 	struct writer writes = {.fd = first};
 	struct caller sleeps = {.point = "wait_before_sleep", .ep = ep, .max = 4, .timeout = -1};
 	const uint64_t one = 1;
@@ -102,19 +102,19 @@ static void a_ring_without_a_doorbell(bool before)
 	points_delay(false);
 	add_as(ep, first, EPOLLIN | EPOLLET, 1);
 	add_as(ep, second, EPOLLIN | EPOLLET, 2);
-	assert_int_equal(fr->doorbell, -1);
-	atomic_add(&fr->ep->sleepers, 1);
+	assert_int_equal(pe->doorbell, -1);
+	atomic_add(&pe->ep->sleepers, 1);
 	thread_start(&writes.t, writer_main, &writes);
 	assert_true(gate_reached(&writes.g));
 	if (before) {
 		gate_open(&writes.g);
 		thread_join(&writes.t);
 	}
-	atomic_add(&fr->ep->sleepers, (uint32_t)-1);
+	atomic_add(&pe->ep->sleepers, (uint32_t)-1);
 	assert_int_equal(pollux_epoll_wait(ep, &ev, 1, 0), 1);
 	assert_int_equal(ev.data.u64, 1);
 	caller_start(&sleeps);
-	assert_true(fr->doorbell >= 0);
+	assert_true(pe->doorbell >= 0);
 	if (!before) {
 		/* By now it is written. */
 		gate_open(&writes.g);
@@ -141,7 +141,7 @@ static void a_ring_that_finds_no_doorbell(void **state)
 static void a_sleeper_from_before(void **state)
 {
 	int ep = pollux_epoll_create1(EPOLL_CLOEXEC), efd = pollux_eventfd(0, EFD_NONBLOCK);
-	struct plx_front *fr = plx_file_front(plx_table_peek(ep));
+	struct plx_epoll *pe = plx_file_epoll(plx_table_peek(ep));
 	struct caller sleeps = {.point = "wait_before_sleep", .ep = ep, .max = 4, .timeout = -1};
 	const uint64_t one = 1;
 
@@ -149,7 +149,7 @@ static void a_sleeper_from_before(void **state)
 	points_delay(false);
 	caller_start(&sleeps);
 	add(ep, efd, 7);
-	assert_true(fr->doorbell >= 0);
+	assert_true(pe->doorbell >= 0);
 	assert_int_equal(pollux_write(efd, &one, sizeof(one)), sizeof(one));
 	gate_open(&sleeps.g);
 	assert_true(await(thread_done(&sleeps.t)));

@@ -126,8 +126,8 @@ static void a_fork_between_the_looks(void **state)
 	world_end(&w);
 }
 
-/* The kernel has the count, and the spill has not said yet that it has. */
-static void a_look_during_a_spill(void **state)
+/* The kernel has the count, and the eviction has not said yet that it has. */
+static void a_look_during_an_eviction(void **state)
 {
 	struct thread t[2];
 	struct act a, b;
@@ -207,7 +207,7 @@ static void looks(struct thread *t)
 	}
 }
 
-static void looks_beside_spills(void **state)
+static void looks_beside_evictions(void **state)
 {
 	struct race r = {.m.n = 2};
 	unsigned long rounds = 0, flushed = points_passed("flush_written");
@@ -239,8 +239,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(two_looks_at_rest),
 		TEST(a_fork_between_the_looks),
-		TEST(a_look_during_a_spill),
-		TEST(looks_beside_spills),
+		TEST(a_look_during_an_eviction),
+		TEST(looks_beside_evictions),
 	};
 
 	return RUN(tests);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Between the files that make objects the kernel's: spill.c, escape.c and fork.c (what makes it
+ * Between the files that make objects the kernel's: evict.c, escape.c and fork.c (what makes it
  * necessary), counters.c.
  */
-#ifndef PLX_CACHE_SPILL_H
-#define PLX_CACHE_SPILL_H
+#ifndef PLX_CACHE_EVICT_H
+#define PLX_CACHE_EVICT_H
 
-#include "cache/front.h"
+#include "cache/epoll.h"
 
-/* --- spill.c ------------------------------------------------------------------------- */
+/* --- evict.c ------------------------------------------------------------------------- */
 
 /* f, found under fd and held by a reference, is the kernel's from now on. */
-void plx_spill_file(struct pollux_file *f, int fd, enum plx_way_out why);
+void plx_evict_file(struct pollux_file *f, int fd, enum plx_way_out why);
 /* So is everything in the table that want() picks; NULL: everything. */
-void plx_spill_table(bool (*want)(int fd), enum plx_way_out why);
+void plx_evict_table(bool (*want)(int fd), enum plx_way_out why);
 /* Whether fd means something that is in process; no more than a hint, for it may leave. */
 bool plx_fd_in_process(int fd);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A front: the user-space side of an epoll descriptor.
+ * The user-space side of an epoll descriptor.
  *
  * The descriptor is a real kernel epoll. All that the program watches is registered there, with
  * its own mask and data; cached objects, which the kernel may have no event of, are items of the
- * front's pollux_ep as well.
+ * pollux_ep as well.
  * Before somebody sleeps while there may be such items, a doorbell, an eventfd, is
  * registered in the kernel epoll too, edge-triggered (epoll.c has the argument). A wait
  * sleeps in the program's own epoll_wait, by its own number, in the kernel's order and with the
@@ -14,7 +14,7 @@
  *   wanted    atomic; an eventfd that it watches is hot: the next wait makes inproc READY
  *   hot       set once: the eventfds that it watches are written to often
  *   heat      approximate; of these
- *   spilled   atomic: no item comes any more, and soon the kernel has what there is
+ *   evicted   atomic: no item comes any more, and soon the kernel has what there is
  *   foreign   atomic, set once: the program registers with the doorbell's own data
  *   nkernel   atomic; PLX_KERNEL_NOTHING: the kernel's side can have no event but the doorbell's
  *   unasked   approximate; looks at it that found nothing while ours had something
@@ -36,29 +36,29 @@
  *             away, with bell, by one who has a reference or has dropped the last
  *   ringers   atomic; threads that use the number; each counts itself, and then reads it
  */
-#ifndef PLX_CACHE_FRONT_H
-#define PLX_CACHE_FRONT_H
+#ifndef PLX_CACHE_EPOLL_H
+#define PLX_CACHE_EPOLL_H
 
 #include "cache/posix.h"
 #include "cache/eventfd.h"
 
-/* front.inproc */
+/* epoll.inproc */
 enum { PLX_INPROC_NONE, PLX_INPROC_BEGUN, PLX_INPROC_READY };
-/* front.nkernel: EVENTFDS of the set may have counts there; FILES of the kernel's are for good. */
+/* epoll.nkernel: EVENTFDS of the set may have counts there; FILES of the kernel's are for good. */
 enum { PLX_KERNEL_NOTHING, PLX_KERNEL_EVENTFDS, PLX_KERNEL_FILES, PLX_KERNEL_LEAVING };
-/* front.wanted */
+/* epoll.wanted */
 enum { PLX_WANTED_NOT, PLX_WANTED, PLX_WANTED_REFUSED };
-/* front.spilled */
-enum { PLX_SPILLED_NOT, PLX_SPILLED_BEGUN, PLX_SPILLED_DONE };
+/* epoll.evicted */
+enum { PLX_EVICTED_NOT, PLX_EVICTED_BEGUN, PLX_EVICTED_DONE };
 
-struct plx_front {
+struct plx_epoll {
 	struct pollux_ep *ep;
 	plx_lock_t lock;
 	uint32_t inproc;
 	uint32_t wanted;
 	uint32_t hot;
 	struct plx_heat heat;
-	uint32_t spilled;
+	uint32_t evicted;
 	uint32_t foreign;
 	uint32_t nkernel;
 	int32_t unasked;
@@ -81,56 +81,56 @@ struct plx_front {
 	uint64_t seen;
 };
 
-static inline struct plx_front *plx_file_front(struct pollux_file *f)
+static inline struct plx_epoll *plx_file_epoll(struct pollux_file *f)
 {
 	return plx_file_ep(f)->owner;
 }
 
-/* The front may have in-process items now. */
-static inline bool plx_front_live(struct plx_front *fr)
+/* The epoll may have in-process items now. */
+static inline bool plx_epoll_live(struct plx_epoll *pe)
 {
-	return plx_load_acq(&fr->inproc) && plx_load_acq(&fr->spilled) != PLX_SPILLED_DONE;
+	return plx_load_acq(&pe->inproc) && plx_load_acq(&pe->evicted) != PLX_EVICTED_DONE;
 }
 
-/* The front is the kernel's alone, and the kernel has its items. */
-static inline bool plx_front_spilled(struct plx_front *fr)
+/* The epoll is the kernel's alone, and the kernel has its items. */
+static inline bool plx_epoll_evicted(struct plx_epoll *pe)
 {
-	return plx_load_acq(&fr->spilled) == PLX_SPILLED_DONE;
+	return plx_load_acq(&pe->evicted) == PLX_EVICTED_DONE;
 }
 
-/* A file of the kernel's is about to be among what fr watches. */
-static inline void plx_front_files(struct plx_front *fr)
+/* A file of the kernel's is about to be among what pe watches. */
+static inline void plx_epoll_files(struct plx_epoll *pe)
 {
-	if (plx_load(&fr->nkernel) != PLX_KERNEL_FILES)
-		plx_xchg(&fr->nkernel, PLX_KERNEL_FILES);
+	if (plx_load(&pe->nkernel) != PLX_KERNEL_FILES)
+		plx_xchg(&pe->nkernel, PLX_KERNEL_FILES);
 }
 
 /*
- * An eventfd that fr watches, whose word has been changed, may have a count in the kernel.
+ * An eventfd that pe watches, whose word has been changed, may have a count in the kernel.
  *
  * Argument. A wait may find that no eventfd has (kernel_leaves in wait.c): it says LEAVING, a full
  * barrier, and looks at all words. Who has changed a word, a full barrier, and finds EVENTFDS here,
  * was before LEAVING, and so before the looks. Who finds LEAVING changes it, and then it does not
  * become NOTHING.
  */
-static inline void plx_front_counts(struct plx_front *fr)
+static inline void plx_epoll_counts(struct plx_epoll *pe)
 {
-	uint32_t n = plx_load(&fr->nkernel);
+	uint32_t n = plx_load(&pe->nkernel);
 
 	while ((n == PLX_KERNEL_NOTHING || n == PLX_KERNEL_LEAVING) &&
-	       !plx_cas(&fr->nkernel, &n, PLX_KERNEL_EVENTFDS))
+	       !plx_cas(&pe->nkernel, &n, PLX_KERNEL_EVENTFDS))
 		;
 }
 
-/* Whether an eventfd that it watches may be cached; if not, that may change (plx_front_prepare). */
-static inline bool plx_front_ready(struct plx_front *fr)
+/* Whether an eventfd that it watches may be cached; if not, that may change (plx_epoll_prepare). */
+static inline bool plx_epoll_ready(struct plx_epoll *pe)
 {
-	if (plx_load_acq(&fr->spilled))
+	if (plx_load_acq(&pe->evicted))
 		return false;
-	if (plx_likely(plx_load_acq(&fr->inproc) == PLX_INPROC_READY))
+	if (plx_likely(plx_load_acq(&pe->inproc) == PLX_INPROC_READY))
 		return true;
-	if (plx_load(&fr->wanted) == PLX_WANTED_NOT)
-		plx_store(&fr->wanted, PLX_WANTED);
+	if (plx_load(&pe->wanted) == PLX_WANTED_NOT)
+		plx_store(&pe->wanted, PLX_WANTED);
 	return false;
 }
 
@@ -144,41 +144,41 @@ static inline bool plx_fd_of_stream(int fd)
 
 /* --- timer.c ------------------------------------------------------------------------- */
 
-/* The data of an event of a timer of fr that the kernel's epoll knows by our own data. */
+/* The data of an event of a timer of pe that the kernel's epoll knows by our own data. */
 #define PLX_TIMER_FDS (1u << 24)
 
-static inline bool plx_timer_marked(struct plx_front *fr, uint64_t data)
+static inline bool plx_timer_marked(struct plx_epoll *pe, uint64_t data)
 {
-	uint64_t mark = plx_load(&fr->timer_mark);
+	uint64_t mark = plx_load(&pe->timer_mark);
 
 	return mark && (data ^ mark) < PLX_TIMER_FDS;
 }
 
 /* Some timer is to know whether the kernel's ready list has been looked through. */
-static inline bool plx_timers_unseen(struct plx_front *fr)
+static inline bool plx_timers_unseen(struct plx_epoll *pe)
 {
-	return plx_load(&fr->unseen) != plx_load(&fr->seen);
+	return plx_load(&pe->unseen) != plx_load(&pe->seen);
 }
 
 /*
  * Such an event has been taken out: its kernel timer is set to what the program wants. True if it
  * has expired: it is at the end of the kernel's list, and *ev is its event.
  */
-bool plx_timer_fired(struct plx_front *fr, struct epoll_event *ev);
-/* All timers of the front become true; for good. */
-void plx_timers_true(struct plx_front *fr);
-void plx_timers_leave(struct plx_front *fr);
+bool plx_timer_fired(struct plx_epoll *pe, struct epoll_event *ev);
+/* All timers of the epoll become true; for good. */
+void plx_timers_true(struct plx_epoll *pe);
+void plx_timers_leave(struct plx_epoll *pe);
 /* A wait begins, or is over: those that expire in the kernel by about now become true. */
-void plx_timers_soon(struct plx_front *fr);
+void plx_timers_soon(struct plx_epoll *pe);
 /* f is a timer, found under RCU, which is left. */
 long plx_timer_read(struct pollux_file *f, int fd, void *buf, size_t n);
-/* f is a timer, with a reference; fr may be NULL. */
-long plx_timer_ctl(struct pollux_file *f, struct plx_front *fr, int epfd, int op, int fd,
+/* f is a timer, with a reference; pe may be NULL. */
+long plx_timer_ctl(struct pollux_file *f, struct plx_epoll *pe, int epfd, int op, int fd,
 		   struct epoll_event *ev);
 /* A new one for what the program has had at fd before; NULL without memory. */
 struct pollux_file *plx_timer_file(int fd, int flags);
-/* fr, at epfd, is found to watch it; false if another one does, too. Nobody else knows it. */
-bool plx_timer_watched(struct pollux_file *f, struct plx_front *fr, int epfd,
+/* pe, at epfd, is found to watch it; false if another one does, too. Nobody else knows it. */
+bool plx_timer_watched(struct pollux_file *f, struct plx_epoll *pe, int epfd,
 		       const struct epoll_event *ev);
 /* If fd is a timer, it is the kernel's alone from now on: true if it was not. */
 bool plx_timer_escape(int fd);
@@ -192,27 +192,27 @@ bool plx_timer_lost(struct pollux_file *f);
  * that has come by it keeps its place, where another ring finds it; one that comes later stands
  * behind whatever was there before.
  */
-bool plx_front_hush(struct plx_front *fr);
-/* epoll.c: a new front for an epoll that the program has had before; NULL without memory. */
-struct pollux_file *plx_front_file(void);
+bool plx_epoll_hush(struct plx_epoll *pe);
+/* epoll.c: a new one for an epoll that the program has had before; NULL without memory. */
+struct pollux_file *plx_epoll_file(void);
 /* It is found to watch fd, while nobody changes that. */
-void plx_front_watches(struct plx_front *fr, int epfd, int fd, struct epoll_event *ev);
+void plx_epoll_watches(struct plx_epoll *pe, int epfd, int fd, struct epoll_event *ev);
 /* escape.c: f, an epoll, becomes the kernel's, whatever its numbers mean by now. */
-void plx_front_escape(struct pollux_file *f, enum plx_way_out why);
+void plx_epoll_escape(struct pollux_file *f, enum plx_way_out why);
 /*
  * epoll.c: the doorbell stands, or the kernel has the items: 0, so a thread may sleep by epfd.
  * -EAGAIN: the epoll has no items of ours; else there is none.
  */
-int plx_front_ring(struct plx_front *fr, int epfd);
+int plx_epoll_ring(struct plx_epoll *pe, int epfd);
 /*
  * bell.c. With a reference, or by who has dropped the last, not within an RCU section: nobody rings
  * any more. The doorbell is closed, and so leaves the kernel's epoll.
  */
-void plx_front_unbell(struct plx_front *fr);
+void plx_epoll_unbell(struct plx_epoll *pe);
 /*
  * epoll.c: makes it ready for items that are cached, as PLX_WANTED says. epfd is its number, or may
  * be. By an ordinary thread that holds nothing.
  */
-void plx_front_prepare(struct plx_front *fr, int epfd);
+void plx_epoll_prepare(struct plx_epoll *pe, int epfd);
 
 #endif

@@ -12,7 +12,7 @@
  * itself. So an event is never lost. One that is edge-triggered and has been collected comes once
  * more, if the count has not been read. It takes neither memory nor a descriptor.
  */
-#include "cache/spill.h"
+#include "cache/evict.h"
 
 #include "base/inside.h"
 #include "base/sys.h"
@@ -72,14 +72,14 @@ static int any_stays(void *arg, struct pollux_file *f, int key, const struct epo
 }
 
 /* Waits look at both sides until the kernel has all counts. */
-static int items_leave(struct plx_front *fr)
+static int items_leave(struct plx_epoll *pe)
 {
 	int n = 0;
 
-	if (!pollux_ep_for_each(fr->ep, any_stays, NULL))
+	if (!pollux_ep_for_each(pe->ep, any_stays, NULL))
 		return 0;
 	for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
-		struct plx_eventfd *e = watched_at(fd, fr->ep);
+		struct plx_eventfd *e = watched_at(fd, pe->ep);
 
 		if (!e)
 			continue;
@@ -89,29 +89,29 @@ static int items_leave(struct plx_front *fr)
 	return n;
 }
 
-/* Who has registered one meanwhile looks at `spilled` afterwards. All of it is done by each of two.
+/* Who has registered one meanwhile looks at `evicted` afterwards. All of it is done by each of two.
  */
-static int front_leaves(struct plx_front *fr)
+static int epoll_leaves(struct plx_epoll *pe)
 {
-	uint32_t not = PLX_SPILLED_NOT;
+	uint32_t not = PLX_EVICTED_NOT;
 	int n;
 
-	if (plx_front_spilled(fr))
+	if (plx_epoll_evicted(pe))
 		return 0;
-	plx_front_files(fr);
-	(void)plx_cas(&fr->spilled, &not, PLX_SPILLED_BEGUN);
-	/* Partners: mark_front in timer.c; setup_over and ctl_both in epoll.c; plx_eventfd_adopt.
+	plx_epoll_files(pe);
+	(void)plx_cas(&pe->evicted, &not, PLX_EVICTED_BEGUN);
+	/* Partners: mark_epoll in timer.c; setup_over and ctl_both in epoll.c; plx_eventfd_adopt.
 	 */
 	plx_mb();
-	plx_front_unbell(fr);
-	plx_timers_leave(fr);
-	PLX_DELAY(spill_front);
-	n = items_leave(fr);
-	plx_store_rel(&fr->spilled, PLX_SPILLED_DONE);
+	plx_epoll_unbell(pe);
+	plx_timers_leave(pe);
+	PLX_DELAY(evict_epoll);
+	n = items_leave(pe);
+	plx_store_rel(&pe->evicted, PLX_EVICTED_DONE);
 	return n;
 }
 
-void plx_spill_file(struct pollux_file *f, int fd, enum plx_way_out why)
+void plx_evict_file(struct pollux_file *f, int fd, enum plx_way_out why)
 {
 	int n = 0;
 
@@ -120,9 +120,9 @@ void plx_spill_file(struct pollux_file *f, int fd, enum plx_way_out why)
 	else if (f->kind == PLX_KIND_TIMER)
 		n = plx_timer_escape(fd);
 	else if (f->kind == PLX_KIND_EPOLL)
-		n = front_leaves(plx_file_front(f));
+		n = epoll_leaves(plx_file_epoll(f));
 	if (n)
-		plx_px_spilled(why, n);
+		plx_px_evicted(why, n);
 }
 
 static bool in_process(int fd, bool epoll)
@@ -133,7 +133,7 @@ static bool in_process(int fd, bool epoll)
 	plx_rcu_read_lock();
 	f = plx_table_peek(fd);
 	if (epoll)
-		is = f && f->kind == PLX_KIND_EPOLL && !plx_front_spilled(plx_file_front(f));
+		is = f && f->kind == PLX_KIND_EPOLL && !plx_epoll_evicted(plx_file_epoll(f));
 	else
 		is = f && (f->kind == PLX_KIND_TIMER || eventfd_stays(f));
 	plx_rcu_read_unlock();
@@ -146,7 +146,7 @@ bool plx_fd_in_process(int fd)
 }
 
 /* The epolls after what they watch, or each would go through the table. */
-void plx_spill_table(bool (*want)(int fd), enum plx_way_out why)
+void plx_evict_table(bool (*want)(int fd), enum plx_way_out why)
 {
 	for (int epolls = 0; epolls < 2; epolls++) {
 		for (int fd = plx_table_next(0); fd >= 0; fd = plx_table_next(fd + 1)) {
@@ -155,8 +155,8 @@ void plx_spill_table(bool (*want)(int fd), enum plx_way_out why)
 			/* A reference is a write, which a fork pays for. */
 			if (!in_process(fd, epolls) || !(f = plx_table_get(fd)))
 				continue;
-			if ((!want || want(fd)) && !PLX_INJECTED(lost_spill))
-				plx_spill_file(f, fd, why);
+			if ((!want || want(fd)) && !PLX_INJECTED(lost_eviction))
+				plx_evict_file(f, fd, why);
 			plx_file_put_locked(f);
 		}
 	}
@@ -170,7 +170,7 @@ int plx_px_fd_served(int fd)
 
 	if (f) {
 		served = (f->kind == PLX_KIND_EVENTFD && plx_eventfd_served(f)) ||
-			 (f->kind == PLX_KIND_EPOLL && !plx_load_acq(&plx_file_front(f)->spilled));
+			 (f->kind == PLX_KIND_EPOLL && !plx_load_acq(&plx_file_epoll(f)->evicted));
 		pollux_file_put(f);
 	}
 	return served;
