@@ -11,6 +11,10 @@
 #ifndef PLX_LIBURCU_BP_H
 #define PLX_LIBURCU_BP_H
 
+#ifndef PLX_LIBURCU_SOURCE
+#error "The target lacks the dependency urcu: these would be the headers of an installed liburcu."
+#endif
+
 /* What liburcu's headers include of the system's comes before that all is hidden. */
 #include <assert.h>
 #include <pthread.h>
