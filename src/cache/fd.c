@@ -143,6 +143,11 @@ long plx_px_close(int fd)
 	return r;
 }
 
+static int first_ours(unsigned int first, unsigned int last)
+{
+	return first > INT_MAX ? -1 : plx_table_next_to((int)first, last);
+}
+
 /*
  * The kernel closes all in its order; what is ours is the kernel's before. An epoll whose numbers
  * the kernel does not close, as it has no such call, is one that we do not know, and just as good.
@@ -157,11 +162,11 @@ long plx_px_close_range(unsigned int first, unsigned int last, unsigned int flag
 		return plx_sys3(SYS_close_range, first, last, flags);
 	if (flags & CLOSE_RANGE_UNSHARE)
 		plx_px_escape_all(PLX_OUT_UNSHARE);
-	if (flags & CLOSE_RANGE_CLOEXEC)
+	/* Nothing becomes ours meanwhile where handlers wait, and there are no other threads. */
+	if ((flags & CLOSE_RANGE_CLOEXEC) || (plx_px_alone() && first_ours(first, last) < 0))
 		return plx_sys3(SYS_close_range, first, last, flags);
 	plx_change_begin();
-	for (int fd = first > INT_MAX ? -1 : plx_table_next_to((int)first, last); fd >= 0;
-	     fd = plx_table_next_to(fd + 1, last)) {
+	for (int fd = first_ours(first, last); fd >= 0; fd = plx_table_next_to(fd + 1, last)) {
 		plx_bell_take(fd);
 		eventfd_goes(fd, true);
 		if (live_epoll_at(fd))
@@ -256,7 +261,7 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 {
 	PLX_INSIDE();
 	bool ours = plx_fd_ours(oldfd) || plx_fd_ours(newfd);
-	struct pollux_file *f;
+	struct pollux_file *f = NULL;
 	long r;
 
 	if (flags != -1 && (oldfd == newfd || (flags & ~O_CLOEXEC)))
@@ -272,9 +277,11 @@ long plx_px_dup3(int oldfd, int newfd, int flags)
 	if (newfd < 0 || (ours && plx_sys2(SYS_fcntl, oldfd, F_GETFD) < 0))
 		return PLX_PASS;
 	plx_change_begin();
-	plx_px_escape(oldfd, PLX_OUT_DUP);
-	plx_px_escape(newfd, PLX_OUT_DUP);
-	f = number_out(newfd);
+	/* What becomes ours from now on has met the change. */
+	if (plx_fd_ours(oldfd) || plx_fd_ours(newfd)) {
+		plx_px_escape_pair(oldfd, newfd, PLX_OUT_DUP);
+		f = number_out(newfd);
+	}
 	PLX_DELAY(dup_before_kernel);
 	r = plx_sys3(SYS_dup3, oldfd, newfd, flags == -1 ? 0 : flags);
 	PLX_DELAY(dup_after_kernel);
