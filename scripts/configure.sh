@@ -12,7 +12,9 @@ set -eu
 top=$(cd "$(dirname "$0")/.." && pwd)
 build=$1
 shift
-set -- --prefix="${PREFIX-/usr/local}" "$@"
+# Where Debian's pkg-config looks. Meson asks dpkg-architecture, which a small system does not have.
+multiarch=$(${CC:-cc} -print-multiarch 2>/dev/null || true)
+set -- --prefix="${PREFIX-/usr/local}" ${multiarch:+"--libdir=lib/$multiarch"} "$@"
 
 stamp=$build/.configured
 wanted=$(
