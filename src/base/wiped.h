@@ -32,6 +32,7 @@ struct plx_wiped {
 	plx_lock_t reclaim_lock __attribute__((aligned(64)));
 	uint32_t reclaimers;
 	struct plx_run *runs;
+	long bytes_in_runs;
 	/* epoll/thread.c: who is there, and how many watches by those who are not. */
 	plx_lock_t threads_lock __attribute__((aligned(64)));
 	struct plx_thread *threads;

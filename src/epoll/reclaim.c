@@ -28,10 +28,13 @@
 #define TRY_EVERY 64
 #define RUN_MOST 512
 
-/* Atomic. */
+/*
+ * Atomic. Bytes are added when the object is on the list, and are those of a run in plx_wiped before
+ * it is not: the child of a fork may have too few of them, but none of what it does not have.
+ */
 static struct {
 	struct pollux_file *head;
-	size_t bytes;
+	long bytes;
 	uint32_t n;
 } pushed __attribute__((aligned(64)));
 /* Written with the lock held. */
@@ -60,7 +63,7 @@ struct call {
 	void *arg;
 };
 
-static size_t bytes_of(const struct pollux_file *f)
+static long bytes_of(const struct pollux_file *f)
 {
 	if (f->kind != PLX_KIND_OTHER)
 		return f->kind == PLX_KIND_CALL ? PLX_SLAB_OBJECT : sizeof(struct pollux_ep);
@@ -70,12 +73,14 @@ static size_t bytes_of(const struct pollux_file *f)
 void plx_reclaim(struct pollux_file *f, void (*end)(struct pollux_file *f))
 {
 	struct pollux_file *head = plx_load(&pushed.head);
+	long bytes = bytes_of(f);
 
 	f->node.end = end;
-	plx_xadd(&pushed.bytes, bytes_of(f));
 	do {
 		f->ended = head;
 	} while (!plx_cas(&pushed.head, &head, f));
+	PLX_DELAY(reclaim_pushed);
+	plx_xadd(&pushed.bytes, bytes);
 	pushes++;
 	/* Threads may live too shortly for many of their own. */
 	if (plx_xadd(&pushed.n, 1) % TRY_EVERY == TRY_EVERY - 1 || plx_load(&bytes_most))
@@ -107,10 +112,14 @@ static bool run(int most)
 	struct pollux_file *f, *last, *next;
 	struct plx_run r, **at;
 	bool any = advance();
+	long bytes;
 
 	if (any) {
-		for (f = last = taken; --most && last->ended; last = last->ended)
-			;
+		f = last = taken;
+		for (bytes = bytes_of(f); --most && last->ended; bytes += bytes_of(last))
+			last = last->ended;
+		plx_xadd(&plx_wiped.bytes_in_runs, bytes);
+		plx_xadd(&pushed.bytes, -bytes);
 		plx_store_rel(&taken, last->ended);
 		last->ended = NULL;
 		r = (struct plx_run){plx_wiped.runs, ++runs_begun};
@@ -123,7 +132,7 @@ static bool run(int most)
 	running = true;
 	for (; f; f = next) {
 		next = f->ended;
-		plx_xadd(&pushed.bytes, -bytes_of(f));
+		plx_xadd(&plx_wiped.bytes_in_runs, -bytes_of(f));
 		f->node.end(f);
 	}
 	running = false;
@@ -186,7 +195,9 @@ static void await_runs(void)
 
 size_t plx_reclaim_bytes(void)
 {
-	return plx_load(&pushed.bytes);
+	long bytes = plx_load(&pushed.bytes) + plx_load(&plx_wiped.bytes_in_runs);
+
+	return bytes > 0 ? bytes : 0;
 }
 
 void plx_reclaim_room(void)
@@ -196,7 +207,7 @@ void plx_reclaim_room(void)
 	if (plx_likely(!most) || running || plx_rcu_inside())
 		return;
 	plx_lockdep_none();
-	for (int tries = 0; plx_load(&pushed.bytes) > most && !plx_batch_inside(); tries++) {
+	for (int tries = 0; plx_reclaim_bytes() > most && !plx_batch_inside(); tries++) {
 		plx_lock(&plx_wiped.reclaim_lock, PLX_RANK_RECLAIM);
 		if (mode == POLLUX_RECLAIM_ANYWHERE) {
 			if (run(INT_MAX))
@@ -281,7 +292,7 @@ size_t pollux_reclaim(int64_t deadline)
 		plx_xadd(&plx_wiped.reclaimers, 1);
 	reclaims = plx_born();
 	settle(deadline, true);
-	return plx_load(&pushed.bytes);
+	return plx_reclaim_bytes();
 }
 
 void pollux_barrier(void)

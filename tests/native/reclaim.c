@@ -283,6 +283,60 @@ static void what_short_threads_put_is_freed(void **state)
 	assert_true(freed > 300);
 }
 
+static int in_free, leave_free;
+
+static void slow_free(struct pollux_file *f)
+{
+	__atomic_store_n(&in_free, 1, __ATOMIC_SEQ_CST);
+	while (!__atomic_load_n(&leave_free, __ATOMIC_SEQ_CST))
+		sleep_ms(1);
+	free(f);
+}
+
+static const struct pollux_file_ops slow_ops = {
+	.size = sizeof(slow_ops),
+	.poll = large_poll,
+	.free = slow_free,
+	.bytes = LARGE,
+};
+
+static void reclaims_slowly(struct thread *t)
+{
+	struct pollux_file *slow = malloc(sizeof(*slow));
+
+	(void)t;
+	assert_non_null(slow);
+	pollux_file_init(slow, &slow_ops);
+	pollux_file_put(slow);
+	for (int i = 0; i < 20; i++)
+		pollux_file_put(large_new());
+	pollux_quiesce();
+}
+
+/* What another thread is about to free is not there in a child, and does not count there. */
+static void a_child_has_the_whole_bound(void **state)
+{
+	struct thread t;
+	pid_t pid;
+
+	(void)state;
+	in_free = leave_free = 0;
+	thread_start(&t, reclaims_slowly, NULL);
+	while (!__atomic_load_n(&in_free, __ATOMIC_SEQ_CST))
+		sleep_ms(1);
+	assert_int_equal(pollux_reclaim_mode(POLLUX_RECLAIM_ANYWHERE, 10 * LARGE), 0);
+	pid = fork();
+	if (pid == 0) {
+		alarm(SOON_MS / 1000);
+		for (int i = 0; i < 30; i++)
+			pollux_file_put(large_new());
+		_exit(pollux_reclaim(-1) != 0);
+	}
+	child_passes(pid);
+	__atomic_store_n(&leave_free, 1, __ATOMIC_SEQ_CST);
+	thread_join(&t);
+}
+
 static void other_modes_are_refused(void **state)
 {
 	(void)state;
@@ -305,6 +359,7 @@ int main(void)
 		IN_MODE(asked_waits_for_who_reclaims),
 		IN_MODE(a_free_may_put_above_the_bound),
 		IN_MODE(what_short_threads_put_is_freed),
+		IN_MODE(a_child_has_the_whole_bound),
 		IN_MODE(other_modes_are_refused),
 	};
 
