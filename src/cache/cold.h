@@ -75,8 +75,8 @@ int plx_cold_dup(int fd, int cmd, long from, int (*real)(int, int, long));
 void plx_cold_closes(int fd);
 /* The same: it is about to be used in a way that ends adoption. */
 void plx_cold_leaves(int fd);
-/* All notes end; but_cloexec: not if all epolls stay here, and what is close-on-exec. */
-void plx_cold_end_all(bool but_cloexec);
+/* The notes end of what a new program gets; those of all, if there is an epoll, or by NULL. */
+void plx_cold_end_all(bool (*survives)(int fd));
 /* The same for epoll_ctl: real, or PLX_PASS. */
 int plx_cold_ctl(int epfd, int op, int fd, struct epoll_event *ev,
 		 int (*real)(int, int, int, struct epoll_event *));

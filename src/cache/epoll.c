@@ -127,7 +127,7 @@ long plx_px_epoll_create1(int flags)
 		pe = epoll_new();
 	fd = plx_sys1(SYS_epoll_create1, flags);
 	PLX_DELAY(epoll_no_entry);
-	if (pe && fd >= 0 && !plx_number_barred((int)fd) &&
+	if (pe && fd >= 0 && !plx_numbers_have(&plx_numbers_barred, (int)fd) &&
 	    plx_table_made((int)fd, &pe->ep->file, since)) {
 		plx_px_count(PLX_COUNT_EPOLLS);
 		return fd;

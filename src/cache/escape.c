@@ -22,7 +22,7 @@ const struct plx_way_out_row plx_ways_out[PLX_OUT_COUNT] = {
 	[PLX_OUT_CLONE] = {"clone", "all objects, unless it makes a thread"},
 	[PLX_OUT_UNSHARE] = {"unshare", "all objects; nothing is adopted afterwards"},
 	[PLX_OUT_EXEC] = {"exec", "objects with a descriptor that is not close-on-exec"},
-	[PLX_OUT_SPAWN] = {"spawn", "as exec; all objects where there are file actions"},
+	[PLX_OUT_SPAWN] = {"spawn", "as exec, and what file actions have named"},
 	[PLX_OUT_SCM_RIGHTS] = {"scm_rights", "the objects whose descriptors are sent"},
 	[PLX_OUT_VECTOR] = {"vector", "the object, for reads and writes in several pieces"},
 	[PLX_OUT_DUP] = {"dup", "an eventfd that gets a second number"},
@@ -157,11 +157,24 @@ void plx_px_escape_all(enum plx_way_out why)
 	plx_all_out(adopted);
 }
 
-static PLX_CHILD_CODE bool survives_exec(int fd)
+PLX_CHILD_CODE bool plx_survives_exec(int fd)
 {
 	long flags = plx_sys2(SYS_fcntl, fd, F_GETFD);
 
 	return flags >= 0 && !(flags & FD_CLOEXEC);
+}
+
+static struct plx_numbers in_actions;
+
+void plx_px_named_in_actions(int fd)
+{
+	if (fd >= 0)
+		plx_numbers_add(&in_actions, fd);
+}
+
+bool plx_survives_spawn(int fd)
+{
+	return plx_numbers_have(&in_actions, fd) || plx_survives_exec(fd);
 }
 
 /*
@@ -190,27 +203,27 @@ void plx_px_ends(enum plx_way_out why)
  * Most programs open everything close-on-exec. What another thread adopts at this moment the new
  * program inherits or not, as the kernel would have it; so no lock is needed to look.
  */
-static PLX_CHILD_CODE bool any_inherited(void)
+static PLX_CHILD_CODE bool any_inherited(bool (*survives)(int fd))
 {
 	bool any = false;
 
 	if (plx_nothing_in(plx_adopted_ever()))
 		return false;
 	for (int fd = plx_table_next(0); fd >= 0 && !any; fd = plx_table_next(fd + 1))
-		any = plx_fd_in_process(fd) && survives_exec(fd);
+		any = plx_fd_in_process(fd) && survives(fd);
 	return any;
 }
 
-PLX_CHILD_CODE void plx_px_escape_inherited(enum plx_way_out why)
+PLX_CHILD_CODE void plx_px_escape_inherited(bool (*survives)(int fd), enum plx_way_out why)
 {
 	PLX_INSIDE();
 	int saved;
 
-	if (!any_inherited())
+	if (!any_inherited(survives))
 		return;
 	/* Not before: errno is in a page of libc's code that the child of a fork may not have. */
 	saved = errno;
-	plx_evict_table(survives_exec, why);
+	plx_evict_table(survives, why);
 	errno = saved;
 }
 

@@ -121,7 +121,7 @@ static struct pollux_file *number_out(int fd)
 	if (f->kind == PLX_KIND_EVENTFD)
 		plx_await_zero(&plx_file_eventfd(f)->pins);
 	else if (f->kind == PLX_KIND_EPOLL && plx_load(&plx_file_epoll(f)->ep->sleepers))
-		plx_number_bar(fd);
+		plx_numbers_add(&plx_numbers_barred, fd);
 	return f;
 }
 
@@ -238,7 +238,7 @@ static long dup_any(int fd, int cmd, long from)
 	PLX_DELAY(dup_found);
 	n = plx_sys3(SYS_fcntl, fd, PLX_INJECTED(wrong_flag) ? F_DUPFD_CLOEXEC : cmd, from);
 	if (n >= 0 && f->kind == PLX_KIND_EPOLL && plx_table_peek(fd) == f &&
-	    !plx_number_barred((int)n) && plx_table_made((int)n, f, since))
+	    !plx_numbers_have(&plx_numbers_barred, (int)n) && plx_table_made((int)n, f, since))
 		return n;
 	/* By a number without an entry the count would not be seen. */
 	if (n >= 0 && f->kind == PLX_KIND_EPOLL)

@@ -105,21 +105,17 @@ void plx_cold_closes(int fd)
 void plx_cold_leaves(int fd)
 {
 	if (KIND(word_of(fd)) == PLX_COLD_EPOLL)
-		plx_cold_end_all(false);
+		plx_cold_end_all(NULL);
 	else
 		plx_cold_closes(fd);
 }
 
-static bool stays(int fd)
+void plx_cold_end_all(bool (*survives)(int fd))
 {
-	return plx_sys2(SYS_fcntl, fd, F_GETFD) & FD_CLOEXEC;
-}
-
-void plx_cold_end_all(bool but_cloexec)
-{
-	for (int fd = 0; fd < PLX_COLD_NOTES && but_cloexec; fd++)
-		but_cloexec = KIND(word_of(fd)) != PLX_COLD_EPOLL || stays(fd);
-	if (!but_cloexec)
+	for (int fd = 0; fd < PLX_COLD_NOTES && survives; fd++)
+		if (KIND(word_of(fd)) == PLX_COLD_EPOLL && survives(fd))
+			survives = NULL;
+	if (!survives)
 		plx_store(&ended, plx_load(&serials));
 	/*
 	 * The epolls first: what is made meanwhile and finds the note of its epoll was noted before
@@ -130,7 +126,7 @@ void plx_cold_end_all(bool but_cloexec)
 			uint64_t word = word_of(fd);
 
 			if (word && (turn || KIND(word) == PLX_COLD_EPOLL) &&
-			    !(but_cloexec && stays(fd)))
+			    (!survives || survives(fd)))
 				ends(fd);
 		}
 		/* Partner: plx_cold_made, which has noted the one before it looks for the other. */

@@ -171,8 +171,13 @@ void plx_px_evicted(enum plx_way_out why, int n);
 void plx_px_escape_all(enum plx_way_out why);
 /* The same for good: nothing but contexts of AIO is adopted afterwards. */
 void plx_px_ends(enum plx_way_out why);
-/* Everything whose descriptor survives execve does. */
-void plx_px_escape_inherited(enum plx_way_out why);
+/* Everything whose descriptor a new program gets does. */
+void plx_px_escape_inherited(bool (*survives)(int fd), enum plx_way_out why);
+/* By execve; by posix_spawn with file actions, which may name close-on-exec descriptors, too. */
+bool plx_survives_exec(int fd);
+bool plx_survives_spawn(int fd);
+/* File actions duplicate fd, or open a file that shows it. */
+void plx_px_named_in_actions(int fd);
 /* Calls each with the descriptors in the SCM_RIGHTS messages of msg. */
 void plx_px_passed(const struct msghdr *msg, void (*each)(int fd));
 /* Every descriptor an iocb array of io_submit names does. */

@@ -43,22 +43,20 @@ bool plx_table_made(int fd, struct pollux_file *f, uint32_t since)
 	return !plx_changed(since) || !plx_cas(plx_table_slot(fd), &mine, NULL);
 }
 
-/* Higher numbers are not told apart. */
-#define BARRED 4096
-static uint64_t barred[BARRED / 64 + 1];
+struct plx_numbers plx_numbers_barred;
 
-void plx_number_bar(int fd)
+void plx_numbers_add(struct plx_numbers *set, int fd)
 {
-	if (fd < BARRED)
-		plx_or(&barred[fd / 64], 1ull << fd % 64);
+	if (fd < PLX_NUMBERS)
+		plx_or(&set->bits[fd / 64], 1ull << fd % 64);
 	else
-		plx_or(&barred[BARRED / 64], 1);
+		plx_or(&set->bits[PLX_NUMBERS / 64], 1);
 }
 
-bool plx_number_barred(int fd)
+bool plx_numbers_have(const struct plx_numbers *set, int fd)
 {
-	return plx_load(&barred[fd < BARRED ? fd / 64 : BARRED / 64]) >>
-		       (fd < BARRED ? fd % 64 : 0) &
+	return plx_load(&set->bits[fd < PLX_NUMBERS ? fd / 64 : PLX_NUMBERS / 64]) >>
+		       (fd < PLX_NUMBERS ? fd % 64 : 0) &
 	       1;
 }
 

@@ -96,12 +96,19 @@ bool plx_table_made(int fd, struct pollux_file *f, uint32_t since);
 /* In the child of a fork: no change is under way, and there is no doorbell. */
 void plx_changes_after_fork_child(void);
 
+/* Numbers, to which others are added. High ones are not told apart. */
+#define PLX_NUMBERS 4096
+struct plx_numbers {
+	uint64_t bits[PLX_NUMBERS / 64 + 1];
+};
+void plx_numbers_add(struct plx_numbers *set, int fd);
+bool plx_numbers_have(const struct plx_numbers *set, int fd);
+
 /*
  * Numbers by which somebody may be about to sleep in an epoll that is not there any more. An epoll
  * that gets such a number is the kernel's alone. The argument is in wait.c.
  */
-void plx_number_bar(int fd);
-bool plx_number_barred(int fd);
+extern struct plx_numbers plx_numbers_barred;
 
 /*
  * Doorbells (bell.c): the only descriptors of our own. Each is an eventfd at a high number, made

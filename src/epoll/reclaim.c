@@ -29,8 +29,9 @@
 #define RUN_MOST 512
 
 /*
- * Atomic. Bytes are added when the object is on the list, and are those of a run in plx_wiped before
- * it is not: the child of a fork may have too few of them, but none of what it does not have.
+ * Atomic. Bytes are added when the object is on the list, and are those of a run in plx_wiped
+ * before it is not: the child of a fork may have too few of them, but none of what it does not
+ * have.
  */
 static struct {
 	struct pollux_file *head;

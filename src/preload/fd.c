@@ -184,7 +184,7 @@ static void note_ioctl(int fd, unsigned long req)
 	if (!plx_cold_any() || plx_vfork_child())
 		return;
 	if (plx_px_ioctl_carries_fds(req))
-		plx_cold_end_all(false);
+		plx_cold_end_all(NULL);
 	else if (req != FIOCLEX && req != FIONCLEX && req != FIONBIO)
 		plx_note_leaves(fd);
 }

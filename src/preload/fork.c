@@ -217,7 +217,7 @@ void *plx_vfork_enter(void)
 
 	if (!plx_vfork_child()) {
 		if (plx_cold_any())
-			plx_cold_end_all(false);
+			plx_cold_end_all(NULL);
 		if (plx_load(&plx_active))
 			plx_px_escape_all(PLX_OUT_VFORK);
 		vfork_robust = plx_load(&pid_spaces) ? robust_list() : NULL;

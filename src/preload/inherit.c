@@ -1,32 +1,45 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * system popen wordexp
+ * posix_spawn_file_actions_adddup2 posix_spawn_file_actions_addopen
  *
  * What a new program inherits escapes first. posix_spawn also hands over what its file actions
- * duplicate, or open in a folder of descriptors, close-on-exec or not. The list of actions is
- * libc's own business, so with actions everything escapes, as before a fork.
+ * duplicate, close-on-exec or not, and a file that shows a descriptor, which they open. A list of
+ * actions is libc's own business. So each number that one has named is remembered for good, and
+ * what is there when a program is started with actions escapes.
  */
 #include "preload/preload.h"
 
 PLX_CHILD_CODE void plx_before_exec(void)
 {
 	if (plx_any())
-		plx_px_escape_inherited(PLX_OUT_EXEC);
+		plx_px_escape_inherited(plx_survives_exec, PLX_OUT_EXEC);
 }
 
 void plx_before_spawn(bool actions)
 {
+	bool (*survives)(int) = actions ? plx_survives_spawn : plx_survives_exec;
 	int saved = errno;
 
 	if (plx_cold_any() && !plx_vfork_child())
-		plx_cold_end_all(!actions);
-	if (!plx_any())
-		return;
-	if (actions)
-		plx_px_escape_all(PLX_OUT_SPAWN);
-	else
-		plx_px_escape_inherited(PLX_OUT_SPAWN);
+		plx_cold_end_all(survives);
+	if (plx_any())
+		plx_px_escape_inherited(survives, PLX_OUT_SPAWN);
 	errno = saved;
+}
+
+PLX_EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int fd, int to)
+{
+	plx_px_named_in_actions(fd);
+	return plx_real.posix_spawn_file_actions_adddup2(actions, fd, to);
+}
+
+PLX_EXPORT int posix_spawn_file_actions_addopen(posix_spawn_file_actions_t *restrict actions,
+						int fd, const char *restrict path, int flags,
+						mode_t mode)
+{
+	plx_px_named_in_actions(plx_path_number(path));
+	return plx_real.posix_spawn_file_actions_addopen(actions, fd, path, flags, mode);
 }
 
 PLX_EXPORT int system(const char *cmd)

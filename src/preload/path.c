@@ -12,8 +12,7 @@
 #include <fcntl.h>
 #include <limits.h>
 
-/* The number that is the last part of the program's string, or -1. */
-static int number_at_end(const char *path)
+int plx_path_number(const char *path)
 {
 	enum { NOTHING, NUMBER, NAME } part = NOTHING;
 	char piece[64];
@@ -47,7 +46,7 @@ static int number_at_end(const char *path)
 
 void plx_path_check_slow(const char *path)
 {
-	int saved = errno, fd = number_at_end(path);
+	int saved = errno, fd = plx_path_number(path);
 
 	if (fd >= 0)
 		plx_escape_if_ours(fd, PLX_OUT_FDINFO);

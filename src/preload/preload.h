@@ -218,6 +218,8 @@ static inline long plx_result_saved(long r, int saved)
 
 /* A path that shows or hands over descriptors by number (path.c). */
 void plx_path_check_slow(const char *path);
+/* The number that is the last part of the program's string, or -1. */
+int plx_path_number(const char *path);
 
 static inline void plx_path_check(const char *path)
 {
