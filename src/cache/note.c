@@ -93,13 +93,29 @@ static int ends(int fd)
 	return 0;
 }
 
+/*
+ * An epoll has been added to another. What watches it is asked for by numbers (found_line), and so
+ * no other epoll may lose one of its numbers, and go on by another, from now on.
+ */
+static uint32_t nested;
+
 void plx_cold_closes(int fd)
 {
+	uint64_t word = word_of(fd);
+
 	if (!plx_cold_noted(fd))
 		return;
-	if (KIND(word_of(fd)) == PLX_COLD_EPOLL)
-		plx_store(&plx_cold_notes[fd].closed, 1);
+	if (KIND(word) != PLX_COLD_EPOLL) {
+		ends(fd);
+		return;
+	}
+	plx_store(&plx_cold_notes[fd].closed, 1);
 	ends(fd);
+	/* Partner: plx_cold_ctl. */
+	plx_mb();
+	for (int i = 0; plx_load(&nested) && i < PLX_COLD_NOTES; i++)
+		if (SERIAL(word_of(i)) == SERIAL(word))
+			plx_cold_end_all(NULL);
 }
 
 void plx_cold_leaves(int fd)
@@ -134,14 +150,32 @@ void plx_cold_end_all(bool (*survives)(int fd))
 	}
 }
 
+static PLX_CHILD_CODE int ctl(int epfd, int op, int fd, struct epoll_event *ev,
+			      int (*real)(int, int, int, struct epoll_event *))
+{
+	PLX_COLD_CHANGES(real(epfd, op, fd, ev));
+	return (int)PLX_PASS;
+}
+
 PLX_CHILD_CODE int plx_cold_ctl(int epfd, int op, int fd, struct epoll_event *ev,
 				int (*real)(int, int, int, struct epoll_event *))
 {
+	bool nests = op == EPOLL_CTL_ADD && KIND(word_of(fd)) == PLX_COLD_EPOLL;
+	int r;
+
 	if (KIND(word_of(epfd)) != PLX_COLD_EPOLL)
 		plx_cold_leaves(fd);
 	(void)plx_cold_uses(fd, PLX_COLD_EVENTFD);
-	PLX_COLD_CHANGES(real(epfd, op, fd, ev));
-	return (int)PLX_PASS;
+	if (plx_unlikely(nests))
+		plx_store(&nested, 1);
+	r = ctl(epfd, op, fd, ev, real);
+	/* Partner: plx_cold_closes. The number may have been closed meanwhile. */
+	if (plx_unlikely(nests)) {
+		plx_mb();
+		if (!word_of(fd))
+			plx_cold_end_all(NULL);
+	}
+	return r;
 }
 
 bool plx_cold_uses(int fd, uint32_t kind)

@@ -573,6 +573,41 @@ static void COLD_epoll_that_stays(void **state)
 		assert_int_equal(run_child(epoll_that_stays, &way), 0);
 }
 
+/*
+ * An epoll that another one watches loses the number by which it does, and goes on by a duplicate.
+ * raw: closed past libc.
+ */
+static int nested_by_a_closed_number(void *arg)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 5};
+	int ep = epoll_create1(0), number = dup(ep), outer = epoll_create1(0), fd;
+	uint64_t v;
+
+	if (epoll_ctl(outer, EPOLL_CTL_ADD, number, &ev) ||
+	    (*(bool *)arg ? syscall(SYS_close, number) : close(number)))
+		return 1;
+	fd = eventfd(0, EFD_NONBLOCK);
+	if (epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev))
+		return 2;
+	for (int turn = 0; turn < 3; turn++) {
+		for (int i = 0; i < TURNS; i++)
+			if (eventfd_write(fd, 1) || epoll_wait(ep, &ev, 1, 0) != 1 ||
+			    read(fd, &v, sizeof(v)) != sizeof(v))
+				return 3;
+		if (epoll_wait(outer, &ev, 1, 0) != 0 || eventfd_write(fd, 1) ||
+		    epoll_wait(outer, &ev, 1, 0) != 1 || read(fd, &v, sizeof(v)) != sizeof(v))
+			return 4;
+	}
+	return 0;
+}
+
+static void COLD_nested_by_a_number_that_is_closed(void **state)
+{
+	(void)state;
+	for (int raw = 0; raw < 2; raw++)
+		assert_int_equal(run_child(nested_by_a_closed_number, &(bool){raw}), 0);
+}
+
 /* --- adoption ends beside it ------------------------------------------------------------------ */
 
 enum { END_RING, END_OWN_TABLE, END_FILTER, END_RING_THEN_AIO, ENDS };
@@ -677,6 +712,7 @@ int main(void)
 		cmocka_unit_test(COLD_epoll_closed_beside_a_wait),
 		cmocka_unit_test(COLD_number_of_another_file),
 		cmocka_unit_test(COLD_epoll_that_stays),
+		cmocka_unit_test(COLD_nested_by_a_number_that_is_closed),
 		cmocka_unit_test(COLD_adoption_ends_beside_it),
 	};
 
