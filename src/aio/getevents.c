@@ -96,16 +96,13 @@ static void wait_for_most(aio_context_t ctx, uint64_t header, const struct plx_a
 /*
  * The usual call: what it asks for is in the ring. One lock and one RCU section, without
  * being counted as inside: who closes a context takes the lock afterwards, and so waits for those
- * who hold it and have found it open. Returns 0 if it is not so simple, or PLX_PASS.
+ * who hold it and have found it open. Returns 0 if it is not so simple.
  */
-static long take_at_once(aio_context_t ctx, const struct plx_aio_want *w)
+static long take_at_once(aio_context_t ctx, uint64_t header, const struct plx_aio_want *w)
 {
 	struct plx_kioctx *k;
-	uint64_t header;
 	long r = 0;
 
-	if (!plx_aio_header(ctx, &header))
-		return PLX_PASS;
 	if (w->min < 0 || w->nr < 1 || w->min > w->nr)
 		return 0;
 	wait_for_most(ctx, header, w);
@@ -271,11 +268,16 @@ long plx_aio_getevents(aio_context_t ctx, struct plx_aio_want *w)
 	PLX_INSIDE();
 	struct wait t = {0};
 	struct plx_kioctx *k;
+	uint64_t header;
 	long r;
-	int bad = timeout_in(w, &t);
+	int bad;
 
+	/* Nothing is copied where all are the kernel's: nobody may answer a fault. */
+	if (!plx_aio_header(ctx, &header))
+		return PLX_PASS;
+	bad = timeout_in(w, &t);
 	if (plx_likely(!bad && !w->pget)) {
-		r = take_at_once(ctx, w);
+		r = take_at_once(ctx, header, w);
 		if (plx_likely(r))
 			return r;
 	}

@@ -80,7 +80,9 @@ long plx_epoll_wait_ts(int epfd, struct epoll_event *ev, int max, const struct t
 {
 	struct timespec ts;
 
-	if (timeout && (plx_copy_in(&ts, timeout, sizeof(ts)) || plx_timespec_bad(&ts)))
+	/* Before anything is copied: nobody may answer a fault. */
+	if (plx_vfork_child() ||
+	    (timeout && (plx_copy_in(&ts, timeout, sizeof(ts)) || plx_timespec_bad(&ts))))
 		return PLX_PASS;
 	if (timeout && !ts.tv_sec && !ts.tv_nsec && !mask && !plx_load(&plx_used))
 		return plx_px_look(epfd, ev, max, wait_now);

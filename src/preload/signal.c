@@ -1000,8 +1000,19 @@ long plx_guard_raw_sigaction(int sig, const void *user_act, void *user_old, size
 	if (!may_guard(sig))
 		return PLX_PASS;
 	OWN_CALL(sig, plx_sys4(SYS_rt_sigaction, sig, user_act, user_old, size));
-	if (size != sizeof(act.mask) || plx_vfork_child_only() ||
-	    (user_act && plx_copy_in(&act, user_act, sizeof(act))))
+	if (size != sizeof(act.mask))
+		return PLX_PASS;
+	/* Nobody may answer a fault: the kernel looks at the pointers, and has written there. */
+	if (plx_vfork_child()) {
+		r = plx_sys4(SYS_rt_sigaction, sig, user_act, user_old, size);
+		if (r == 0 && user_old) {
+			memcpy(&old, user_old, sizeof(old));
+			show(&old);
+			memcpy(user_old, &old, sizeof(old));
+		}
+		return r;
+	}
+	if (user_act && plx_copy_in(&act, user_act, sizeof(act)))
 		return PLX_PASS;
 	r = set_action(sig, user_act ? &act : NULL, &old, BY_ITSELF);
 	errno = saved;

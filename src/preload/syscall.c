@@ -325,6 +325,9 @@ static __attribute__((noinline)) bool clone_forks(const struct raw *s)
 	int saved = errno;
 	bool forks;
 
+	/* As plx_clone_forks, and before anything is copied: nobody may answer a fault. */
+	if (plx_vfork_child())
+		return false;
 	if (s->nr == SYS_clone3) {
 		struct clone_args args = {0};
 

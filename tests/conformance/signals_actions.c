@@ -5,6 +5,8 @@
  */
 #include "waiting.h"
 
+#include <linux/aio_abi.h>
+
 /* More than anybody keeps a place for. */
 #define MANY 2000
 #define FEW 40
@@ -263,11 +265,32 @@ static void SIGNAL_an_action_is_one_whole_beside_others(void **state)
 	close(fd[1]);
 }
 
-/* Last: what Pollux keeps of actions is used up by it. */
+/* What Pollux keeps of actions is used up by it, for what follows. */
 static void SIGNAL_of_any_number_of_actions(void **state)
 {
 	(void)state;
 	set_actions(MANY);
+}
+
+/* After that nobody but the program hears of a fault. */
+static void SIGNAL_bad_pointers_are_faults_of_the_call_then(void **state)
+{
+	int ep = assert_ok(epoll_create1(EPOLL_CLOEXEC));
+	struct epoll_event ev;
+	struct io_event got;
+	aio_context_t ctx = 0;
+	char *bad = (char *)16;
+
+	(void)state;
+	assert_errno(syscall(SYS_rt_sigaction, SIGUSR1, bad, NULL, 8L), EFAULT);
+	assert_errno(syscall(SYS_rt_sigaction, SIGUSR1, NULL, bad, 8L), EFAULT);
+	assert_errno(syscall(SYS_epoll_pwait2, ep, &ev, 1, bad, NULL, 8L), EFAULT);
+	assert_errno(syscall(SYS_clone3, bad, 64L), EFAULT);
+	if (syscall(SYS_io_setup, 1, &ctx) == 0) {
+		assert_errno(syscall(SYS_io_getevents, ctx, 1L, 1L, &got, bad), EFAULT);
+		assert_ok(syscall(SYS_io_destroy, ctx));
+	}
+	close(ep);
 }
 
 int main(void)
@@ -277,6 +300,7 @@ int main(void)
 		cmocka_unit_test(SIGNAL_a_handler_that_is_reset_leaves_its_action),
 		cmocka_unit_test(SIGNAL_an_action_is_one_whole_beside_others),
 		cmocka_unit_test(SIGNAL_of_any_number_of_actions),
+		cmocka_unit_test(SIGNAL_bad_pointers_are_faults_of_the_call_then),
 	};
 
 	NEEDS_HANDLERS_IN_PLACE();
