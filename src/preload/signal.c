@@ -287,8 +287,8 @@ static bool stand_in(int sig, struct action *act, enum caller by)
 	}
 	at = place_of(&want);
 	if (plx_unlikely(at < 0)) {
+		plx_px_ends(PLX_OUT_SYSCALL);
 		(void)plx_or(&plx_px_no_adopt, ~0u);
-		plx_px_escape_all(PLX_OUT_SYSCALL);
 		plx_aio_hand_over_all();
 		plx_guard_keep_none();
 		return false;
