@@ -56,8 +56,11 @@ int pollux_epoll_pwait(int epfd, struct epoll_event *events, int maxevents, int 
 {
 	struct timespec ts = plx_timespec_ms(timeout);
 
-	if (!timeout && !sigmask)
+	if (!timeout && !sigmask) {
+		/* What it writes in a section is to be wiped in the child of a fork. */
+		(void)plx_px_begin();
 		return plx_px_look(epfd, events, maxevents, wait_now);
+	}
 	API_RETURN(plx_px_epoll_wait(epfd, events, maxevents, timeout < 0 ? NULL : &ts, sigmask),
 		   epoll_pwait(epfd, events, maxevents, timeout, sigmask));
 }
