@@ -197,6 +197,8 @@ void plx_cold_await(void);
 void plx_cold_born(void);
 /* By one at a time, without signals. False: nothing can be prepared now. */
 bool plx_cold_begin(void);
+/* note.c: calls each with the lines of a file of /proc; false if the kernel does not say. */
+bool plx_cold_lines(const char *path, void (*each)(void *arg, const char *line), void *arg);
 /* note.c: entries for all that is noted. */
 void plx_cold_found(void);
 /* The next call that is under way in this process, from the i-th on. */

@@ -250,9 +250,16 @@ static bool is_watched(int epfd, int fd)
 	return false;
 }
 
+struct watcher {
+	struct plx_epoll *pe;
+	int epfd;
+};
+
 /* A line of fdinfo. */
-static void found_line(struct plx_epoll *pe, int epfd, const char *line)
+static void found_line(void *arg, const char *line)
 {
+	struct plx_epoll *pe = ((struct watcher *)arg)->pe;
+	int epfd = ((struct watcher *)arg)->epfd;
 	struct epoll_event ev;
 	const char *at = strstr(line, "events:"), *data = strstr(line, "data:");
 	int fd;
@@ -268,15 +275,13 @@ static void found_line(struct plx_epoll *pe, int epfd, const char *line)
 		plx_epoll_watches(pe, epfd, fd, &ev);
 }
 
-/* What an epoll watches; false if the kernel does not say. */
-static bool found_watches(struct plx_epoll *pe, int epfd)
+bool plx_cold_lines(const char *path, void (*each)(void *arg, const char *line), void *arg)
 {
 	char text[4096], *next;
 	size_t n = 0;
 	long r, fd;
 
-	snprintf(text, sizeof(text), "/proc/self/fdinfo/%d", epfd);
-	fd = plx_sys4(SYS_openat, AT_FDCWD, text, O_RDONLY | O_CLOEXEC, 0);
+	fd = plx_sys4(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 	if (fd < 0)
 		return false;
 	while ((r = plx_sys3(SYS_read, fd, text + n, sizeof(text) - 1 - n)) > 0) {
@@ -286,13 +291,27 @@ static bool found_watches(struct plx_epoll *pe, int epfd)
 		text[n] = '\0';
 		for (; (next = strchr(line, '\n')); line = next + 1) {
 			*next = '\0';
-			found_line(pe, epfd, line);
+			each(arg, line);
 		}
 		n -= (size_t)(line - text);
+		/* A longer one is told in pieces. */
+		if (n == sizeof(text) - 1) {
+			each(arg, text);
+			n = 0;
+		}
 		memmove(text, line, n);
 	}
 	plx_sys1(SYS_close, fd);
 	return r == 0;
+}
+
+/* What an epoll watches. */
+static bool found_watches(struct plx_epoll *pe, int epfd)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", epfd);
+	return plx_cold_lines(path, found_line, &(struct watcher){pe, epfd});
 }
 
 /* Not before it stands in the table: who counts and looks there (plx_nothing_in) is to find it. */

@@ -171,6 +171,9 @@ void plx_stop_adopting_descriptors(enum plx_way_out why)
 {
 	plx_start();
 	plx_px_ends(why);
+	/* What is noted will not be cached any more. */
+	if (plx_cold_any())
+		plx_cold_end_all(NULL);
 	plx_store_rel(&plx_descriptors_out, 1);
 }
 

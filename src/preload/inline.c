@@ -25,7 +25,11 @@
  * given the number next would be served what has been there. So no descriptor is adopted there
  * either.
  *
- * Code that is loaded later is not looked at, nor is that of other languages: C calls libc.
+ * A program that contains liburing makes rings of io_uring so. What a ring is asked to wait for is
+ * the kernel's: with a ring mapped no descriptor is adopted, whatever the operator says.
+ *
+ * Code that is loaded later is not looked at, nor is that of other languages: C calls libc. Rings
+ * that are made later by instructions are not seen.
  */
 #include "preload/preload.h"
 
@@ -271,6 +275,18 @@ static bool any_calls_unseen(void)
 	return !later && dl_iterate_phdr(look_at, NULL);
 }
 
+static void mapping(void *arg, const char *line)
+{
+	*(bool *)arg |= strstr(line, "anon_inode:[io_uring]") != NULL;
+}
+
+static bool has_ring(void)
+{
+	bool found = false;
+
+	return plx_cold_lines("/proc/self/maps", mapping, &found) && found;
+}
+
 void plx_inline_look(void)
 {
 	/* Two threads that come first may both look, and find the same. */
@@ -278,7 +294,9 @@ void plx_inline_look(void)
 
 	if (plx_likely(plx_load_acq(&looked)))
 		return;
-	if (!(plx_px_adopt & PLX_ADOPT_INLINE) && any_calls_unseen())
+	if (has_ring())
+		plx_stop_adopting_descriptors(PLX_OUT_IO_URING);
+	else if (!(plx_px_adopt & PLX_ADOPT_INLINE) && any_calls_unseen())
 		plx_stop_adopting_descriptors(PLX_OUT_SYSCALL);
 	plx_store_rel(&looked, 1);
 }

@@ -8,8 +8,8 @@
  *
  * liburing makes its system calls by itself. Its functions that make a ring are ours first:
  * io_uring_queue_init, io_uring_queue_init_params, io_uring_queue_init_mem, io_uring_setup;
- * io_uring_queue_mmap takes one that was made elsewhere. A program that contains liburing has
- * nothing of this.
+ * io_uring_queue_mmap takes one that was made elsewhere. In a program that contains liburing
+ * a ring is found when the process is prepared (inline.c).
  *
  * Ours have the versions alone, not the plain names: a program that looks for the name finds what
  * it would find without us.

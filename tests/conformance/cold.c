@@ -608,6 +608,35 @@ static void COLD_nested_by_a_number_that_is_closed(void **state)
 		assert_int_equal(run_child(nested_by_a_closed_number, &(bool){raw}), 0);
 }
 
+/* A program that contains liburing makes and maps its ring by instructions. */
+static int ring_by_instruction(void *arg)
+{
+	struct io_uring_params par = {0};
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 9};
+	int ep = epoll_create1(0), ring = (int)own_call(SYS_io_uring_setup, 2, (long)&par, 0), fd;
+
+	(void)arg;
+	if (ring < 0)
+		return 77;
+	if (mmap(NULL, par.sq_off.array + par.sq_entries * sizeof(int), PROT_READ, MAP_SHARED, ring,
+		 IORING_OFF_SQ_RING) == MAP_FAILED)
+		return 1;
+	fd = eventfd(0, EFD_NONBLOCK);
+	if (epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev) || !heats(ep, fd))
+		return 2;
+	return fd_served(fd) ? 3 : 0;
+}
+
+static void COLD_no_descriptor_is_cached_beside_a_ring(void **state)
+{
+	int r = run_child(ring_by_instruction, NULL);
+
+	(void)state;
+	if (r == 77)
+		skip();
+	assert_int_equal(r, 0);
+}
+
 /* --- adoption ends beside it ------------------------------------------------------------------ */
 
 enum { END_RING, END_OWN_TABLE, END_FILTER, END_RING_THEN_AIO, ENDS };
@@ -713,6 +742,7 @@ int main(void)
 		cmocka_unit_test(COLD_number_of_another_file),
 		cmocka_unit_test(COLD_epoll_that_stays),
 		cmocka_unit_test(COLD_nested_by_a_number_that_is_closed),
+		cmocka_unit_test(COLD_no_descriptor_is_cached_beside_a_ring),
 		cmocka_unit_test(COLD_adoption_ends_beside_it),
 	};
 
