@@ -36,7 +36,7 @@ for source in "$top"/src/*/*.c; do
 		-ftls-model=initial-exec -fno-common -fexceptions -fPIC -fvisibility=hidden \
 		-DPOLLUX_LIBDIR='"/usr/lib"' -DCLI_VERSION='"0"' \
 		-I"$top/include" -I"$top/src" -I"$top/src/rcu" \
-		-isystem "$urcu/include" \
+		-isystem "$urcu/include" -DPLX_LIBURCU_SOURCE \
 		-c "$source" -o "$work/object.o" || failed=$((failed + 1))
 done
 echo "$count sources compiled by $cc, $failed failed"
