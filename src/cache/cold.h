@@ -52,6 +52,8 @@ struct plx_cold_note {
 	uint32_t closed;
 };
 extern struct plx_cold_note plx_cold_notes[PLX_COLD_NOTES];
+/* One more than the highest number that has been noted. */
+extern uint32_t plx_cold_end;
 
 static inline bool plx_cold_noted(int fd)
 {

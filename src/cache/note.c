@@ -14,6 +14,7 @@
 #include "cache/epoll.h"
 
 PLX_CHILD_PAGE_TABLE struct plx_cold_note plx_cold_notes[PLX_COLD_NOTES];
+PLX_CHILD_PAGE uint32_t plx_cold_end;
 uint32_t plx_cold_wanted;
 static PLX_CHILD_PAGE uint32_t serials;
 /* Up to here all notes have been ended together. */
@@ -26,6 +27,8 @@ static uint32_t ended;
 #define FORKS(word) ((uint32_t)((word) >> 32))
 _Static_assert((PLX_COLD_BLOCKS & 3) == 0 && PLX_COLD_BLOCKS < SERIAL_ONE, "a bit of its own");
 
+#define NOTES_END ((int)plx_load(&plx_cold_end))
+
 /* So many uses within plx_hot_ns, and the next wait prepares. */
 #define HOT_USES 64u
 
@@ -35,6 +38,16 @@ static uint64_t word_of(int fd)
 	uint64_t word = plx_cold_word(fd);
 
 	return FORKS(word) == plx_load(&plx_px_forks) ? word : 0;
+}
+
+static PLX_CHILD_CODE void note(int fd, uint64_t word)
+{
+	uint32_t end = plx_load(&plx_cold_end);
+
+	/* First: who looks for notes up to there finds this one. */
+	while (end <= (uint32_t)fd && !plx_cas(&plx_cold_end, &end, (uint32_t)fd + 1))
+		;
+	plx_store_rel(&plx_cold_notes[fd].word, word);
 }
 
 PLX_CHILD_CODE int plx_cold_made(int fd, uint32_t kind, uint32_t forks)
@@ -55,7 +68,7 @@ PLX_CHILD_CODE int plx_cold_made(int fd, uint32_t kind, uint32_t forks)
 		return fd;
 	}
 	plx_store(&plx_cold_notes[fd].uses, 0);
-	plx_store_rel(&plx_cold_notes[fd].word, (uint64_t)forks << 32 | serial * SERIAL_ONE | kind);
+	note(fd, (uint64_t)forks << 32 | serial * SERIAL_ONE | kind);
 	/* Partner: plx_cold_end_all. */
 	(void)plx_cas(&plx_cold, &nothing, PLX_COLD_NOTED);
 	return fd;
@@ -70,10 +83,10 @@ static int end(int fd)
 static int dup_noted(int n, uint64_t word)
 {
 	/* With a number that is not noted waits would not be seen. */
-	for (int fd = 0; n >= PLX_COLD_NOTES && fd < PLX_COLD_NOTES; fd++)
+	for (int fd = 0; n >= PLX_COLD_NOTES && fd < NOTES_END; fd++)
 		end(fd);
 	if (n >= 0 && n < PLX_COLD_NOTES)
-		plx_store_rel(&plx_cold_notes[n].word, word);
+		note(n, word);
 	return n;
 }
 
@@ -113,7 +126,7 @@ void plx_cold_closes(int fd)
 	ends(fd);
 	/* Partner: plx_cold_ctl. */
 	plx_mb();
-	for (int i = 0; plx_load(&nested) && i < PLX_COLD_NOTES; i++)
+	for (int i = 0; plx_load(&nested) && i < NOTES_END; i++)
 		if (SERIAL(word_of(i)) == SERIAL(word))
 			plx_cold_end_all(NULL);
 }
@@ -128,7 +141,7 @@ void plx_cold_leaves(int fd)
 
 void plx_cold_end_all(bool (*survives)(int fd))
 {
-	for (int fd = 0; fd < PLX_COLD_NOTES && survives; fd++)
+	for (int fd = 0; fd < NOTES_END && survives; fd++)
 		if (KIND(word_of(fd)) == PLX_COLD_EPOLL && survives(fd))
 			survives = NULL;
 	if (!survives)
@@ -138,7 +151,7 @@ void plx_cold_end_all(bool (*survives)(int fd))
 	 * that, and is found by the second turn.
 	 */
 	for (int turn = 0; turn < 2; turn++) {
-		for (int fd = 0; fd < PLX_COLD_NOTES && plx_cold_any(); fd++) {
+		for (int fd = 0; fd < NOTES_END && plx_cold_any(); fd++) {
 			uint64_t word = word_of(fd);
 
 			if (word && (turn || KIND(word) == PLX_COLD_EPOLL) &&
@@ -336,7 +349,7 @@ void plx_cold_found(void)
 	/* Adoption may have ended; if not, that is a change which comes after this. */
 	if ((plx_load(&plx_px_no_adopt) & descriptors) == descriptors)
 		return;
-	for (int fd = 0; fd < PLX_COLD_NOTES; fd++) {
+	for (int fd = 0; fd < NOTES_END; fd++) {
 		uint64_t word = word_of(fd);
 		struct pollux_file *f = word ? file_for(fd, word) : NULL;
 
@@ -350,7 +363,7 @@ void plx_cold_found(void)
 			pollux_file_put(f);
 		}
 	}
-	for (int fd = 0; fd < PLX_COLD_NOTES && all; fd++) {
+	for (int fd = 0; fd < NOTES_END && all; fd++) {
 		struct pollux_file *f =
 			KIND(word_of(fd)) == PLX_COLD_EPOLL ? plx_table_get(fd) : NULL;
 
@@ -368,7 +381,7 @@ static struct pollux_file *file_of(uint64_t word)
 {
 	bool noted = SERIAL(word) <= plx_load(&ended) || FORKS(word) != plx_load(&plx_px_forks);
 
-	for (int fd = 0; SERIAL(word) && fd < PLX_COLD_NOTES; fd++) {
+	for (int fd = 0; SERIAL(word) && fd < NOTES_END; fd++) {
 		if (SERIAL(word_of(fd)) != SERIAL(word))
 			continue;
 		if (plx_fd_ours(fd))

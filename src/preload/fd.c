@@ -50,7 +50,7 @@ void plx_note_range(unsigned int first, unsigned int last, unsigned int flags)
 	 * call. */
 	if (flags & ~CLOSE_RANGE_UNSHARE)
 		return;
-	for (; plx_cold_any() && first <= last && first < PLX_COLD_NOTES; first++)
+	for (; plx_cold_any() && first <= last && first < plx_load(&plx_cold_end); first++)
 		plx_note_leaves((int)first);
 }
 
