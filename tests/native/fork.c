@@ -109,15 +109,6 @@ static pid_t fork_how(enum how how)
 	return forked;
 }
 
-/* In the child: where it goes wrong, the line. */
-#define must(cond)                                                                                 \
-	do {                                                                                       \
-		if (!(cond)) {                                                                     \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                 \
-			_exit(1);                                                                  \
-		}                                                                                  \
-	} while (0)
-
 static void in_child(enum how how, void (*run)(struct world *x))
 {
 	struct world *x = world_new();

@@ -19,14 +19,6 @@
 #define THREADS 40
 #define MAPS 1000
 
-#define must(cond)                                                                                 \
-	do {                                                                                       \
-		if (!(cond)) {                                                                     \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                 \
-			_exit(1);                                                                  \
-		}                                                                                  \
-	} while (0)
-
 struct store {
 	char *at, *end;
 	int maps, unmaps, refuses;

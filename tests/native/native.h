@@ -28,6 +28,15 @@
 
 #include "../shared.h"
 
+/* In a child: where it goes wrong, the line. */
+#define must(cond)                                                                                 \
+	do {                                                                                       \
+		if (!(cond)) {                                                                     \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                 \
+			_exit(1);                                                                  \
+		}                                                                                  \
+	} while (0)
+
 /* --- an object of our own ------------------------------------------------------- */
 
 struct obj {

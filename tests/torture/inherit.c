@@ -60,14 +60,6 @@ static void world_put(struct world *x)
 	ep_put(x->ep);
 }
 
-#define must(cond)                                                                                 \
-	do {                                                                                       \
-		if (!(cond)) {                                                                     \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                 \
-			_exit(1);                                                                  \
-		}                                                                                  \
-	} while (0)
-
 static void child(struct world *x)
 {
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLET, .data.u64 = 'o'};

@@ -23,15 +23,6 @@
 #define MEM_OF_LIBC false
 #endif
 
-/* In a child: where it goes wrong, the line. */
-#define must(cond)                                                                                 \
-	do {                                                                                       \
-		if (!(cond)) {                                                                     \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                 \
-			_exit(1);                                                                  \
-		}                                                                                  \
-	} while (0)
-
 static unsigned long done;
 
 static void call(void *arg)
