@@ -107,8 +107,8 @@ static int ends(int fd)
 }
 
 /*
- * An epoll has been added to another. What watches it is asked for by numbers (found_line), and so
- * no other epoll may lose one of its numbers, and go on by another, from now on.
+ * An epoll has been added to another one, which has it by its number (found_line). An epoll that
+ * loses a number and keeps another one ends all notes from now on: it would not be found.
  */
 static uint32_t nested;
 
