@@ -154,7 +154,7 @@ static struct plx_epitem *item_new(struct pollux_ep *ep, struct pollux_file *f, 
 	item->ep = ep;
 	item->file = f;
 	item->key = key;
-	item->data = data;
+	plx_store(&item->data, data);
 	item->own.pushed = (uint32_t)-1;
 	plx_item_take(item, ep->harvests);
 	return item;
@@ -227,13 +227,87 @@ static int ep_insert(struct pollux_ep *ep, struct pollux_file *f, int key, uint3
 	return 0;
 }
 
+/*
+ * MOD of an item whose one-shot event has been delivered arms it without ep.mtx: threads that share
+ * an epoll do this for each event, and would meet there. The plain case alone: the item is the
+ * first watch of its file and not queued, and the file has neither times nor interest to tell.
+ *
+ * Argument
+ *
+ * 1. Who changes what. Of an armed item the events, data and given are changed under ep.mtx alone.
+ *    A delivery disarms last, with release, and touches none of them again. Of a disarmed item they
+ *    are changed under file.lock: here, and by ep_modify, which has ep.mtx besides. The swap of
+ *    events arms last. So two MODs never mix, a delivery has the data that belong to the events
+ *    which it has seen, and who finds the item armed need not take file.lock.
+ * 2. No event is lost. The swap of events is a full barrier; then the state is sampled. Who changes
+ *    the state has a barrier, and looks at events: one of the two sees the other. If the sample
+ *    finds something, it is taken again under ep.mtx, and the item queued, as by each MOD. If a
+ *    producer that saw the item armed before queues it now, whoever takes it off the list has a
+ *    full barrier, and reads events again before it polls (harvest.c).
+ * 3. None comes twice. What has been delivered with these events was the event of this MOD: then
+ *    given is set, and nothing is queued.
+ *
+ * The model is tests/model/rearm.pml.
+ */
+static bool rearm(struct pollux_ep *ep, struct pollux_file *f, int key, uint32_t events,
+		  uint64_t data)
+{
+	struct plx_epitem *item;
+	struct plx_watch *first;
+	bool plain;
+
+	if (f->ops->due || f->ops->interest || !plx_load(&f->watches))
+		return false;
+	plx_lock(&f->lock, PLX_RANK_FILE);
+	first = plx_load(&f->watches);
+	item = first && plx_watch_is_item(first) ? plx_watch_item(first) : NULL;
+	plain = item && item->ep == ep && item->key == key && plx_item_spent(item) &&
+		!(plx_load(&item->node->mark) & PLX_QUEUED);
+	if (plain) {
+		plx_store(&item->data, data);
+		plx_item_set_given(item, false);
+		PLX_DELAY(rearm_before_arm);
+		plx_xchg(&item->w.events, events);
+		plx_mb_after_rmw();
+	}
+	plx_unlock(&f->lock, PLX_RANK_FILE);
+	return plain;
+}
+
+/* Armed by rearm: what is there already. */
+static void sample_armed(struct pollux_ep *ep, struct pollux_file *f, int key, uint32_t events,
+			 struct tell *tell)
+{
+	struct plx_epitem *item;
+
+	PLX_DELAY(rearm_before_sample);
+	if (plx_likely(!(f->ops->poll(f, events) & events)))
+		return;
+	PLX_DELAY(rearm_before_queue);
+	plx_lock(&ep->mtx, PLX_RANK_EP);
+	item = item_find(ep, f, key);
+	if (item && !plx_item_given(item))
+		sample(item, plx_load(&item->w.events), tell);
+	plx_unlock(&ep->mtx, PLX_RANK_EP);
+}
+
 static int ep_modify(struct plx_epitem *item, uint32_t events, uint64_t data, struct tell *tell)
 {
+	struct pollux_file *f = item->file;
+	bool spent;
+
 	if (item->w.place == PLX_WATCH_EXCLUSIVE)
 		return -EINVAL;
+	/* Partner: rearm. It leaves those alone that have interest to tell, which takes the lock.
+	 */
+	spent = plx_item_spent(item) && !f->ops->interest;
+	if (spent)
+		plx_lock(&f->lock, PLX_RANK_FILE);
+	plx_store(&item->data, data);
+	plx_item_set_given(item, false);
 	plx_item_set_events(item, events);
-	item->data = data;
-	item->given = 0;
+	if (spent)
+		plx_unlock(&f->lock, PLX_RANK_FILE);
 	/* The new mask is public before the state is sampled (EP-MOD-07). */
 	plx_mb();
 	PLX_DELAY(mod_before_sample);
@@ -297,7 +371,7 @@ int pollux_ep_del(struct pollux_ep *ep, struct pollux_file *f, int key)
 	plx_lock(&ep->mtx, PLX_RANK_EP);
 	item = item_find(ep, f, key);
 	if (item) {
-		r = item->given;
+		r = plx_item_given(item);
 		plx_item_remove(item);
 	}
 	plx_unlock(&ep->mtx, PLX_RANK_EP);
@@ -340,6 +414,9 @@ int plx_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
 	events = (events & ~EPOLLWAKEUP) | EPOLLERR | EPOLLHUP;
 	if (op == EPOLL_CTL_ADD) {
 		r = ctl_add(ep, f, key, events, data, &tell);
+	} else if (op == EPOLL_CTL_MOD && rearm(ep, f, key, events, data)) {
+		sample_armed(ep, f, key, events, &tell);
+		r = 0;
 	} else {
 		struct plx_epitem *item;
 

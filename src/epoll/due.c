@@ -43,10 +43,20 @@
 
 #define FIRST_ROOM 8
 
+static uint32_t place_of(const struct plx_epitem *item)
+{
+	return plx_load(&item->due_given) >> 1;
+}
+
+static void set_place(struct plx_epitem *item, uint32_t n)
+{
+	plx_store(&item->due_given, n << 1 | plx_item_given(item));
+}
+
 static void place(struct pollux_ep *ep, uint32_t i, struct plx_due_entry e)
 {
 	ep->dues[i] = e;
-	e.item->due = i + 1;
+	set_place(e.item, i + 1);
 }
 
 static void sift_up(struct pollux_ep *ep, uint32_t i, struct plx_due_entry e)
@@ -84,10 +94,10 @@ static void move(struct pollux_ep *ep, uint32_t i, struct plx_due_entry e)
 
 static void take_out(struct pollux_ep *ep, struct plx_epitem *item)
 {
-	uint32_t i = item->due - 1;
+	uint32_t i = place_of(item) - 1;
 	struct plx_due_entry last;
 
-	item->due = 0;
+	set_place(item, 0);
 	last = ep->dues[--ep->ndues];
 	if (last.item != item)
 		move(ep, i, last);
@@ -118,7 +128,7 @@ void plx_due_forget(struct plx_epitem *item)
 	struct pollux_ep *ep = item->ep;
 
 	plx_lockdep_held(&ep->mtx);
-	if (item->due)
+	if (place_of(item))
 		take_out(ep, item);
 	ep->dues_items--;
 	(void)plx_due_publish(ep);
@@ -127,7 +137,7 @@ void plx_due_forget(struct plx_epitem *item)
 void plx_due_none(struct plx_epitem *item)
 {
 	plx_lockdep_held(&item->ep->mtx);
-	if (item->due)
+	if (place_of(item))
 		take_out(item->ep, item);
 }
 
@@ -139,8 +149,8 @@ void plx_due_note(struct plx_epitem *item, int64_t at)
 	plx_lockdep_held(&ep->mtx);
 	if (at < 0) {
 		plx_due_none(item);
-	} else if (item->due) {
-		move(ep, item->due - 1, e);
+	} else if (place_of(item)) {
+		move(ep, place_of(item) - 1, e);
 	} else {
 		sift_up(ep, ep->ndues++, e);
 	}

@@ -21,15 +21,16 @@
  *   pollux_file.ended, node.end  whoever had the last reference, then reclaim.c
  *   plx_watch.next         changed under file.lock, read under RCU
  *   plx_watch.pprev        file.lock; of the first in the list the place behind the last (file.c)
- *   plx_watch.events       changed under ep.mtx, read by wakers without it
- *   plx_watch.spent        atomic; pollux_ep.spent, too: see file.c
- *   plx_epitem.node        set as the item is linked, constant: its file's, of the primary item,
- *                          which has it from then until it is removed; else its own
+ *   plx_watch.events       changed under ep.mtx, read by wakers without it; of an item whose
+ * one-shot event has been delivered under file.lock: see rearm in ctl.c plx_watch.spent atomic;
+ * pollux_ep.spent, too: see file.c plx_epitem.node        set as the item is linked, constant: its
+ * file's, of the primary item, which has it from then until it is removed; else its own
  *   plx_node.pops          written under the mutex of the item's epoll, read by wakers
  *   plx_node.pushed        written by the producer that queued the item
  *   plx_node.next          belongs to the producer that set QUEUED, then, from the
  *                          moment the stack is taken, to the holder of ep.mtx
- *   plx_epitem.rd, all, given, data, due  ep.mtx
+ *   plx_epitem.rd, all     ep.mtx
+ *   plx_epitem.data, due_given  as plx_watch.events
  *   pollux_ep.incoming     atomic; any producer pushes, the holder of ep.mtx takes all
  *   pollux_ep.help, helps  atomic; any producer, the holder of ep.mtx takes all; see ready.c, 3
  *   pollux_ep.sleepers     atomic, waiters announce themselves
@@ -170,10 +171,8 @@ struct plx_epitem {
 	struct plx_list all;
 	struct plx_node own;
 	int key;
-	/* A wait has reported an event of it since it was added or modified. */
-	uint32_t given : 1;
-	/* Its place in ep.dues, from 1 on; 0: none. */
-	uint32_t due : 31;
+	/* See plx_item_given; above that bit its place in ep.dues, from 1 on, or 0. */
+	uint32_t due_given;
 };
 
 _Static_assert(sizeof(struct plx_epitem) == PLX_SLAB_OBJECT, "an item fills two cache lines");
@@ -182,6 +181,23 @@ _Static_assert(offsetof(struct plx_epitem, rd) == 64, "the first of them is for 
 static inline bool plx_item_is_primary(const struct plx_epitem *item)
 {
 	return item->node != &item->own;
+}
+
+/* A wait has reported an event of it since it was added or modified. */
+static inline bool plx_item_given(const struct plx_epitem *item)
+{
+	return plx_load(&item->due_given) & 1;
+}
+
+static inline void plx_item_set_given(struct plx_epitem *item, bool given)
+{
+	plx_store(&item->due_given, (plx_load(&item->due_given) & ~1u) | given);
+}
+
+/* It has been armed for one event, and that has been delivered: even errors are not reported. */
+static inline bool plx_item_spent(const struct plx_epitem *item)
+{
+	return !(plx_load_acq(&item->w.events) & ~PLX_EP_FLAGS);
 }
 
 static inline bool plx_item_linked(const struct plx_epitem *item)

@@ -171,7 +171,8 @@ void plx_item_set_events(struct plx_epitem *item, uint32_t events)
 	uint32_t before = item->w.events;
 
 	if (plx_likely(!f->ops->interest)) {
-		plx_store(&item->w.events, events);
+		/* Of the delivery before. Partner: rearm in ctl.c. */
+		plx_store_rel(&item->w.events, events);
 		return;
 	}
 	plx_lock(&f->lock, PLX_RANK_FILE);

@@ -80,11 +80,11 @@ static bool item_level(uint32_t events)
 static bool harvest_deliver(struct harvest *h, struct plx_epitem *item, uint32_t events,
 			    uint32_t revents)
 {
-	h->err = h->sink(h->arg, revents, item->data);
+	h->err = h->sink(h->arg, revents, plx_load(&item->data));
 	if (h->err)
 		return false;
 	plx_tsan_after(item->file);
-	item->given = 1;
+	plx_item_set_given(item, true);
 	h->n++;
 	if (events & EPOLLONESHOT) {
 		plx_item_set_events(item, events & PLX_EP_FLAGS);
@@ -101,13 +101,16 @@ static bool harvest_deliver(struct harvest *h, struct plx_epitem *item, uint32_t
 static void harvest_one(struct harvest *h, struct plx_epitem *item, struct plx_list *rest,
 			struct plx_list *level)
 {
-	uint32_t events = plx_load(&item->w.events);
+	uint32_t events = plx_load_acq(&item->w.events);
 	bool lt = item_level(events);
 	uint32_t revents = lt ? item_poll(item, events) : 0;
 
 	if (!revents) {
 		plx_item_unmark(item);
 		plx_mb_after_rmw();
+		/* It may have been armed meanwhile (rearm in ctl.c). */
+		events = plx_load_acq(&item->w.events);
+		lt = item_level(events);
 		revents = item_poll(item, events);
 		if (!revents)
 			return;
@@ -139,8 +142,7 @@ static void harvest_one(struct harvest *h, struct plx_epitem *item, struct plx_l
  */
 static void harvest_helped(struct harvest *h, struct plx_epitem *item)
 {
-	uint32_t events = plx_load(&item->w.events);
-	uint32_t revents;
+	uint32_t events, revents;
 
 	/*
 	 * An item on the list needs no help. One that this collection has taken off
@@ -160,6 +162,7 @@ static void harvest_helped(struct harvest *h, struct plx_epitem *item)
 	/* Taken off the list since it was asked for: that has been the answer. */
 	if (!(plx_load(&item->node->mark) & PLX_QUEUED))
 		return;
+	events = plx_load_acq(&item->w.events);
 	revents = item_poll(item, events);
 	if (!revents)
 		return;
@@ -256,7 +259,7 @@ void plx_ep_again(struct pollux_ep *ep)
 	for (struct plx_list *l = ep->items.next; l != &ep->items; l = l->next) {
 		struct plx_epitem *item = plx_all_item(l);
 
-		if (item->given && item_poll(item, plx_load(&item->w.events)))
+		if (plx_item_given(item) && item_poll(item, plx_load(&item->w.events)))
 			(void)plx_item_queue_locked(item);
 	}
 	plx_unlock(&ep->mtx, PLX_RANK_EP);
@@ -305,17 +308,14 @@ uint32_t plx_ep_poll(struct pollux_file *f, uint32_t wanted)
 	help = plx_help_take(ep);
 	plx_ready_splice(ep);
 	while (!ready && !plx_list_empty(&ep->ready)) {
-		uint32_t events;
-
 		item = plx_rd_item(ep->ready.next);
-		events = plx_load(&item->w.events);
-		ready = item_poll(item, events);
+		ready = item_poll(item, plx_load(&item->w.events));
 		if (ready)
 			break;
 		plx_ready_unlink(item);
 		plx_item_unmark(item);
 		plx_mb_after_rmw();
-		ready = item_poll(item, events);
+		ready = item_poll(item, plx_load(&item->w.events));
 		if (ready && plx_item_remark(item))
 			plx_list_add(&item->rd, &ep->ready);
 		else if (ready)

@@ -20,7 +20,7 @@ int pollux_ep_for_each(struct pollux_ep *ep, pollux_ep_item_fn fn, void *arg)
 		struct plx_epitem *item = plx_all_item(l);
 		const struct epoll_event ev = {
 			.events = plx_load(&item->w.events),
-			.data.u64 = item->data,
+			.data.u64 = plx_load(&item->data),
 		};
 
 		/* It may be in its release already, which waits for the mutex with its items. */
@@ -113,10 +113,10 @@ static void put_item(struct out *o, const struct plx_epitem *item)
 	put_hex(o, "  file ", (uintptr_t)f, item->key < 0 ? ", key -" : ", key ");
 	put_dec(o, "", item->key < 0 ? -(uint64_t)item->key : (uint64_t)item->key, "");
 	put_hex(o, ": wants ", plx_load(&item->w.events), "");
-	put_hex(o, ", data ", item->data, "");
+	put_hex(o, ", data ", plx_load(&item->data), "");
 	put(o, plx_file_dying(f) ? ", being closed" : "");
 	put(o, plx_load(&item->node->mark) & PLX_QUEUED ? ", queued" : "");
-	put(o, item->given ? ", reported" : "");
+	put(o, plx_item_given(item) ? ", reported" : "");
 	put(o, f->kind == PLX_KIND_EPOLL ? ", an epoll" : "");
 	put(o, "\n");
 }

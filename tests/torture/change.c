@@ -74,7 +74,7 @@ static void run(bool counter, enum what what)
 			broken("round %lu: the change was lost", s.rounds);
 		if (what == ADD || what == ADD_SECOND)
 			(void)ep_del(s.ep, shared_file(&s), 0);
-		else
+		else if (what == MOD)
 			(void)ep_ctl(s.ep, EPOLL_CTL_MOD, shared_file(&s), 0, EPOLLET, 'a');
 		if (s.e)
 			(void)pollux_efd_read(s.e, &v, 0);
