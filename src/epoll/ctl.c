@@ -230,7 +230,8 @@ static int ep_insert(struct pollux_ep *ep, struct pollux_file *f, int key, uint3
 /*
  * MOD of an item whose one-shot event has been delivered arms it without ep.mtx: threads that share
  * an epoll do this for each event, and would meet there. The plain case alone: the item is the
- * first watch of its file and not queued, and the file has neither times nor interest to tell.
+ * first watch of its file and not queued, the file has neither times nor interest to tell, and the
+ * epoll no batches: those count on it that a MOD comes before a collection or after its end.
  *
  * Argument
  *
@@ -246,6 +247,7 @@ static int ep_insert(struct pollux_ep *ep, struct pollux_file *f, int key, uint3
  *    full barrier, and reads events again before it polls (harvest.c).
  * 3. None comes twice. What has been delivered with these events was the event of this MOD: then
  *    given is set, and nothing is queued.
+ * 4. A removal takes the item off the list under file.lock, and looks at given after that.
  *
  * The model is tests/model/rearm.pml.
  */
@@ -256,7 +258,7 @@ static bool rearm(struct pollux_ep *ep, struct pollux_file *f, int key, uint32_t
 	struct plx_watch *first;
 	bool plain;
 
-	if (f->ops->due || f->ops->interest || !plx_load(&f->watches))
+	if (f->ops->due || f->ops->interest || ep->batches || !plx_load(&f->watches))
 		return false;
 	plx_lock(&f->lock, PLX_RANK_FILE);
 	first = plx_load(&f->watches);
@@ -289,6 +291,21 @@ static void sample_armed(struct pollux_ep *ep, struct pollux_file *f, int key, u
 	if (item && !plx_item_given(item))
 		sample(item, plx_load(&item->w.events), tell);
 	plx_unlock(&ep->mtx, PLX_RANK_EP);
+}
+
+struct epoll_event plx_item_registered(struct plx_epitem *item)
+{
+	bool spent = plx_item_spent(item);
+	struct epoll_event ev;
+
+	plx_lockdep_held(&item->ep->mtx);
+	if (spent)
+		plx_lock(&item->file->lock, PLX_RANK_FILE);
+	ev.events = plx_load(&item->w.events);
+	ev.data.u64 = plx_load(&item->data);
+	if (spent)
+		plx_unlock(&item->file->lock, PLX_RANK_FILE);
+	return ev;
 }
 
 static int ep_modify(struct plx_epitem *item, uint32_t events, uint64_t data, struct tell *tell)
@@ -370,10 +387,8 @@ int pollux_ep_del(struct pollux_ep *ep, struct pollux_file *f, int key)
 	r = -ENOENT;
 	plx_lock(&ep->mtx, PLX_RANK_EP);
 	item = item_find(ep, f, key);
-	if (item) {
-		r = plx_item_given(item);
-		plx_item_remove(item);
-	}
+	if (item)
+		r = plx_item_remove(item);
 	plx_unlock(&ep->mtx, PLX_RANK_EP);
 	/* What was done before the ADD, by whoever gets the operation back. */
 	if (!r)

@@ -6,7 +6,7 @@
  * first of them, puts the items whose time has come on the ready list, and polls them as if they
  * had been woken.
  *
- *   pollux_ep.dues, ndues, dues_room, dues_items, plx_epitem.due  ep.mtx
+ *   pollux_ep.dues, ndues, dues_room, dues_items  ep.mtx, and so an item's place in dues
  *   pollux_ep.due     written under ep.mtx: the first time in the heap as the last section under
  *                     that has left it; PLX_NEVER if there is none
  *   pollux_ep.keeper  atomic: a time up to which somebody sleeps; PLX_NEVER if it is not known that

@@ -21,10 +21,11 @@
  *   pollux_file.ended, node.end  whoever had the last reference, then reclaim.c
  *   plx_watch.next         changed under file.lock, read under RCU
  *   plx_watch.pprev        file.lock; of the first in the list the place behind the last (file.c)
- *   plx_watch.events       changed under ep.mtx, read by wakers without it; of an item whose
- * one-shot event has been delivered under file.lock: see rearm in ctl.c plx_watch.spent atomic;
- * pollux_ep.spent, too: see file.c plx_epitem.node        set as the item is linked, constant: its
- * file's, of the primary item, which has it from then until it is removed; else its own
+ *   plx_watch.events       changed under ep.mtx, read by wakers without it; under file.lock if the
+ *                          one-shot event has been delivered (rearm in ctl.c)
+ *   plx_watch.spent        atomic; pollux_ep.spent, too: see file.c
+ *   plx_epitem.node        set as the item is linked, constant: its file's, of the primary item,
+ *                          which has it from then until it is removed; else its own
  *   plx_node.pops          written under the mutex of the item's epoll, read by wakers
  *   plx_node.pushed        written by the producer that queued the item
  *   plx_node.next          belongs to the producer that set QUEUED, then, from the
@@ -722,6 +723,8 @@ bool plx_ep_shut_pass_on(struct pollux_ep *ep);
 /* pollux_ep_ctl, for who holds locks; plx_ep_ctl_done has to follow when none is held any more. */
 int plx_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
 	       const struct epoll_event *ev);
+/* ep.mtx held: what it was added or modified with, without those events that were given out. */
+struct epoll_event plx_item_registered(struct plx_epitem *item);
 
 static inline void plx_ep_ctl_done(int op)
 {
@@ -732,8 +735,11 @@ static inline void plx_ep_ctl_done(int op)
 
 /* --- remove.c ------------------------------------------------------------------------ */
 
-/* ep.mtx held, the caller owns the removal: the item is gone for everyone. */
-void plx_item_remove(struct plx_epitem *item);
+/*
+ * ep.mtx held, the caller owns the removal: the item is gone for everyone. Returns whether a wait
+ * has reported an event of it since it was added or modified.
+ */
+bool plx_item_remove(struct plx_epitem *item);
 /* The last reference of f has gone: removes it from all epolls. */
 void plx_file_remove_watches(struct pollux_file *f);
 /* release operation of an epoll's file. */

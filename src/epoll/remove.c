@@ -119,16 +119,19 @@ static void item_claim(struct plx_epitem *item)
 	plx_ready_unlink(item);
 }
 
-void plx_item_remove(struct plx_epitem *item)
+bool plx_item_remove(struct plx_epitem *item)
 {
 	struct pollux_ep *ep = item->ep;
 	struct pollux_file *f = item->file;
+	bool given;
 
 	plx_lockdep_held(&ep->mtx);
 	/* Its neighbours in a large epoll are in nobody's cache, and written to below. */
 	plx_prefetch_write(item->all.next);
 	plx_prefetch_write(item->all.prev);
 	plx_item_unlink(item);
+	/* Nobody can arm it any more. Partner: rearm. */
+	given = plx_item_given(item);
 	PLX_DELAY(remove_before_dead);
 	plx_store_rel(&item->w.dead, 1);
 	item_claim(item);
@@ -149,6 +152,7 @@ void plx_item_remove(struct plx_epitem *item)
 	ep->nitems--;
 	plx_watches_uncharge(ep);
 	plx_retire(item, item_retired);
+	return given;
 }
 
 /* The caller may hold locks (plx_file_put_locked): nothing that was retired is released here. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What an epoll shows of itself. As text, for people, from a debugger or a handler as well: nothing
- * is allocated, no operation of a file is called, and no lock is waited for.
+ * is allocated, no operation of a file is called, and no lock is waited for. So of what is being
+ * armed again it may show the data of after with the events of before.
  */
 #include "wait/side.h"
 
@@ -18,10 +19,7 @@ int pollux_ep_for_each(struct pollux_ep *ep, pollux_ep_item_fn fn, void *arg)
 	plx_lock(&ep->mtx, PLX_RANK_EP);
 	for (struct plx_list *l = ep->items.next; !r && l != &ep->items; l = l->next) {
 		struct plx_epitem *item = plx_all_item(l);
-		const struct epoll_event ev = {
-			.events = plx_load(&item->w.events),
-			.data.u64 = plx_load(&item->data),
-		};
+		const struct epoll_event ev = plx_item_registered(item);
 
 		/* It may be in its release already, which waits for the mutex with its items. */
 		if (!plx_file_dying(item->file))

@@ -4,7 +4,8 @@
  * epoll's mutex. Collections, other MODs and writes run beside it.
  *
  * Mirrors: src/epoll/ctl.c rearm, sample_armed and ep_modify, src/epoll/ready.c plx_item_queue,
- * plx_item_queue_locked and plx_item_unmark, src/epoll/harvest.c harvest_one and harvest_helped.
+ * plx_item_queue_locked and plx_item_unmark, src/epoll/remove.c plx_item_remove,
+ * src/epoll/harvest.c harvest_one and harvest_helped.
  *
  * Checked: a delivery has the data of the MOD whose events it has seen (EP-MOD-01). When a MOD and
  * a write have returned, a collection that starts afterwards delivers the item, if it is armed
@@ -16,12 +17,13 @@
  * whose store is the last that it does to the item; the state by a read-modify-write. So all
  * processes see one order of steps. The state is read away once.
  *
- * Variants: ONE_SHOT (without MOD 3), WRITERS (2 if not given).
+ * Variants: ONE_SHOT (without MOD 3), DEL (the item is removed, and it is told whether an event of
+ * the last MOD has been delivered), WRITERS (2 if not given).
  *
  * Broken variants: NO_RELOAD (a collection polls with the events of before the unmark),
  * NO_FILE_LOCK (ep_modify does without), NOT_GIVEN (queued even if it has been delivered since),
- * DISARM_FIRST (before the data are read), POLL_FIRST (the state is sampled before events are
- * stored).
+ * DISARM_FIRST (before the data are read), GIVEN_FIRST (DEL looks at it before it has the item off
+ * the list), POLL_FIRST (the state is sampled before events are stored).
  */
 
 #ifndef WRITERS
@@ -46,6 +48,7 @@ bit back[4];		/* MODs that have returned */
 bit covered;		/* with edges: nothing new since the last delivery */
 bit given;		/* a delivery since the item was armed */
 bit due;		/* the collection has to deliver */
+bit gone, told;		/* DEL has taken it off the list; what it says of given */
 
 inline lock(l)
 {
@@ -124,7 +127,7 @@ active [WRITERS] proctype writer()
 
 	atomic { covered = 0; state = 1; }
 	if
-	:: events -> queue()
+	:: events && !gone -> queue()
 	:: else
 	fi;
 	writing--
@@ -135,7 +138,8 @@ inline mod(id)
 	d_step { pending++; covered = 0; }
 	lock(file_lock);
 	if
-	:: !events && !queued ->
+	:: gone -> file_lock = 0
+	:: !gone && !events && !queued ->
 #ifdef BROKEN_POLL_FIRST
 		saw = state;
 #endif
@@ -153,7 +157,7 @@ inline mod(id)
 			given = 0;
 #endif
 			if
-			:: !given && state && events -> queue_locked()
+			:: !gone && !given && state && events -> queue_locked()
 			:: else
 			fi;
 			mtx = 0
@@ -162,24 +166,28 @@ inline mod(id)
 	:: else ->
 		file_lock = 0;
 		lock(mtx);
-		held = !events;
+		if
+		:: gone
+		:: else ->
+			held = !events;
 #ifdef BROKEN_NO_FILE_LOCK
-		held = 0;
+			held = 0;
 #endif
-		if
-		:: held -> lock(file_lock)
-		:: else
-		fi;
-		data = id;
-		given = 0;
-		d_step { events = id; pending--; }
-		if
-		:: held -> file_lock = 0
-		:: else
-		fi;
-		if
-		:: state -> queue_locked()
-		:: else
+			if
+			:: held -> lock(file_lock)
+			:: else
+			fi;
+			data = id;
+			given = 0;
+			d_step { events = id; pending--; }
+			if
+			:: held -> file_lock = 0
+			:: else
+			fi;
+			if
+			:: state -> queue_locked()
+			:: else
+			fi
 		fi;
 		mtx = 0
 	fi;
@@ -195,6 +203,23 @@ active proctype once()
 	d_step { state = 0; due = 0; }
 	mod(2)
 }
+
+#ifdef DEL
+active proctype remover()
+{
+	lock(mtx);
+#ifdef BROKEN_GIVEN_FIRST
+	told = given;
+#endif
+	lock(file_lock);
+	gone = 1;
+	file_lock = 0;
+#ifndef BROKEN_GIVEN_FIRST
+	told = given;
+#endif
+	mtx = 0
+}
+#endif
 
 #ifndef ONE_SHOT
 active proctype edges()
@@ -235,12 +260,13 @@ inline collect()
 	lock(mtx);
 	d_step {
 		whole = !writing;
-		due = (events && back[events] && whole && !given && state);
+		due = (events && back[events] && whole && !given && state && !gone);
 	}
 	atomic { h = help; help = 0; }
 	splice();
 	if
-	:: ordered ->
+	:: gone
+	:: !gone && ordered ->
 		ordered = 0;
 		ev = events;
 		pops++;
@@ -283,5 +309,9 @@ active proctype collector()
 	/* All have returned. */
 	(back[2] && back[LAST] && !writing);
 	collect();
-	collect()
+	collect();
+#ifdef DEL
+	(gone && !mtx);
+	assert(told == given)
+#endif
 }

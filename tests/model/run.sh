@@ -271,12 +271,14 @@ topology_down_only broken topology -DBROKEN_DOWN_ONLY
 topology_count_first broken topology -DBROKEN_COUNT_FIRST
 rearm ok rearm -DWRITERS=1
 rearm_one_shot ok rearm -DONE_SHOT
+rearm_del ok rearm -DONE_SHOT -DDEL -DWRITERS=1
 rearm_whole long rearm
 rearm_no_reload broken rearm -DONE_SHOT -DBROKEN_NO_RELOAD
 rearm_no_file_lock broken rearm -DWRITERS=1 -DBROKEN_NO_FILE_LOCK
 rearm_not_given broken rearm -DWRITERS=1 -DBROKEN_NOT_GIVEN
 rearm_poll_first broken rearm -DWRITERS=1 -DBROKEN_POLL_FIRST
 rearm_disarm_first broken rearm -DWRITERS=1 -DBROKEN_DISARM_FIRST
+rearm_given_first broken rearm -DONE_SHOT -DDEL -DWRITERS=1 -DBROKEN_GIVEN_FIRST
 mod ok mod
 mod_no_mod_barrier broken mod -DBROKEN_NO_MOD_BARRIER
 mod_poll_first broken mod -DBROKEN_POLL_FIRST

@@ -169,6 +169,63 @@ static void synchronize_and_barrier_wait(void **state)
 }
 
 /* It would hang: the other thread holds on to its batch. */
+/* --- new data beside the collection that has given out the old ones -------------------- */
+
+struct renewed {
+	struct pollux_ep *ep;
+	struct obj *o, *other;
+	int collects, freed;
+	uint64_t got;
+};
+
+/* The second event is looked at until the other thread has had time to take the first for over. */
+static int takes_long(void *arg, uint32_t events, uint64_t data)
+{
+	struct renewed *r = arg;
+
+	(void)events;
+	if (data != 2) {
+		r->got = data;
+		return 0;
+	}
+	__atomic_store_n(&r->collects, 1, __ATOMIC_SEQ_CST);
+	for (int i = 0; i < 100 && !__atomic_load_n(&r->freed, __ATOMIC_SEQ_CST); i++)
+		sleep_ms(1);
+	return 0;
+}
+
+static void collects_slowly(struct thread *t)
+{
+	struct renewed *r = t->arg;
+
+	assert_int_equal(pollux_ep_collect(r->ep, takes_long, r, 2, 0, NULL), 2);
+	/* At the old data. */
+	assert_int_equal(r->got, 1);
+	assert_false(__atomic_load_n(&r->freed, __ATOMIC_SEQ_CST));
+	pollux_ep_batch_end(r->ep);
+}
+
+static void old_data_are_waited_for(void **state)
+{
+	struct renewed r = {.ep = ep_batches(), .o = obj_new(EPOLLIN), .other = obj_new(EPOLLIN)};
+	struct thread t;
+
+	(void)state;
+	ep_add(r.ep, &r.o->file, 0, EPOLLIN | EPOLLONESHOT, 1);
+	ep_add(r.ep, &r.other->file, 0, EPOLLIN | EPOLLONESHOT, 2);
+	thread_start(&t, collects_slowly, &r);
+	while (!__atomic_load_n(&r.collects, __ATOMIC_SEQ_CST))
+		sleep_ms(1);
+	obj_set(r.o, 0);
+	assert_int_equal(ep_ctl(r.ep, EPOLL_CTL_MOD, &r.o->file, 0, EPOLLIN | EPOLLONESHOT, 3), 0);
+	pollux_synchronize();
+	__atomic_store_n(&r.freed, 1, __ATOMIC_SEQ_CST);
+	thread_join(&t);
+	ep_put(r.ep);
+	obj_put(r.o);
+	obj_put(r.other);
+}
+
 static void a_batch_of_later_is_not_waited_for(void **state)
 {
 	struct pollux_ep *ep = ep_batches();
@@ -553,6 +610,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(a_batch_ends_by_each_of_its_ends),
 		TEST(synchronize_and_barrier_wait),
+		TEST(old_data_are_waited_for),
 		TEST(a_batch_of_later_is_not_waited_for),
 		TEST(without_the_flag_nothing_waits),
 		TEST(a_wait_without_events_opens_none),

@@ -107,10 +107,69 @@ static void an_operation_has_one_owner(void **state)
 	assert_true(got && cancelled);
 }
 
+/* --- armed again beside it ------------------------------------------------------------- */
+
+struct again {
+	struct meet m;
+	struct pollux_ep *ep;
+	struct obj *o;
+	int armed, quit;
+};
+
+static void arms(struct thread *t)
+{
+	struct again *a = t->arg;
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLONESHOT};
+
+	while (meet(&a->m) && !atomic_get(&a->quit)) {
+		a->armed = pollux_ep_ctl(a->ep, EPOLL_CTL_MOD, &a->o->file, 0, &ev);
+		if (!meet(&a->m))
+			return;
+	}
+}
+
+/* Nothing is ready when it is armed, so the event that was reported is not of that. */
+static void what_is_armed_again_is_the_removers(void **state)
+{
+	struct again a = {.m.n = 2, .ep = ep_new(), .o = obj_new(0)};
+	unsigned long armed = 0, not_there = 0;
+	int64_t start = now_ns();
+	struct thread t;
+
+	(void)state;
+	torture_begin();
+	thread_start(&t, arms, &a);
+	while (torture_until(start, armed && not_there)) {
+		struct epoll_event ev;
+		int r;
+
+		ep_add(a.ep, &a.o->file, 0, EPOLLIN | EPOLLONESHOT, 0);
+		obj_fire(a.o, EPOLLIN, EPOLLIN);
+		check(pollux_ep_wait(a.ep, &ev, 1, 0) == 1);
+		obj_set(a.o, 0);
+		if (!meet(&a.m))
+			break;
+		r = pollux_ep_del(a.ep, &a.o->file, 0);
+		if (!meet(&a.m))
+			break;
+		check(r == 1 ? a.armed == -ENOENT : r == 0 && a.armed == 0);
+		armed += r == 0;
+		not_there += r == 1;
+	}
+	atomic_set(&a.quit, 1);
+	(void)meet(&a.m);
+	torture_end(&t, 1);
+	printf("%lu armed and removed, %lu removed before\n", armed, not_there);
+	assert_true(armed && not_there);
+	ep_put(a.ep);
+	obj_put(a.o);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(an_operation_has_one_owner),
+		TEST(what_is_armed_again_is_the_removers),
 	};
 
 	return RUN(tests);

@@ -189,6 +189,58 @@ static void right_data(void **state)
 	shared_put(&s);
 }
 
+/* --- shown whole ----------------------------------------------------------------------- */
+
+static int look(void *arg, struct pollux_file *f, int key, const struct epoll_event *ev)
+{
+	struct shared *s = arg;
+
+	(void)key;
+	if (f == pollux_efd_file(s->e[0]) && !(ev->events & (EPOLLIN | EPOLLOUT)) &&
+	    ev->data.u32 != EPOLLOUT)
+		broken("disarmed, with the data of what has not been reported");
+	return 0;
+}
+
+static void looker(struct thread *t)
+{
+	struct shared *s = t->arg;
+
+	while (!stopping()) {
+		(void)pollux_ep_for_each(s->ep, look, s);
+		atomic_add(&s->events, 1);
+	}
+}
+
+/* It is armed for what is not there, then for what is, and only that is reported. */
+static void shown_whole(void **state)
+{
+	unsigned long armed = points_passed("rearm_before_arm"), met = 0;
+	int64_t start = now_ns();
+	struct pollux_file *f;
+	struct thread t;
+	struct shared s;
+
+	(void)state;
+	torture_begin();
+	shared_new(&s);
+	f = pollux_efd_file(s.e[0]);
+	check(ep_ctl(s.ep, EPOLL_CTL_MOD, f, 0, EPOLLOUT | EPOLLONESHOT, EPOLLOUT) == 0);
+	thread_start(&t, looker, &s);
+	while (torture_until(start, met > 100 && atomic_get(&s.events) > 100)) {
+		struct epoll_event ev;
+
+		check(pollux_ep_wait(s.ep, &ev, 1, 0) == 1);
+		check(ep_ctl(s.ep, EPOLL_CTL_MOD, f, 0, EPOLLIN | EPOLLONESHOT, EPOLLIN) == 0);
+		check(ep_ctl(s.ep, EPOLL_CTL_MOD, f, 0, EPOLLOUT | EPOLLONESHOT, EPOLLOUT) == 0);
+		met = points_passed("rearm_before_arm") - armed;
+	}
+	torture_end(&t, 1);
+	print_message("%lu looks, %lu MODs without the mutex\n", s.events, met);
+	assert_true(met > 100);
+	shared_put(&s);
+}
+
 /* --- and none is lost ------------------------------------------------------------------ */
 
 static void reader(struct thread *t)
@@ -254,6 +306,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(beside_a_collection),
 		TEST(right_data),
+		TEST(shown_whole),
 		TEST(none_lost),
 	};
 
