@@ -166,12 +166,14 @@ static long pipe_write(struct description *d, const void *buf, size_t n, bool bl
 {
 	struct pipe *p = end_of(&d->file)->pipe;
 	const char *from = buf;
+	bool was_empty;
 	size_t done;
 	long r = 0;
 
 	if (!n)
 		return 0;
 	pthread_mutex_lock(&p->lock);
+	was_empty = pipe_empty(p);
 	done = p->end[READER].open ? pipe_go_on(p, from, n) : 0;
 	while (done < n) {
 		if (!p->end[READER].open) {
@@ -180,8 +182,13 @@ static long pipe_write(struct description *d, const void *buf, size_t n, bool bl
 			done += pipe_new_page(p, from + done, n - done);
 			continue;
 		} else if (block) {
-			tell_reader(p);
+			/* Who reads has been told of what was there before. */
+			if (was_empty)
+				tell_reader(p);
+			else
+				pipe_say(p);
 			pthread_cond_wait(&p->end[WRITER].changed, &p->lock);
+			was_empty = pipe_empty(p);
 			continue;
 		} else {
 			r = -EAGAIN;
