@@ -177,6 +177,8 @@ static void ctl_apply(struct model *m, struct step *s)
 	struct obj *ep = model_obj(m, s->a), *o = model_obj(m, s->b);
 	int number = model_number(m, s->b);
 	struct item *it;
+	/* Other memory that can be read is zeros. */
+	uint32_t flags = s->ptr == PTR_GOOD ? s->flags : 0;
 	bool unsure;
 
 	if (!ep || !o || (s->n != EPOLL_CTL_DEL && !ctl_readable(s)))
@@ -196,7 +198,7 @@ static void ctl_apply(struct model *m, struct step *s)
 		    s->n == EPOLL_CTL_ADD)
 			model_escape(m, o);
 	} else if (o->kind == KIND_EVENTFD && s->n != EPOLL_CTL_DEL &&
-		   ((s->flags & ~(uint32_t)CACHED_EVENTS) || model_watched(m, o, ep))) {
+		   ((flags & ~(uint32_t)CACHED_EVENTS) || model_watched(m, o, ep))) {
 		model_escape_maybe(m, o);
 	}
 	if (ep->kind != KIND_EPOLL || o->kind == KIND_PLAIN)
@@ -204,8 +206,8 @@ static void ctl_apply(struct model *m, struct step *s)
 	/* No circles, so that what is watched can be settled before what watches it. */
 	if (s->n == EPOLL_CTL_ADD && model_reaches(m, o, ep))
 		return;
-	if (s->n != EPOLL_CTL_DEL && (s->flags & EPOLLEXCLUSIVE) &&
-	    (s->n == EPOLL_CTL_MOD || o->kind == KIND_EPOLL || (s->flags & ~exclusive_ok)))
+	if (s->n != EPOLL_CTL_DEL && (flags & EPOLLEXCLUSIVE) &&
+	    (s->n == EPOLL_CTL_MOD || o->kind == KIND_EPOLL || (flags & ~exclusive_ok)))
 		return;
 	it = model_item(m, ep, o, number);
 	if (s->n == EPOLL_CTL_DEL) {
@@ -221,8 +223,8 @@ static void ctl_apply(struct model *m, struct step *s)
 		return;
 	if (s->n == EPOLL_CTL_MOD)
 		model_modified(m, ep);
-	it->events = s->flags;
-	it->data = s->u;
+	it->events = flags;
+	it->data = s->ptr == PTR_GOOD ? s->u : 0;
 }
 
 static void ctl_run(const struct step *s)
