@@ -494,6 +494,40 @@ static void EP_ARG_03_long_array_ends_in_a_hole(void **state)
 	close(ep);
 }
 
+/* The wait goes on behind the last event that there is room for, and drops what is not ready. */
+static void EP_ARG_03_what_is_not_ready_is_dropped_there_too(void **state)
+{
+	sigset_t none;
+
+	(void)state;
+	sigemptyset(&none);
+	for (int cached = 0; cached < 2; cached++) {
+		for (int e = 0; e < ENTRIES; e++) {
+			struct subject s[2] = {subject_new(KIND_PIPE), subject_new(KIND_PIPE)};
+			struct subject other = subject_new(KIND_EVENTFD);
+			int ep = ep_new();
+			struct epoll_event ev;
+
+			for (int i = 0; i < 2; i++) {
+				ep_add(ep, s[i].fd, EPOLLIN, (uint64_t)i);
+				subject_fill(&s[i]);
+			}
+			if (cached)
+				ep_add(ep, other.fd, EPOLLIN, 2);
+			subject_drain(&s[1]);
+			assert_int_equal(wait_by(e, ep, room_for(1, 10), QUAD, 0, &none), 1);
+			/* It comes back behind what was there all the time. */
+			subject_fill(&s[1]);
+			assert_int_equal(wait_now(e, ep, &ev, 1), 1);
+			assert_int_equal(ev.data.u64, 0);
+			subject_close(&s[0]);
+			subject_close(&s[1]);
+			subject_close(&other);
+			close(ep);
+		}
+	}
+}
+
 static void EP_ARG_04_order_after_a_short_delivery(void **state)
 {
 	static const int lt[] = {1234, 2341, 3412, 4123};
@@ -749,6 +783,7 @@ int main(void)
 		EACH_FLAT_WSET(EP_ARG_03_nothing_stored_gives_efault),
 		EACH_FLAT_WSET(EP_ARG_03_part_stored_is_returned),
 		cmocka_unit_test(EP_ARG_03_long_array_ends_in_a_hole),
+		cmocka_unit_test(EP_ARG_03_what_is_not_ready_is_dropped_there_too),
 		EACH_FLAT_WSET(EP_ARG_04_order_after_a_short_delivery),
 		EACH_FLAT_WSET(EP_ARG_04_two_short_deliveries),
 		EACH_FLAT_WSET(EP_ARG_05_writes_no_more_than_maxevents),
