@@ -36,9 +36,10 @@ static void fork_apply(struct model *m, struct step *s)
 	model_escape_all(m);
 }
 
-/* The turn is 1 while the child has it. */
+/* The turn is 1 while the child has it. errno is that of the sequence: it does not change. */
 static void wait_turn(uint32_t mine)
 {
+	int saved = errno;
 	uint32_t turn;
 
 	while ((turn = __atomic_load_n(&run->turn, __ATOMIC_ACQUIRE)) != mine) {
@@ -53,6 +54,7 @@ static void wait_turn(uint32_t mine)
 		if (mine == 1 && getppid() == 1)
 			_exit(1);
 	}
+	errno = saved;
 }
 
 static void give_turn(uint32_t to)
