@@ -49,8 +49,6 @@ const struct plx_way_out_row plx_ways_out[PLX_OUT_COUNT] = {
 	[PLX_OUT_SELECT] = {"select", "what is named in a set of select"},
 	[PLX_OUT_SYSCALL] = {"syscall", "objects named by a raw call that we do not serve"},
 	[PLX_OUT_CANCEL] = {"cancel", "all objects, where threads may be cancelled at any moment"},
-	[PLX_OUT_POINTER] = {"pointer",
-			     "an epoll whose wait has a buffer that it may not write to"},
 	[PLX_OUT_TIMER_DUP] = {"timer_dup", "a timer that gets a second number, or loses its own"},
 	[PLX_OUT_TIMER_READ] = {"timer_read", "a timer that is read without O_NONBLOCK"},
 	[PLX_OUT_TIMER_WATCHED] = {"timer_watched", "a timer that a second epoll watches"},

@@ -522,10 +522,14 @@ static int store_events(struct epoll_event *user, const struct epoll_event *ev, 
 	return n;
 }
 
-/* Some of what the wait may store cannot be. */
-static bool bad_buffer(struct epoll_event *ev, int max)
+/* How many events of the n at ev can be stored before the first that cannot. */
+static __attribute__((noinline)) int writable_events(struct epoll_event *ev, int n)
 {
-	return plx_probe_write(ev, (max < PROBED ? max : PROBED) * sizeof(*ev));
+	int good = 0;
+
+	while (good < n && plx_probe_write(ev + good, sizeof(*ev)) == 0)
+		good++;
+	return good;
 }
 
 /* Whether the kernel's side may have more than the doorbell's event. */
@@ -538,9 +542,12 @@ static bool kernel_has(const struct plx_epoll *pe)
  * Collects from the kernel into the program's buffer from index n on. block: may
  * sleep. Returns the number of events stored, or a negative errno.
  *
- * Where the buffer is not writable to its end, how many events there are, which of them are stored,
- * and what stays on the list is the kernel's to say: the epoll leaves, and the kernel gets the
- * buffer itself.
+ * Where the buffer is not writable to its end, the kernel's wait is one for as many events as can
+ * be stored. If there are so many it gets the rest of the buffer itself: it goes on through its
+ * list, drops what is not ready, and stops at the first event, which stays, as it would have done.
+ * If not even one can be stored, that is all, and the kernel says by EFAULT that there is an event.
+ * It must be the program's: so the epoll has no lazy timers from now on, and what may be the
+ * doorbell's is taken back, and the kernel asked again.
  */
 static int collect_kernel(struct waiter *w, int n, bool block)
 {
@@ -555,28 +562,39 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 	/* Nothing but the doorbell is there: one slot is enough to be woken. */
 	if (!kernel_has(w->pe) && room > BOUNCE_STACK)
 		room = BOUNCE_STACK;
-	if (kernel_has(w->pe) && plx_unlikely(bad_buffer(user, room))) {
-		plx_epoll_escape(w->file, PLX_OUT_POINTER);
+	if (kernel_has(w->pe) &&
+	    plx_unlikely(plx_probe_write(user, (room < PROBED ? room : PROBED) * sizeof(*user)))) {
+		room = writable_events(user, room < PROBED ? room : PROBED);
 		bad = true;
+		plx_timers_leave(w->pe);
 	}
 	/* What would take a slot of this wait, and nobody else will take. */
 	if (!block && plx_unlikely(plx_bell_stray(w->pe->ep)) && kernel_has(w->pe) &&
 	    plx_epoll_live(w->pe))
 		taken = plx_epoll_hush(w->pe);
-	buf = plx_likely(!bad) ? bounce_get(stack, &room) : user;
+	if (plx_likely(room))
+		buf = bounce_get(stack, &room);
+	else
+		buf = user;
 	for (;;) {
 		plx_stat(PLX_STAT_MADE);
 		/* Partner: ask in timer.c. With n events before, it may not have been asked. */
 		unseen = plx_load_acq(&w->pe->unseen);
 		PLX_DELAY(wait_before_kernel);
 		if (block)
-			got = kernel_wait(w, true, buf, room,
+			got = kernel_wait(w, true, buf, room ? room : 1,
 					  w->timeout ? w->timeout : time_left(w, &left));
 		else
-			got = kernel_look(w, buf, room);
+			got = kernel_look(w, buf, room ? room : 1);
 		if (plx_sleep_is_over(got))
 			return got;
-		if (plx_unlikely(unseen != plx_load(&w->pe->seen)) && got < room &&
+		if (plx_unlikely(got == -EFAULT) && plx_epoll_hush(w->pe)) {
+			if (block)
+				return 0;
+			taken = true;
+			continue;
+		}
+		if (plx_unlikely(unseen != plx_load(&w->pe->seen)) && got < (room ? room : 1) &&
 		    (got > 0 || (!got && !n)))
 			plx_store_rel(&w->pe->seen, unseen);
 		if (got <= 0) {
@@ -587,6 +605,10 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 		}
 		kept = filter_events(w, buf, got, got < room);
 		taken |= kept < got;
+		if (plx_unlikely(bad) && got == room) {
+			taken |= plx_epoll_hush(w->pe);
+			(void)kernel_look(w, user + room, 1);
+		}
 		if (kept || block || got < room)
 			break;
 	}
@@ -1157,7 +1179,8 @@ static inline __attribute__((always_inline)) long look(int epfd, struct epoll_ev
 		}
 		buf = max <= BOUNCE_STACK ? stack : spare.ev;
 		if (plx_unlikely(plx_load(&pe->turn) != TURN_ANY || plx_bell_stray(ep) ||
-				 (buf != stack && spare.room < max) || bad_buffer(ev, max)))
+				 (buf != stack && spare.room < max) ||
+				 plx_probe_write(ev, (max < PROBED ? max : PROBED) * sizeof(*ev))))
 			goto out;
 	}
 	PLX_DELAY(wait_look);
