@@ -19,7 +19,7 @@ enum plx_rank {
 	PLX_RANK_EPOLL,	    /* plx_epoll.lock: its doorbell */
 	PLX_RANK_TOPOLOGY,  /* the one global mutex: shape of nested epolls while one is added */
 	PLX_RANK_EP,	    /* eventpoll.mtx: ordered ready list, items, harvest */
-	PLX_RANK_FILE,	    /* file.lock: the file's list of watches, its primary flag */
+	PLX_RANK_FILE,	    /* file.lock: the file's list of watches, its primary flag, MODs */
 	PLX_RANK_OBJECT,    /* pollux_timer.lock: a timer's times */
 	PLX_RANK_AIO_TABLE, /* root of AIO contexts: which contexts there are */
 	PLX_RANK_AIO_ARENA, /* arena.lock: pages of rings that no context has */

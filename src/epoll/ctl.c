@@ -236,10 +236,10 @@ static int ep_insert(struct pollux_ep *ep, struct pollux_file *f, int key, uint3
  * Argument
  *
  * 1. Who changes what. Of an armed item the events, data and given are changed under ep.mtx alone.
- *    A delivery disarms last, with release, and touches none of them again. Of a disarmed item they
- *    are changed under file.lock: here, and by ep_modify, which has ep.mtx besides. The swap of
- *    events arms last. So two MODs never mix, a delivery has the data that belong to the events
- *    which it has seen, and who finds the item armed need not take file.lock.
+ *    A delivery disarms last, with release, and touches none of them again. Each MOD changes them
+ *    under file.lock: here, where the item is disarmed, and in ep_modify, which has ep.mtx besides.
+ *    The swap of events arms last. So two MODs never mix, and a delivery has the data that belong
+ *    to the events which it has seen.
  * 2. No event is lost. The swap of events is a full barrier; then the state is sampled. Who changes
  *    the state has a barrier, and looks at events: one of the two sees the other. If the sample
  *    finds something, it is taken again under ep.mtx, and the item queued, as by each MOD. If a
@@ -263,13 +263,14 @@ static bool rearm(struct pollux_ep *ep, struct pollux_file *f, int key, uint32_t
 	plx_lock(&f->lock, PLX_RANK_FILE);
 	first = plx_load(&f->watches);
 	item = first && plx_watch_is_item(first) ? plx_watch_item(first) : NULL;
-	plain = item && item->ep == ep && item->key == key && plx_item_spent(item) &&
+	plain = item && item->ep == ep && item->key == key && plx_item_disarmed(item) &&
 		!(plx_load(&item->node->mark) & PLX_QUEUED);
 	if (plain) {
 		plx_store(&item->data, data);
 		plx_item_set_given(item, false);
 		PLX_DELAY(rearm_before_arm);
 		plx_xchg(&item->w.events, events);
+		/* Partner: the barrier of a wake, before it looks at events (file.c). */
 		plx_mb_after_rmw();
 	}
 	plx_unlock(&f->lock, PLX_RANK_FILE);
@@ -295,36 +296,29 @@ static void sample_armed(struct pollux_ep *ep, struct pollux_file *f, int key, u
 
 struct epoll_event plx_item_registered(struct plx_epitem *item)
 {
-	bool spent = plx_item_spent(item);
 	struct epoll_event ev;
 
 	plx_lockdep_held(&item->ep->mtx);
-	if (spent)
-		plx_lock(&item->file->lock, PLX_RANK_FILE);
+	/* Partner: rearm. */
+	plx_lock(&item->file->lock, PLX_RANK_FILE);
 	ev.events = plx_load(&item->w.events);
 	ev.data.u64 = plx_load(&item->data);
-	if (spent)
-		plx_unlock(&item->file->lock, PLX_RANK_FILE);
+	plx_unlock(&item->file->lock, PLX_RANK_FILE);
 	return ev;
 }
 
 static int ep_modify(struct plx_epitem *item, uint32_t events, uint64_t data, struct tell *tell)
 {
 	struct pollux_file *f = item->file;
-	bool spent;
 
 	if (item->w.place == PLX_WATCH_EXCLUSIVE)
 		return -EINVAL;
-	/* Partner: rearm. It leaves those alone that have interest to tell, which takes the lock.
-	 */
-	spent = plx_item_spent(item) && !f->ops->interest;
-	if (spent)
-		plx_lock(&f->lock, PLX_RANK_FILE);
+	/* Partner: rearm. */
+	plx_lock(&f->lock, PLX_RANK_FILE);
 	plx_store(&item->data, data);
 	plx_item_set_given(item, false);
 	plx_item_set_events(item, events);
-	if (spent)
-		plx_unlock(&f->lock, PLX_RANK_FILE);
+	plx_unlock(&f->lock, PLX_RANK_FILE);
 	/* The new mask is public before the state is sampled (EP-MOD-07). */
 	plx_mb();
 	PLX_DELAY(mod_before_sample);

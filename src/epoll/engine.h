@@ -21,8 +21,9 @@
  *   pollux_file.ended, node.end  whoever had the last reference, then reclaim.c
  *   plx_watch.next         changed under file.lock, read under RCU
  *   plx_watch.pprev        file.lock; of the first in the list the place behind the last (file.c)
- *   plx_watch.events       changed under ep.mtx, read by wakers without it; under file.lock if the
- *                          one-shot event has been delivered (rearm in ctl.c)
+ *   plx_watch.events       changed under ep.mtx, by a MOD under file.lock besides, which alone is
+ *                          enough where the one-shot event has been delivered (rearm in ctl.c);
+ *                          read by wakers without a lock
  *   plx_watch.spent        atomic; pollux_ep.spent, too: see file.c
  *   plx_epitem.node        set as the item is linked, constant: its file's, of the primary item,
  *                          which has it from then until it is removed; else its own
@@ -196,7 +197,7 @@ static inline void plx_item_set_given(struct plx_epitem *item, bool given)
 }
 
 /* It has been armed for one event, and that has been delivered: even errors are not reported. */
-static inline bool plx_item_spent(const struct plx_epitem *item)
+static inline bool plx_item_disarmed(const struct plx_epitem *item)
 {
 	return !(plx_load_acq(&item->w.events) & ~PLX_EP_FLAGS);
 }
@@ -396,10 +397,10 @@ void plx_ep_pass_on(struct pollux_ep *ep);
  * was before; if that had SLOW, nobody has been told.
  */
 uint64_t plx_file_add(struct pollux_file *f, uint64_t v);
-/*
- * ep.mtx held: the item wants these events from now on. The file is told if it asks for that.
- */
+/* ep.mtx and file.lock held: a MOD to these events. The file is told if it asks for that. */
 void plx_item_set_events(struct plx_epitem *item, uint32_t events);
+/* ep.mtx held, its one-shot event has been delivered: it wants none, and the file is told. */
+void plx_item_disarm(struct plx_epitem *item);
 /*
  * RCU section open. Changes f's word from *w, as it has been loaded before (acquire), to `to`,
  * which differs in the payload alone, and wakes with EPOLLIN. False: it was another, which is in *w

@@ -170,15 +170,25 @@ void plx_item_set_events(struct plx_epitem *item, uint32_t events)
 	struct pollux_file *f = item->file;
 	uint32_t before = item->w.events;
 
+	plx_store(&item->w.events, events);
+	if (f->ops->interest) {
+		PLX_DELAY(interest_before_tell);
+		interest_tell(f, &item->w, before, events);
+	}
+}
+
+void plx_item_disarm(struct plx_epitem *item)
+{
+	struct pollux_file *f = item->file;
+	uint32_t events = item->w.events & PLX_EP_FLAGS;
+
 	if (plx_likely(!f->ops->interest)) {
-		/* Of the delivery before. Partner: rearm in ctl.c. */
+		/* After all that the delivery does to the item. Partner: rearm in ctl.c. */
 		plx_store_rel(&item->w.events, events);
 		return;
 	}
 	plx_lock(&f->lock, PLX_RANK_FILE);
-	plx_store(&item->w.events, events);
-	PLX_DELAY(interest_before_tell);
-	interest_tell(f, &item->w, before, events);
+	plx_item_set_events(item, events);
 	plx_unlock(&f->lock, PLX_RANK_FILE);
 }
 

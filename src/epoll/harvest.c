@@ -87,9 +87,9 @@ static bool harvest_deliver(struct harvest *h, struct plx_epitem *item, uint32_t
 	plx_item_set_given(item, true);
 	h->n++;
 	if (events & EPOLLONESHOT) {
-		plx_item_set_events(item, events & PLX_EP_FLAGS);
 		if (plx_unlikely(item->file->ops->due != NULL))
 			plx_due_none(item);
+		plx_item_disarm(item);
 	}
 	return true;
 }

@@ -169,21 +169,15 @@ inline mod(id)
 		if
 		:: gone
 		:: else ->
-			held = !events;
-#ifdef BROKEN_NO_FILE_LOCK
-			held = 0;
+#ifndef BROKEN_NO_FILE_LOCK
+			lock(file_lock);
 #endif
-			if
-			:: held -> lock(file_lock)
-			:: else
-			fi;
 			data = id;
 			given = 0;
 			d_step { events = id; pending--; }
-			if
-			:: held -> file_lock = 0
-			:: else
-			fi;
+#ifndef BROKEN_NO_FILE_LOCK
+			file_lock = 0;
+#endif
 			if
 			:: state -> queue_locked()
 			:: else
@@ -191,12 +185,12 @@ inline mod(id)
 		fi;
 		mtx = 0
 	fi;
-	atomic { back[id] = 1; held = 0; saw = 0; }
+	atomic { back[id] = 1; saw = 0; }
 }
 
 active proctype once()
 {
-	bit q, held, saw;
+	bit q, saw;
 
 	mod(1);
 	/* It reads what there is. */
@@ -224,7 +218,7 @@ active proctype remover()
 #ifndef ONE_SHOT
 active proctype edges()
 {
-	bit q, held, saw;
+	bit q, saw;
 
 	mod(3)
 }
