@@ -168,9 +168,6 @@ static void synchronize_and_barrier_wait(void **state)
 	waits_for_a_batch(barriers);
 }
 
-/* It would hang: the other thread holds on to its batch. */
-/* --- new data beside the collection that has given out the old ones -------------------- */
-
 struct renewed {
 	struct pollux_ep *ep;
 	struct obj *o, *other;
@@ -178,7 +175,7 @@ struct renewed {
 	uint64_t got;
 };
 
-/* The second event is looked at until the other thread has had time to take the first for over. */
+/* Stays at the second event until what the first one named is freed, or for 100 ms. */
 static int takes_long(void *arg, uint32_t events, uint64_t data)
 {
 	struct renewed *r = arg;
@@ -199,12 +196,12 @@ static void collects_slowly(struct thread *t)
 	struct renewed *r = t->arg;
 
 	assert_int_equal(pollux_ep_collect(r->ep, takes_long, r, 2, 0, NULL), 2);
-	/* At the old data. */
 	assert_int_equal(r->got, 1);
 	assert_false(__atomic_load_n(&r->freed, __ATOMIC_SEQ_CST));
 	pollux_ep_batch_end(r->ep);
 }
 
+/* New data, beside the collection that has given out the old ones. */
 static void old_data_are_waited_for(void **state)
 {
 	struct renewed r = {.ep = ep_batches(), .o = obj_new(EPOLLIN), .other = obj_new(EPOLLIN)};
@@ -226,6 +223,7 @@ static void old_data_are_waited_for(void **state)
 	obj_put(r.other);
 }
 
+/* It would hang: the other thread holds on to its batch. */
 static void a_batch_of_later_is_not_waited_for(void **state)
 {
 	struct pollux_ep *ep = ep_batches();
