@@ -317,6 +317,7 @@ static int ep_modify(struct plx_epitem *item, uint32_t events, uint64_t data, st
 	plx_lock(&f->lock, PLX_RANK_FILE);
 	plx_store(&item->data, data);
 	plx_item_set_given(item, false);
+	PLX_DELAY(mod_before_events);
 	plx_item_set_events(item, events);
 	plx_unlock(&f->lock, PLX_RANK_FILE);
 	/* The new mask is public before the state is sampled (EP-MOD-07). */
@@ -429,6 +430,7 @@ int plx_ep_ctl(struct pollux_ep *ep, int op, struct pollux_file *f, int key,
 	} else {
 		struct plx_epitem *item;
 
+		PLX_DELAY(ctl_before_mutex);
 		plx_lock(&ep->mtx, PLX_RANK_EP);
 		item = item_find(ep, f, key);
 		if (op == EPOLL_CTL_DEL) {

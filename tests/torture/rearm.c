@@ -86,6 +86,57 @@ static void beside_a_collection(void **state)
 	shared_put(&s);
 }
 
+/* --- beside a MOD with the mutex ------------------------------------------------------- */
+
+struct change {
+	struct shared *s;
+	const char *point;
+	struct gate g;
+	uint32_t events;
+};
+
+static void change(struct thread *t)
+{
+	struct change *c = t->arg;
+
+	if (c->point)
+		gate_arm(&c->g, c->point);
+	check(ep_ctl(c->s->ep, EPOLL_CTL_MOD, pollux_efd_file(c->s->e[0]), 0,
+		     c->events | EPOLLONESHOT, c->events) == 0);
+}
+
+/* One has found the item armed, and changes it when the event has been delivered. */
+static void two_do_not_mix(void **state)
+{
+	struct change c = {.point = "ctl_before_mutex", .events = EPOLLOUT};
+	struct change again = {.events = EPOLLIN};
+	struct gate events = {0};
+	struct thread one, two;
+	struct epoll_event ev;
+	struct shared s;
+
+	(void)state;
+	torture_begin();
+	points_delay(false);
+	shared_new(&s);
+	c.s = again.s = &s;
+	start_to_gate(&one, change, &c, &c.g);
+	efd_add(s.e[0], 1);
+	assert_int_equal(pollux_ep_wait(s.ep, &ev, 1, 0), 1);
+	gate_arm_any(&events, "mod_before_events");
+	gate_open(&c.g);
+	assert_true(gate_reached(&events));
+	thread_start(&two, change, &again);
+	sleep_ms(20);
+	gate_open(&events);
+	thread_join(&one);
+	thread_join(&two);
+	assert_int_equal(pollux_ep_wait(s.ep, &ev, 1, 0), 1);
+	assert_int_equal(ev.events, ev.data.u32);
+	assert_false(torture_failed);
+	shared_put(&s);
+}
+
 /* --- with the right data --------------------------------------------------------------- */
 
 /* The data are the events that are wanted, and an eventfd may have both. */
@@ -304,10 +355,8 @@ static void none_lost(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(beside_a_collection),
-		TEST(right_data),
-		TEST(shown_whole),
-		TEST(none_lost),
+		TEST(beside_a_collection), TEST(two_do_not_mix), TEST(right_data),
+		TEST(shown_whole),	   TEST(none_lost),
 	};
 
 	return RUN(tests);
