@@ -431,6 +431,7 @@ void plx_item_unmark(struct plx_epitem *item)
 	struct plx_node *node = item->node;
 	uint64_t w;
 
+	PLX_DELAY(unmark_before_mark);
 	plx_store(&node->pops, node->pops + 1);
 	w = plx_load(&node->mark);
 	while (!plx_cas(&node->mark, &w, (w & ~(PLX_QUEUED | PLX_QUIET)) + PLX_EPOCH_ONE))

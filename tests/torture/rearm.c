@@ -33,8 +33,10 @@ static void shared_put(struct shared *s)
 /* --- beside a collection --------------------------------------------------------------- */
 
 struct collection {
+	const char *point;
 	struct pollux_ep *ep;
 	struct gate g;
+	int got;
 };
 
 static void collect_to_gate(struct thread *t)
@@ -42,8 +44,8 @@ static void collect_to_gate(struct thread *t)
 	struct collection *c = t->arg;
 	struct epoll_event ev[ITEMS];
 
-	gate_arm(&c->g, "unmark_before_sample");
-	check(pollux_ep_wait(c->ep, ev, ITEMS, 0) == 1);
+	gate_arm(&c->g, c->point);
+	c->got = pollux_ep_wait(c->ep, ev, ITEMS, 0);
 }
 
 static void arm_again(struct thread *t)
@@ -57,7 +59,7 @@ static void arm_again(struct thread *t)
 static void beside_a_collection(void **state)
 {
 	struct epoll_event ev[ITEMS];
-	struct collection c = {0};
+	struct collection c = {.point = "unmark_before_sample"};
 	struct thread collector, armer;
 	struct shared s;
 	uint64_t v;
@@ -80,6 +82,7 @@ static void beside_a_collection(void **state)
 	efd_add(s.e[1], 1);
 	gate_open(&c.g);
 	thread_join(&collector);
+	assert_int_equal(c.got, 1);
 	assert_int_equal(pollux_ep_wait(s.ep, ev, ITEMS, 0), 1);
 	assert_int_equal(ev[0].data.u64, 7);
 	assert_false(torture_failed);
@@ -89,10 +92,12 @@ static void beside_a_collection(void **state)
 /* --- beside a MOD with the mutex ------------------------------------------------------- */
 
 struct change {
-	struct shared *s;
+	struct pollux_ep *ep;
+	struct pollux_file *f;
 	const char *point;
 	struct gate g;
 	uint32_t events;
+	bool edges;
 };
 
 static void change(struct thread *t)
@@ -101,8 +106,8 @@ static void change(struct thread *t)
 
 	if (c->point)
 		gate_arm(&c->g, c->point);
-	check(ep_ctl(c->s->ep, EPOLL_CTL_MOD, pollux_efd_file(c->s->e[0]), 0,
-		     c->events | EPOLLONESHOT, c->events) == 0);
+	check(ep_ctl(c->ep, EPOLL_CTL_MOD, c->f, 0, c->events | (c->edges ? EPOLLET : EPOLLONESHOT),
+		     c->events) == 0);
 }
 
 /* One has found the item armed, and changes it when the event has been delivered. */
@@ -119,7 +124,8 @@ static void two_do_not_mix(void **state)
 	torture_begin();
 	points_delay(false);
 	shared_new(&s);
-	c.s = again.s = &s;
+	c.ep = again.ep = s.ep;
+	c.f = again.f = pollux_efd_file(s.e[0]);
 	start_to_gate(&one, change, &c, &c.g);
 	efd_add(s.e[0], 1);
 	assert_int_equal(pollux_ep_wait(s.ep, &ev, 1, 0), 1);
@@ -133,6 +139,103 @@ static void two_do_not_mix(void **state)
 	thread_join(&two);
 	assert_int_equal(pollux_ep_wait(s.ep, &ev, 1, 0), 1);
 	assert_int_equal(ev.events, ev.data.u32);
+	assert_false(torture_failed);
+	shared_put(&s);
+}
+
+/* A producer that saw it armed before queues it while it is armed again. */
+static void queued_while_it_is_armed(void **state)
+{
+	struct change c = {.point = "rearm_before_arm", .ep = ep_new(), .events = EPOLLIN};
+	struct collection taken = {.point = "unmark_before_mark", .ep = c.ep};
+	struct obj *o = obj_new(0);
+	struct thread one, collector;
+	struct stopped late;
+	struct epoll_event ev;
+
+	(void)state;
+	torture_begin();
+	points_delay(false);
+	c.f = &o->file;
+	ep_add(c.ep, c.f, 0, EPOLLIN | EPOLLONESHOT, 0);
+	stopped_start(&late, "queue_before_mark", NULL, o);
+	obj_fire(o, EPOLLIN, EPOLLIN);
+	assert_int_equal(pollux_ep_wait(c.ep, &ev, 1, 0), 1);
+	obj_set(o, 0);
+	start_to_gate(&one, change, &c, &c.g);
+	stopped_go(&late);
+	start_to_gate(&collector, collect_to_gate, &taken, &taken.g);
+	gate_open(&c.g);
+	thread_join(&one);
+	/* It finds the item queued. */
+	obj_fire(o, EPOLLIN, EPOLLIN);
+	gate_open(&taken.g);
+	thread_join(&collector);
+	assert_int_equal(taken.got, 1);
+	assert_false(torture_failed);
+	ep_put(c.ep);
+	obj_put(o);
+}
+
+/* What it finds ready has been delivered before it comes to queue it. */
+static void an_edge_comes_once(void **state)
+{
+	struct change c = {.point = "rearm_before_queue", .events = EPOLLIN, .edges = true};
+	struct epoll_event ev;
+	struct thread one;
+	struct shared s;
+
+	(void)state;
+	torture_begin();
+	points_delay(false);
+	shared_new(&s);
+	c.ep = s.ep;
+	c.f = pollux_efd_file(s.e[0]);
+	efd_add(s.e[0], 1);
+	assert_int_equal(pollux_ep_wait(s.ep, &ev, 1, 0), 1);
+	start_to_gate(&one, change, &c, &c.g);
+	efd_add(s.e[0], 1);
+	assert_int_equal(pollux_ep_wait(s.ep, &ev, 1, 0), 1);
+	gate_open(&c.g);
+	thread_join(&one);
+	assert_none(s.ep);
+	assert_false(torture_failed);
+	shared_put(&s);
+}
+
+struct delivery {
+	struct change c;
+	struct thread t;
+};
+
+static int changed_meanwhile(void *arg, uint32_t events, uint64_t data)
+{
+	struct delivery *d = arg;
+
+	check(events == EPOLLIN && data == 0);
+	thread_start(&d->t, change, &d->c);
+	sleep_ms(20);
+	return 0;
+}
+
+/* Until its event has been delivered the item is armed. */
+static void after_the_delivery(void **state)
+{
+	struct delivery d = {.c.events = EPOLLIN};
+	struct epoll_event ev;
+	struct shared s;
+
+	(void)state;
+	torture_begin();
+	points_delay(false);
+	shared_new(&s);
+	d.c.ep = s.ep;
+	d.c.f = pollux_efd_file(s.e[0]);
+	efd_add(s.e[0], 1);
+	assert_int_equal(pollux_ep_collect(s.ep, changed_meanwhile, &d, 1, 0, NULL), 1);
+	thread_join(&d.t);
+	assert_int_equal(pollux_ep_wait(s.ep, &ev, 1, 0), 1);
+	assert_int_equal(ev.data.u32, EPOLLIN);
 	assert_false(torture_failed);
 	shared_put(&s);
 }
@@ -355,7 +458,8 @@ static void none_lost(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(beside_a_collection), TEST(two_do_not_mix), TEST(right_data),
+		TEST(beside_a_collection), TEST(two_do_not_mix),     TEST(queued_while_it_is_armed),
+		TEST(an_edge_comes_once),  TEST(after_the_delivery), TEST(right_data),
 		TEST(shown_whole),	   TEST(none_lost),
 	};
 
