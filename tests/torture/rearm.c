@@ -30,6 +30,20 @@ static void shared_put(struct shared *s)
 		efd_put(s->e[i]);
 }
 
+/* Threads are stopped by gates alone. */
+static void at_gates(struct shared *s)
+{
+	torture_begin();
+	points_delay(false);
+	shared_new(s);
+}
+
+static void gates_end(struct shared *s)
+{
+	assert_false(torture_failed);
+	shared_put(s);
+}
+
 /* --- beside a collection --------------------------------------------------------------- */
 
 struct collection {
@@ -65,9 +79,7 @@ static void beside_a_collection(void **state)
 	uint64_t v;
 
 	(void)state;
-	torture_begin();
-	points_delay(false);
-	shared_new(&s);
+	at_gates(&s);
 	c.ep = s.ep;
 	efd_add(s.e[1], 1);
 	assert_int_equal(pollux_ep_wait(s.ep, ev, ITEMS, 0), 1);
@@ -85,8 +97,7 @@ static void beside_a_collection(void **state)
 	assert_int_equal(c.got, 1);
 	assert_int_equal(pollux_ep_wait(s.ep, ev, ITEMS, 0), 1);
 	assert_int_equal(ev[0].data.u64, 7);
-	assert_false(torture_failed);
-	shared_put(&s);
+	gates_end(&s);
 }
 
 /* --- beside a MOD with the mutex ------------------------------------------------------- */
@@ -121,9 +132,7 @@ static void two_do_not_mix(void **state)
 	struct shared s;
 
 	(void)state;
-	torture_begin();
-	points_delay(false);
-	shared_new(&s);
+	at_gates(&s);
 	c.ep = again.ep = s.ep;
 	c.f = again.f = pollux_efd_file(s.e[0]);
 	start_to_gate(&one, change, &c, &c.g);
@@ -139,8 +148,7 @@ static void two_do_not_mix(void **state)
 	thread_join(&two);
 	assert_int_equal(pollux_ep_wait(s.ep, &ev, 1, 0), 1);
 	assert_int_equal(ev.events, ev.data.u32);
-	assert_false(torture_failed);
-	shared_put(&s);
+	gates_end(&s);
 }
 
 /* A producer that saw it armed before queues it while it is armed again. */
@@ -186,9 +194,7 @@ static void an_edge_comes_once(void **state)
 	struct shared s;
 
 	(void)state;
-	torture_begin();
-	points_delay(false);
-	shared_new(&s);
+	at_gates(&s);
 	c.ep = s.ep;
 	c.f = pollux_efd_file(s.e[0]);
 	efd_add(s.e[0], 1);
@@ -199,8 +205,7 @@ static void an_edge_comes_once(void **state)
 	gate_open(&c.g);
 	thread_join(&one);
 	assert_none(s.ep);
-	assert_false(torture_failed);
-	shared_put(&s);
+	gates_end(&s);
 }
 
 struct delivery {
@@ -226,9 +231,7 @@ static void after_the_delivery(void **state)
 	struct shared s;
 
 	(void)state;
-	torture_begin();
-	points_delay(false);
-	shared_new(&s);
+	at_gates(&s);
 	d.c.ep = s.ep;
 	d.c.f = pollux_efd_file(s.e[0]);
 	efd_add(s.e[0], 1);
@@ -236,8 +239,7 @@ static void after_the_delivery(void **state)
 	thread_join(&d.t);
 	assert_int_equal(pollux_ep_wait(s.ep, &ev, 1, 0), 1);
 	assert_int_equal(ev.data.u32, EPOLLIN);
-	assert_false(torture_failed);
-	shared_put(&s);
+	gates_end(&s);
 }
 
 /* --- with the right data --------------------------------------------------------------- */
