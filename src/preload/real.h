@@ -55,6 +55,7 @@ int pidfd_getfd(int pidfd, int fd, unsigned int flags);
 int execveat(int dir, const char *path, char *const argv[], char *const envp[], int flags);
 int epoll_pwait2(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout,
 		 const sigset_t *mask);
+void __asan_handle_no_return(void);
 int pidfd_spawn(int *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *,
 		char *const[], char *const[]);
 int pidfd_spawnp(int *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *,
@@ -66,11 +67,18 @@ int pidfd_spawnp(int *, const char *, const posix_spawn_file_actions_t *, const 
 	X(fork) X(execve) X(execvpe) X(fexecve) X(execveat)                                        \
 	X(posix_spawn) X(posix_spawnp) X(pidfd_spawn) X(pidfd_spawnp) X(prctl)
 
+/* Of the run-time that our own build needs; preload/sanitizer.c. */
+#ifdef __SANITIZE_ADDRESS__
+#define PLX_REAL_ASAN(X) X(__asan_handle_no_return)
+#else
+#define PLX_REAL_ASAN(X)
+#endif
+
 #ifdef PLX_STARTER
 #define PLX_REALS(X) PLX_REAL_EXEC(X)
 #else
 #define PLX_REALS(X)                                                                               \
-	PLX_REAL_EXEC(X)                                                                           \
+	PLX_REAL_EXEC(X) PLX_REAL_ASAN(X)                                                          \
 	X(read) X(write) X(readv) X(writev) X(preadv2) X(pwritev2) X(__read_chk)                   \
 	X(eventfd) X(eventfd_read) X(eventfd_write)                                                \
 	X(timerfd_create) X(timerfd_settime) X(timerfd_gettime)                                    \

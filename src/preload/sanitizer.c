@@ -11,6 +11,10 @@
  *                            have variables on the same place later, as destructors at the
  *                            thread's end may, and the run-time would end the program for them. So
  *                            the marks are taken away before.
+ *   __asan_handle_no_return  where a frame of the program is left, the run-time unmarks the stack
+ *                            from there up, by a function that it looks after as well. The marks
+ *                            of our frames below must not be there: those of a build of ours for
+ *                            AddressSanitizer, no other has any.
  *
  * For ThreadSanitizer see base/sanitizer.h.
  */
@@ -81,3 +85,19 @@ PLX_EXPORT int pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*
 		free(b);
 	return r;
 }
+
+#ifdef __SANITIZE_ADDRESS__
+
+/* More than the frames have that the run-time needs for it. */
+#define BELOW 4096
+
+/* All that is below its caller's frame is nobody's any more, or its own. */
+PLX_EXPORT __attribute__((no_sanitize("address", "undefined"))) void __asan_handle_no_return(void)
+{
+	char *here = __builtin_frame_address(0);
+
+	__asan_unpoison_memory_region(here - BELOW, BELOW);
+	plx_real.__asan_handle_no_return();
+}
+
+#endif

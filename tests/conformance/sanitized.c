@@ -43,7 +43,10 @@ struct victim {
 	int fd;
 	int ep;
 	int how;
+	int room;
 };
+
+#define ROOMS 48
 
 enum { IN_PAUSE, IN_SLEEP, IN_POLL, IN_EPOLL, IN_READ, VICTIMS };
 
@@ -116,6 +119,48 @@ static void ESCAPE_cancelled_threads_end_whatever_they_sleep_in(void **state)
 		close(v->fd);
 		close(v->ep);
 		free(v);
+	}
+}
+
+/* What the call marks lies so much further down. */
+static __attribute__((noinline, no_sanitize("address"))) void victim_below(struct victim *v)
+{
+	volatile char *room = __builtin_alloca((size_t)v->room + 1);
+
+	room[v->room] = 0;
+	victim_sleep(v);
+	room[v->room] = 1;
+}
+
+/* Has its own room unmarked when it is left, by functions whose frames lie where the call's were.
+ */
+static void *victim_asked(void *arg)
+{
+	struct epoll_event seen[4] = {{.events = 0}};
+	struct victim *v = arg;
+
+	efd_add(v->fd, 1);
+	efd_take(v->fd);
+	pthread_cancel(pthread_self());
+	victim_below(v);
+	memcpy(&v->t.tid, seen, sizeof(v->t.tid));
+	return NULL;
+}
+
+static void ESCAPE_threads_cancelled_before_their_call_end_in_it(void **state)
+{
+	(void)state;
+	for (int i = 0; i < VICTIMS * ROOMS; i++) {
+		struct victim v = {.how = i % VICTIMS, .room = i / VICTIMS * 16};
+
+		v.fd = efd_new(0, v.how == IN_READ ? 0 : EFD_NONBLOCK);
+		v.ep = ep_new();
+		assert_ok(ep_ctl(v.ep, EPOLL_CTL_ADD, v.fd, EPOLLIN, 5));
+		thread_start(&v.t, victim_asked, &v);
+		assert_true(thread_join(&v.t, SOON_MS));
+		assert_false(thread_done(&v.t));
+		close(v.fd);
+		close(v.ep);
 	}
 }
 
@@ -274,6 +319,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest sanitized[] = {
 		cmocka_unit_test(ESCAPE_a_sanitized_program_starts_without_options),
 		cmocka_unit_test(ESCAPE_cancelled_threads_end_whatever_they_sleep_in),
+		cmocka_unit_test(ESCAPE_threads_cancelled_before_their_call_end_in_it),
 		cmocka_unit_test(ESCAPE_threads_give_back_what_they_return),
 		cmocka_unit_test(ESCAPE_what_is_written_before_is_seen_after),
 		cmocka_unit_test(ESCAPE_a_number_means_something_new_after_its_close),
