@@ -185,8 +185,11 @@ static void ctl_apply(struct model *m, struct step *s)
 		return;
 	unsure = ep->unsure || o->unsure;
 	if (o->kind == KIND_EPOLL && ep != o && ep->kind == KIND_EPOLL) {
-		/* By a number that is not known it is a file of the kernel's, like any other. */
-		if (unsure || o->unknown) {
+		/*
+		 * By a number that is not known it is a file of the kernel's, like any other. One
+		 * that is inherited is not known where the process had not adopted anything yet.
+		 */
+		if (unsure || o->unknown || (model_moves && o->where == AT_KERNEL)) {
 			model_escape_maybe(m, o);
 			model_escape_maybe(m, ep);
 		} else if (s->n == EPOLL_CTL_ADD) {
