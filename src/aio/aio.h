@@ -21,8 +21,7 @@
  * hand. It takes both with one addition. Two bits close the context to calls that come: DEAD for
  * good (destroyed, or the kernel's by now), MOVING while it is being handed over.
  */
-#ifndef PLX_AIO_AIO_H
-#define PLX_AIO_AIO_H
+#pragma once
 
 #include <linux/aio_abi.h>
 #include <signal.h>
@@ -138,8 +137,6 @@ bool plx_aio_ring_map(struct plx_kioctx *k);
 bool plx_aio_ring_inherit(const struct plx_kioctx *k);
 /* user: where the program sees them, too. */
 void plx_aio_ring_unmap(struct plx_kioctx *k, bool user);
-/* A zeroed page that the child of a fork finds zeroed again, made once; NULL if none is had. */
-void *plx_aio_wiped_page(void **at);
 
 /*
  * A ring is unmapped here and another mapped at its address there, with the kernel in
@@ -236,5 +233,3 @@ enum plx_aio_limit {
 	PLX_AIO_MAX_NR,
 };
 extern enum plx_aio_limit plx_aio_limit;
-
-#endif

@@ -9,24 +9,16 @@
 #include "base/sys.h"
 #include "cache/posix.h"
 
-static int api_result(long r)
-{
-	if (r >= 0)
-		return (int)r;
-	errno = (int)-r;
-	return -1;
-}
-
 /* r, unless the context is not ours: then what the kernel makes of it. */
 #define API_RETURN(r, kernel_call)                                                                 \
 	do {                                                                                       \
 		long r_ = (r);                                                                     \
-		return api_result(r_ == PLX_PASS ? (kernel_call) : r_);                            \
+		return plx_result(r_ == PLX_PASS ? (kernel_call) : r_);                            \
 	} while (0)
 
 int pollux_io_setup(unsigned int nr_events, aio_context_t *ctx)
 {
-	return api_result(plx_aio_setup(nr_events, ctx));
+	return plx_result(plx_aio_setup(nr_events, ctx));
 }
 
 int pollux_io_destroy(aio_context_t ctx)

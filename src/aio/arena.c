@@ -12,7 +12,7 @@
  * The child of a fork inherits the program's mappings of rings, as on the kernel (AIO-RING-10), and
  * nothing else: it may be one that its parent does not trust. The arena is not inherited, and
  * pages that a child may still see, since a process was forked while a ring was there, are never
- * another ring's. The arena's own state is on a page that is wiped in the child.
+ * another ring's. The arena's own state is wiped in the child (base/wiped.h).
  *
  * A second mapping is as the first, which is not inherited. To make it so takes a system call for
  * each ring, which a process that never forks is spared: it is done when the first fork comes, for
@@ -27,6 +27,7 @@
 #include "base/mem.h"
 #include "base/sanitizer.h"
 #include "base/sys.h"
+#include "base/wiped.h"
 #include "cache/posix.h"
 
 /* What is mapped begins and ends with pages, which are larger than 4 KiB on some kernels. */
@@ -49,7 +50,7 @@ struct arena {
 	size_t left;
 };
 
-static struct arena *arena;
+_Static_assert(sizeof(struct arena) <= sizeof(plx_wiped.aio_arena), "it has a place there");
 
 static bool mapped(long p)
 {
@@ -68,25 +69,6 @@ static void *map_shared(size_t size)
 		return (void *)p;
 	plx_sys2(SYS_munmap, p, size);
 	return NULL;
-}
-
-void *plx_aio_wiped_page(void **at)
-{
-	void *p = plx_load_acq(at), *none = NULL;
-	long r;
-
-	if (plx_likely(p != NULL))
-		return p;
-	r = plx_sys6(SYS_mmap, 0, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (!mapped(r))
-		return NULL;
-	p = (void *)r;
-	if (plx_sys3(SYS_madvise, p, PAGE, MADV_WIPEONFORK) == 0 && plx_cas(at, &none, p)) {
-		plx_lsan_root(p, PAGE);
-		return p;
-	}
-	plx_sys2(SYS_munmap, p, PAGE);
-	return none;
 }
 
 /* arena.lock held. */
@@ -119,11 +101,11 @@ static char *take_fresh(struct arena *a, size_t size)
 
 static struct plx_aio_ring *pages_get(size_t size)
 {
-	struct arena *a = plx_aio_wiped_page((void **)&arena);
+	struct arena *a = (struct arena *)plx_wiped.aio_arena;
 	struct vacant *v;
 	void *p;
 
-	if (!a || size > KEPT_PAGES * PAGE)
+	if (size > KEPT_PAGES * PAGE)
 		return map_shared(size);
 	plx_lock(&a->lock, PLX_RANK_AIO_ARENA);
 	v = take_vacant(a, size / PAGE);
@@ -139,10 +121,10 @@ static struct plx_aio_ring *pages_get(size_t size)
 
 static void pages_put(struct plx_aio_ring *ring, size_t size, uint32_t forks)
 {
-	struct arena *a = plx_aio_wiped_page((void **)&arena);
+	struct arena *a = (struct arena *)plx_wiped.aio_arena;
 	struct vacant *v = NULL;
 
-	if (a && size <= KEPT_PAGES * PAGE && plx_load(&plx_px_forks) == forks)
+	if (size <= KEPT_PAGES * PAGE && plx_load(&plx_px_forks) == forks)
 		v = plx_zalloc(sizeof(*v));
 	if (!v) {
 		plx_sys2(SYS_munmap, ring, size);

@@ -73,30 +73,6 @@ bool plx_aio_alone(struct plx_kioctx *k, bool patient)
 	return true;
 }
 
-/* How many CPUs a list such as "0-3,5" names. */
-static uint32_t count_list(const char *list, long n)
-{
-	uint32_t count = 0, first = 0, v = 0;
-	bool range = false;
-
-	for (long i = 0; i <= n; i++) {
-		if (i < n && list[i] >= '0' && list[i] <= '9') {
-			v = v * 10 + (list[i] - '0');
-		} else if (i < n && list[i] == '-') {
-			first = v;
-			range = true;
-			v = 0;
-		} else if (i == n || list[i] == ',' || list[i] == '\n') {
-			count += range ? v - first + 1 : 1;
-			range = false;
-			v = 0;
-			if (i < n && list[i] == '\n')
-				break;
-		}
-	}
-	return count;
-}
-
 /* The beginning of a file: its length, or an error. */
 static long read_file(const char *path, char *buf, size_t size)
 {
@@ -119,9 +95,11 @@ static uint32_t possible_cpus(void)
 	if (n)
 		return n;
 	r = read_file("/sys/devices/system/cpu/possible", buf, sizeof(buf));
-	n = r > 0 ? count_list(buf, r) : 1;
-	plx_store(&cpus, n);
-	return n;
+	/* "0-3": x86-64 and aarch64 number them without gaps. */
+	for (long i = 0; i < r && buf[i] != '\n'; i++)
+		n = buf[i] >= '0' ? n * 10 + (buf[i] - '0') : 0;
+	plx_store(&cpus, n + 1);
+	return n + 1;
 }
 
 static uint64_t read_number(const char *path, uint64_t otherwise)

@@ -48,6 +48,7 @@
 #include "base/inject.h"
 #include "base/inside.h"
 #include "base/sys.h"
+#include "base/wiped.h"
 #include "cache/posix.h"
 #include "rcu/rcu.h"
 
@@ -272,17 +273,10 @@ void plx_aio_hand_over_all(void)
 /* --- a request on its own -----------------------------------------------------------------------
  */
 
-/* A context in which nothing is when nobody has it in hand: 0, or one that was used before. */
-struct aside {
-	aio_context_t free;
-};
-
-static struct aside *aside;
-
+/* A context in which nothing is when nobody has it in hand; one that was used before, if any. */
 static aio_context_t take_aside(void)
 {
-	struct aside *a = plx_aio_wiped_page((void **)&aside);
-	aio_context_t ctx = a ? plx_xchg(&a->free, 0) : 0;
+	aio_context_t ctx = plx_xchg(&plx_wiped.aio_aside, 0);
 
 	if (!ctx && plx_sys2(SYS_io_setup, 1, &ctx) < 0)
 		return 0;
@@ -291,11 +285,10 @@ static aio_context_t take_aside(void)
 
 static void put_aside(aio_context_t ctx)
 {
-	struct aside *a = plx_load_acq(&aside);
 	aio_context_t none = 0;
 
 	/* It takes the kernel milliseconds to destroy one. */
-	if (!a || !plx_cas(&a->free, &none, ctx))
+	if (!plx_cas(&plx_wiped.aio_aside, &none, ctx))
 		plx_sys1(SYS_io_destroy, ctx);
 }
 

@@ -5,8 +5,7 @@
  * and tail are kept elsewhere, and head is taken modulo nr. We see it through a mapping of
  * our own (arena.c), so it is always there for us.
  */
-#ifndef PLX_AIO_RING_H
-#define PLX_AIO_RING_H
+#pragma once
 
 #include "aio/aio.h"
 
@@ -48,5 +47,3 @@ static inline void plx_ring_post(struct plx_kioctx *k, const struct io_event *ev
 	plx_store_rel(&k->tail, next);
 	plx_store_rel(&k->ring->tail, next);
 }
-
-#endif

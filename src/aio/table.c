@@ -17,7 +17,7 @@
  * MOVING takes back what it has added and sleeps until it is one thing or the other (handover.c,
  * model: tests/model/handover.pml).
  *
- * All of it hangs on one page that is wiped in the child of a fork: the child has no
+ * All of it hangs on what is wiped in the child of a fork (base/wiped.h): the child has no
  * contexts (AIO-CTX-02), whatever made it, and finds the lock free.
  */
 #include <errno.h>
@@ -31,6 +31,7 @@
 #include "base/mem.h"
 #include "base/sanitizer.h"
 #include "base/sys.h"
+#include "base/wiped.h"
 #include "cache/posix.h"
 #include "cache/uaccess.h"
 #include "rcu/rcu.h"
@@ -54,7 +55,8 @@ struct root {
 	bool inherited;
 };
 
-static struct root *root;
+_Static_assert(sizeof(struct root) <= sizeof(plx_wiped.aio_root), "it has a place there");
+#define ROOT ((struct root *)plx_wiped.aio_root)
 
 /* In an RCU section. */
 static struct plx_kioctx *slot(struct root *r, uint32_t id)
@@ -73,17 +75,17 @@ static struct plx_kioctx *slot(struct root *r, uint32_t id)
 struct plx_kioctx *plx_aio_peek(aio_context_t ctx, uint64_t header)
 {
 	/* The id is the first of the header's words; both machines are little-endian. */
-	struct plx_kioctx *k = slot(plx_load_acq(&root), (uint32_t)header);
+	struct plx_kioctx *k = slot(ROOT, (uint32_t)header);
 
 	return k && plx_load(&k->user_id) == ctx ? k : NULL;
 }
 
 bool plx_aio_header(aio_context_t ctx, uint64_t *header)
 {
-	struct root *r = plx_load_acq(&root);
+	struct root *r = ROOT;
 
 	/* Nothing is looked up where all are the kernel's: behind a filter, perhaps (seccomp). */
-	return r && plx_load_acq(&r->count) && plx_load_user64(header, (void *)ctx) == 0;
+	return plx_load_acq(&r->count) && plx_load_user64(header, (void *)ctx) == 0;
 }
 
 #define MOVING_NS 1000000
@@ -140,14 +142,14 @@ struct plx_kioctx *plx_aio_get(aio_context_t ctx, uint32_t slots)
 
 struct plx_kioctx *plx_aio_get_id(uint32_t id, bool *beyond)
 {
-	struct root *r = plx_load_acq(&root);
+	struct root *r = ROOT;
 	struct plx_kioctx *k;
 	struct table *t;
 	bool again;
 
 	do {
 		plx_rcu_read_lock();
-		t = r ? plx_load_acq(&r->table) : NULL;
+		t = plx_load_acq(&r->table);
 		*beyond = !t || id >= t->nr;
 		k = enter(*beyond ? NULL : slot(r, id), 0, &again);
 	} while (again);
@@ -175,12 +177,10 @@ static int grow(struct root *r)
 
 int plx_aio_table_add(struct plx_kioctx *k, uint64_t limit)
 {
-	struct root *r = plx_aio_wiped_page((void **)&root);
+	struct root *r = ROOT;
 	uint32_t i;
 	int err = 0;
 
-	if (!r)
-		return -ENOMEM;
 	plx_lock(&r->lock, PLX_RANK_AIO_TABLE);
 	if (r->used + k->nr_events > limit)
 		err = -EAGAIN;
@@ -217,7 +217,7 @@ static void take_out(struct root *r, struct plx_kioctx *k)
 
 bool plx_aio_table_del(struct plx_kioctx *k)
 {
-	struct root *r = plx_load_acq(&root);
+	struct root *r = ROOT;
 	bool mine;
 
 	plx_lock(&r->lock, PLX_RANK_AIO_TABLE);
@@ -230,9 +230,9 @@ bool plx_aio_table_del(struct plx_kioctx *k)
 
 void plx_aio_before_fork(void)
 {
-	struct root *r = plx_load_acq(&root);
+	struct root *r = ROOT;
 
-	if (!r)
+	if (!plx_load(&r->count))
 		return;
 	PLX_INSIDE();
 	plx_lock(&r->lock, PLX_RANK_AIO_TABLE);
@@ -245,7 +245,7 @@ void plx_aio_before_fork(void)
 
 void plx_aio_table_moved(struct plx_kioctx *k, unsigned long user_id)
 {
-	struct root *r = plx_load_acq(&root);
+	struct root *r = ROOT;
 
 	plx_lock(&r->lock, PLX_RANK_AIO_TABLE);
 	plx_store_rel(&k->user_id, user_id);

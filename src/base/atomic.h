@@ -11,8 +11,7 @@
  * ThreadSanitizer does not understand stand-alone fences, so under it they are
  * emitted as plain instructions; happens-before edges come from the words.
  */
-#ifndef PLX_BASE_ATOMIC_H
-#define PLX_BASE_ATOMIC_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -90,5 +89,3 @@ static inline void plx_prefetch_write(const void *p)
 #define plx_unlikely(x) __builtin_expect(!!(x), 0)
 
 #define plx_container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
-
-#endif

@@ -2,8 +2,7 @@
 /*
  * States that cannot be: the process ends with the name of the broken invariant.
  */
-#ifndef PLX_BASE_BUG_H
-#define PLX_BASE_BUG_H
+#pragma once
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,5 +19,3 @@ __attribute__((noreturn, cold)) void plx_bug(const char *what, const char *file,
 		if (plx_unlikely(!(cond)))                                                         \
 			PLX_BUG(what);                                                             \
 	} while (0)
-
-#endif

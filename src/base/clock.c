@@ -20,35 +20,11 @@ static int by_system_call(clockid_t clock, struct timespec *ts)
 	return (int)plx_sys2(SYS_clock_gettime, clock, ts);
 }
 
-/* The number of symbols, by either kind of hash table. */
-static uint32_t symbols_of(const uint32_t *sysv, const uint32_t *gnu)
-{
-	const uint32_t *bucket, *chain;
-	uint32_t last = 0;
-
-	if (sysv)
-		return sysv[1];
-	if (!gnu)
-		return 0;
-	/* Counts of buckets, the first symbol in it, words of the filter, its shift; the filter. */
-	bucket = gnu + 4 + gnu[2] * (sizeof(ElfW(Addr)) / sizeof(*gnu));
-	chain = bucket + gnu[0];
-	for (uint32_t i = 0; i < gnu[0]; i++)
-		if (bucket[i] > last)
-			last = bucket[i];
-	if (last < gnu[1])
-		return 0;
-	while (!(chain[last - gnu[1]] & 1))
-		last++;
-	return last + 1;
-}
-
 static plx_clock_entry *entry_in(const ElfW(Ehdr) * image)
 {
 	const ElfW(Phdr) *p = (const void *)((const char *)image + image->e_phoff);
 	const ElfW(Sym) *symbol = NULL;
 	const ElfW(Dyn) *d = NULL;
-	const uint32_t *sysv = NULL, *gnu = NULL;
 	const char *strings = NULL;
 	uintptr_t base = 0;
 	bool loaded = false;
@@ -70,14 +46,11 @@ static plx_clock_entry *entry_in(const ElfW(Ehdr) * image)
 			strings = at;
 		else if (d->d_tag == DT_SYMTAB)
 			symbol = at;
-		else if (d->d_tag == DT_HASH)
-			sysv = at;
-		else if (d->d_tag == DT_GNU_HASH)
-			gnu = at;
 	}
 	if (!strings || !symbol)
 		return NULL;
-	for (uint32_t n = symbols_of(sysv, gnu); n; n--, symbol++)
+	/* The kernel's linker script has the strings behind the symbols. */
+	for (; (const char *)(symbol + 1) <= strings; symbol++)
 		if (symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC &&
 		    strcmp(strings + symbol->st_name, ENTRY) == 0)
 			return (plx_clock_entry *)(base + symbol->st_value);

@@ -7,8 +7,7 @@
  * notice of it, so neither do ours. The entry is found when it is first wanted, by reading memory
  * alone; where there is none it is the system call.
  */
-#ifndef PLX_BASE_CLOCK_H
-#define PLX_BASE_CLOCK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -66,5 +65,3 @@ static inline struct timespec plx_time_left(int64_t deadline)
 
 	return plx_timespec_ns(left > 0 ? left : 0);
 }
-
-#endif

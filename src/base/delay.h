@@ -6,14 +6,11 @@
  * POLLUX_DELAY_SEED makes a run's choices repeatable per thread; POLLUX_DELAY
  * names the one point to stretch (default: all of them).
  */
-#ifndef PLX_BASE_DELAY_H
-#define PLX_BASE_DELAY_H
+#pragma once
 
 #if PLX_DELAYS
 void plx_delay(const char *point);
 #define PLX_DELAY(point) plx_delay(#point)
 #else
 #define PLX_DELAY(point) ((void)0)
-#endif
-
 #endif

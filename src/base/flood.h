@@ -15,8 +15,7 @@
  *
  * All functions: any thread, signal handlers too.
  */
-#ifndef PLX_BASE_FLOOD_H
-#define PLX_BASE_FLOOD_H
+#pragma once
 
 #include "base/atomic.h"
 
@@ -41,5 +40,3 @@ static inline void plx_flood_wait(void)
 	if (plx_unlikely(plx_flooded))
 		plx_flood_pause();
 }
-
-#endif

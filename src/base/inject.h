@@ -22,8 +22,7 @@
  *   lost_eviction       an object stays behind when all become kernel objects
  *   wrong_verdict    a program that needs us is started without us
  */
-#ifndef PLX_BASE_INJECT_H
-#define PLX_BASE_INJECT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -32,6 +31,4 @@ bool plx_inject(const char *fault);
 #define PLX_INJECTED(fault) plx_inject(#fault)
 #else
 #define PLX_INJECTED(fault) false
-#endif
-
 #endif

@@ -26,8 +26,7 @@
  *
  * The cost is an addition, a subtraction and a test of a variable of the thread.
  */
-#ifndef PLX_BASE_INSIDE_H
-#define PLX_BASE_INSIDE_H
+#pragma once
 
 #include <signal.h>
 #include <stddef.h>
@@ -117,5 +116,3 @@ void plx_outside_end(struct plx_outside *o);
 #define PLX_OUTSIDE(name)                                                                          \
 	__attribute__((cleanup(plx_outside_end), unused)) struct plx_outside name =                \
 		plx_outside_begin()
-
-#endif

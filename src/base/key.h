@@ -4,8 +4,7 @@
  * for each, of which a program would make eight when it starts, and a handler that interrupts it
  * waits for its own thread.
  */
-#ifndef PLX_BASE_KEY_H
-#define PLX_BASE_KEY_H
+#pragma once
 
 #include <pthread.h>
 
@@ -31,5 +30,3 @@ static inline pthread_key_t plx_key(struct plx_key *k, void (*at_exit)(void *))
 	pthread_key_delete(made);
 	return next - 1;
 }
-
-#endif

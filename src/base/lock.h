@@ -7,8 +7,7 @@
  * the outside in, and the loop check keeps that order free of cycles).
  * Builds with PLX_LOCKDEP check this at every acquisition.
  */
-#ifndef PLX_BASE_LOCK_H
-#define PLX_BASE_LOCK_H
+#pragma once
 
 #include "base/atomic.h"
 
@@ -136,5 +135,3 @@ static inline void plx_unlock(plx_lock_t *l, enum plx_rank rank)
 	else
 		plx_glance_end(l);
 }
-
-#endif

@@ -6,8 +6,7 @@
  *
  * Sanitizer builds and fault injection use the C library, which knows what was freed.
  */
-#ifndef PLX_BASE_MEM_H
-#define PLX_BASE_MEM_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -70,6 +69,4 @@ long plx_mem_calls(void);
 #else
 #define plx_zalloc plx_mem_get_zero
 #define plx_free plx_mem_put
-#endif
-
 #endif

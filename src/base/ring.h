@@ -19,8 +19,7 @@
  *
  * The models are no_lost_wake.pml, of an epoll (ready.c), and files_poll.pml, of one sleeper.
  */
-#ifndef PLX_BASE_RING_H
-#define PLX_BASE_RING_H
+#pragma once
 
 #include "base/atomic.h"
 
@@ -73,5 +72,3 @@ static inline uint64_t plx_rings_collect(uint64_t *word, bool turn)
 		;
 	return w;
 }
-
-#endif

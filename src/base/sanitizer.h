@@ -17,8 +17,7 @@
  * In a build for ThreadSanitizer it sees all by itself. There all this is as if it were not here,
  * or it would hide what our own barriers lack.
  */
-#ifndef PLX_BASE_SANITIZER_H
-#define PLX_BASE_SANITIZER_H
+#pragma once
 
 #include <stddef.h>
 #include <string.h>
@@ -82,5 +81,3 @@ static inline void *plx_clear(void *dst, size_t n)
 		*d++ = 0;
 	return dst;
 }
-
-#endif

@@ -7,8 +7,7 @@
  * objects are aligned to their size, without a header, and come from what the calling
  * thread keeps. Memory once taken stays with the process and is used again.
  */
-#ifndef PLX_BASE_SLAB_H
-#define PLX_BASE_SLAB_H
+#pragma once
 
 #include <stddef.h>
 
@@ -27,6 +26,4 @@ void plx_slab_free(void *p);
 
 /* See plx_retire_init. */
 void plx_slab_init(void);
-#endif
-
 #endif

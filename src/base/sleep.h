@@ -45,8 +45,7 @@
  *
  * The model is tests/model/sleep.pml.
  */
-#ifndef PLX_BASE_SLEEP_H
-#define PLX_BASE_SLEEP_H
+#pragma once
 
 #include <pthread.h>
 
@@ -159,5 +158,3 @@ void plx_sleep_aside(void *context);
 void plx_sleep_forget(void);
 /* libc's pthread_setcanceltype, which the drop-in stands in front of. */
 extern int (*plx_set_cancel_type)(int type, int *old);
-
-#endif

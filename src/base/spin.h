@@ -39,8 +39,7 @@
  * it, and it looks again after its announcement. What it does where others sleep meanwhile is
  * argued in epoll/ready.c.
  */
-#ifndef PLX_BASE_SPIN_H
-#define PLX_BASE_SPIN_H
+#pragma once
 
 #include "base/atomic.h"
 
@@ -128,5 +127,3 @@ void plx_await_zero(const uint32_t *word);
  * share it, and a spin would only keep the other from running. And when.
  */
 void plx_spin_note_waker(struct plx_spin_state *s);
-
-#endif

@@ -51,7 +51,7 @@ uint64_t plx_stat_longest(void)
 	return plx_load(&longest);
 }
 
-uint64_t plx_stat_own(enum plx_stat what)
+unsigned long long plx_stat_own(enum plx_stat what)
 {
 	return plx_stat_sum(what) - before[what];
 }

@@ -4,8 +4,7 @@
  * (cache/escape.c); the rest only if somebody wants to know: else each place costs a look at a word
  * that nobody writes.
  */
-#ifndef PLX_BASE_STATS_H
-#define PLX_BASE_STATS_H
+#pragma once
 
 #include "base/atomic.h"
 
@@ -64,12 +63,10 @@ uint64_t plx_stat_longest(void);
 /* In the child of a fork: what the parent has counted is not the child's. */
 void plx_stat_after_fork_child(void);
 /* Without what it was then. */
-uint64_t plx_stat_own(enum plx_stat what);
+unsigned long long plx_stat_own(enum plx_stat what);
 
 static inline void plx_stat(enum plx_stat what)
 {
 	if (plx_unlikely(plx_load(&plx_stats_wanted)))
 		plx_stat_add(what, 1);
 }
-
-#endif

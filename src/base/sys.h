@@ -5,10 +5,11 @@
  * Results are the kernel's: a negative errno on failure. None of these is a
  * cancellation point.
  */
-#ifndef PLX_BASE_SYS_H
-#define PLX_BASE_SYS_H
+#pragma once
 
+#include <signal.h>
 #include <sys/syscall.h>
+#include <time.h>
 
 static inline long plx_sys6(long nr, long a, long b, long c, long d, long e, long f)
 {
@@ -62,4 +63,15 @@ unsigned long plx_auxv(unsigned long type) __asm__("__getauxval");
 #define PLX_EPOLL_WAIT SYS_epoll_pwait
 #endif
 
+/* poll without a sleep. */
+static inline long plx_sys_poll(void *fds, unsigned long n)
+{
+#ifdef SYS_poll
+	/* The other one copies a time in and out. */
+	return plx_sys3(SYS_poll, fds, n, 0);
+#else
+	struct timespec now = {0};
+
+	return plx_sys6(SYS_ppoll, (long)fds, (long)n, (long)&now, 0, _NSIG / 8, 0);
 #endif
+}

@@ -9,8 +9,7 @@
  * after each store: a list is linked before its head is moved, and a reserve becomes smaller before
  * its beginning moves. What such a thread had in hand is lost to the child.
  */
-#ifndef PLX_BASE_WIPED_H
-#define PLX_BASE_WIPED_H
+#pragma once
 
 #include "base/lock.h"
 
@@ -39,6 +38,11 @@ struct plx_wiped {
 	long ended, before;
 	/* Atomic; counted from the first limit on. */
 	long since __attribute__((aligned(64)));
+	/* aio/: the root of the table of contexts, the arena of rings, a context that is kept
+	 * aside. */
+	uint64_t aio_root[5] __attribute__((aligned(64)));
+	uint64_t aio_arena[20];
+	unsigned long aio_aside;
 	/* base/spin.c */
 	uint32_t spinners __attribute__((aligned(64)));
 	/* Of threads: how deep in sections they are. */
@@ -48,5 +52,3 @@ struct plx_wiped {
 } __attribute__((aligned(4096)));
 
 extern struct plx_wiped plx_wiped __attribute__((visibility("hidden")));
-
-#endif

@@ -88,8 +88,8 @@ static bool epoll_hot(struct plx_eventfd *e)
 
 	plx_rcu_read_lock();
 	w = plx_load_acq(&e->file.watches);
-	if (w && plx_watch_is_item(w)) {
-		struct plx_epoll *pe = plx_watch_item(w)->ep->owner;
+	if (w) {
+		struct plx_epoll *pe = plx_watch_epoll(w);
 
 		hot = plx_load(&pe->hot);
 		if (!hot && plx_heat_grows(&pe->heat, HOT_WRITES, plx_hot_ns)) {
@@ -126,16 +126,11 @@ void plx_eventfd_heat(struct plx_eventfd *e)
 static bool waits_see(struct plx_eventfd *e)
 {
 	struct plx_watch *w;
-	struct plx_epoll *pe;
-	bool see = true;
+	bool see;
 
 	plx_rcu_read_lock();
 	w = plx_load_acq(&e->file.watches);
-	if (w) {
-		see = plx_watch_is_item(w) && !plx_load_acq(&w->next);
-		pe = see ? plx_watch_item(w)->ep->owner : NULL;
-		see = see && plx_epoll_ready(pe);
-	}
+	see = !w || (!plx_load_acq(&w->next) && plx_epoll_ready(plx_watch_epoll(w)));
 	plx_rcu_read_unlock();
 	return see;
 }

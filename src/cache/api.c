@@ -20,24 +20,16 @@ __attribute__((constructor)) static void api_init(void)
 	plx_px_init();
 }
 
-static long api_result(long r)
-{
-	if (r >= 0)
-		return r;
-	errno = (int)-r;
-	return -1;
-}
-
 /* r, unless the call is not ours: then what libc makes of it. */
 #define API_RETURN(r, libc_call)                                                                   \
 	do {                                                                                       \
 		long r_ = (plx_px_begin(), (r));                                                   \
-		return r_ == PLX_PASS ? (libc_call) : api_result(r_);                              \
+		return r_ == PLX_PASS ? (libc_call) : plx_result(r_);                              \
 	} while (0)
 
 int pollux_epoll_create1(int flags)
 {
-	return api_result(plx_px_epoll_create1(flags));
+	return plx_result(plx_px_epoll_create1(flags));
 }
 
 int pollux_epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
@@ -77,9 +69,9 @@ int pollux_epoll_pwait2(int epfd, struct epoll_event *events, int maxevents,
 
 	if (timeout) {
 		if (plx_copy_in(&ts, timeout, sizeof(ts)))
-			return api_result(-EFAULT);
+			return plx_result(-EFAULT);
 		if (plx_timespec_bad(&ts))
-			return api_result(-EINVAL);
+			return plx_result(-EINVAL);
 	}
 	API_RETURN(plx_px_epoll_wait(epfd, events, maxevents, timeout ? &ts : NULL, sigmask),
 		   epoll_pwait2(epfd, events, maxevents, timeout, sigmask));
@@ -89,7 +81,7 @@ int pollux_eventfd(unsigned int initval, int flags)
 {
 	long r = plx_px_eventfd(initval, flags);
 
-	return api_result(r == PLX_PASS ? plx_sys2(SYS_eventfd2, initval, flags) : r);
+	return plx_result(r == PLX_PASS ? plx_sys2(SYS_eventfd2, initval, flags) : r);
 }
 
 ssize_t pollux_read(int fd, void *buf, size_t count)
@@ -146,7 +138,7 @@ int pollux_select(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds
 	int r;
 
 	if (timeout && plx_copy_in(&tv, timeout, sizeof(tv)))
-		return api_result(-EFAULT);
+		return plx_result(-EFAULT);
 	left = tv;
 	plx_px_select(nfds, readfds, writefds, exceptfds);
 	r = select(nfds, readfds, writefds, exceptfds, timeout ? &left : NULL);

@@ -25,8 +25,7 @@
  * when the process prepares: it is not the one that has made them. (5) What may be used by somebody
  * whom we do not see ends its note; if that is an epoll, all notes, as it may watch any of them.
  */
-#ifndef PLX_CACHE_COLD_H
-#define PLX_CACHE_COLD_H
+#pragma once
 
 #include "base/inside.h"
 #include "cache/posix.h"
@@ -212,5 +211,3 @@ void plx_cold_seen(void);
 void plx_cold_over(void);
 /* Whether a call that began before that concerns f. */
 bool plx_cold_busy(struct pollux_file *f);
-
-#endif

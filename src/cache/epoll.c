@@ -54,20 +54,6 @@ static void epoll_unpark(void *host, uint32_t *bell)
 		plx_bell_heard(pe->ep, 1);
 }
 
-static int64_t epoll_now(void *host)
-{
-	(void)host;
-	return plx_now_ns();
-}
-
-/* Waiting is plx_px_epoll_wait; the engine only ever wakes through these. */
-static const struct pollux_host epoll_host = {
-	.size = sizeof(epoll_host),
-	.look_ns = -1,
-	.unpark_one = epoll_unpark,
-	.now = epoll_now,
-};
-
 static void epoll_release(struct pollux_file *f)
 {
 	struct plx_epoll *pe = plx_file_epoll(f);
@@ -84,16 +70,16 @@ static const struct pollux_file_ops epoll_ops = {
 	.release = epoll_release,
 };
 
-/* The user-space side of an epoll that is about to be made; NULL without memory. */
-static struct plx_epoll *epoll_new(void)
+struct pollux_file *plx_epoll_file(void)
 {
 	static uint64_t ids;
 	struct plx_epoll *pe = plx_zalloc(sizeof(*pe));
-	struct pollux_host host = epoll_host;
+	/* Waiting is plx_px_epoll_wait; the engine only ever wakes through these. */
+	struct pollux_host host = {
+		.look_ns = -1, .unpark_one = epoll_unpark, .now = plx_futex_host.now, .arg = pe};
 
 	if (!pe)
 		return NULL;
-	host.arg = pe;
 	pe->ep = plx_ep_new(&host);
 	if (!pe->ep) {
 		plx_free(pe);
@@ -105,35 +91,28 @@ static struct plx_epoll *epoll_new(void)
 	pe->heard = 1;
 	pe->ep->file.ops = &epoll_ops;
 	pe->ep->owner = pe;
-	return pe;
-}
-
-struct pollux_file *plx_epoll_file(void)
-{
-	struct plx_epoll *pe = epoll_new();
-
-	return pe ? &pe->ep->file : NULL;
+	return &pe->ep->file;
 }
 
 long plx_px_epoll_create1(int flags)
 {
 	PLX_INSIDE();
 	uint32_t since = plx_changes();
-	struct plx_epoll *pe = NULL;
+	struct pollux_file *f = NULL;
 	long fd;
 
 	/* Without memory, or a place in the table, the program still has a kernel epoll. */
 	if (!(plx_px_no_adopt & PLX_ADOPT_EPOLL) && plx_px_begin())
-		pe = epoll_new();
+		f = plx_epoll_file();
 	fd = plx_sys1(SYS_epoll_create1, flags);
 	PLX_DELAY(epoll_no_entry);
-	if (pe && fd >= 0 && !plx_numbers_have(&plx_numbers_barred, (int)fd) &&
-	    plx_table_made((int)fd, &pe->ep->file, since)) {
+	if (f && fd >= 0 && !plx_numbers_have(&plx_numbers_barred, (int)fd) &&
+	    plx_table_made((int)fd, f, since)) {
 		plx_px_count(PLX_COUNT_EPOLLS);
 		return fd;
 	}
-	if (pe)
-		pollux_file_put(&pe->ep->file);
+	if (f)
+		pollux_file_put(f);
 	if (fd >= 0)
 		plx_px_given((int)fd);
 	return fd;
@@ -314,8 +293,8 @@ static bool watched_elsewhere(struct pollux_file *f, const struct plx_epoll *pe)
 	bool is = false;
 
 	plx_rcu_read_lock();
-	for (struct plx_watch *w = plx_load_acq(&f->watches); w; w = plx_load_acq(&w->next))
-		is |= plx_watch_is_item(w) && plx_watch_item(w)->ep != pe->ep;
+	PLX_EACH_WATCH (w, f)
+		is |= plx_watch_epoll(w) != pe;
 	plx_rcu_read_unlock();
 	return is;
 }

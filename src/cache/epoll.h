@@ -36,8 +36,7 @@
  *             away, with bell, by one who has a reference or has dropped the last
  *   ringers   atomic; threads that use the number; each counts itself, and then reads it
  */
-#ifndef PLX_CACHE_EPOLL_H
-#define PLX_CACHE_EPOLL_H
+#pragma once
 
 #include "cache/posix.h"
 #include "cache/eventfd.h"
@@ -85,6 +84,14 @@ static inline struct plx_epoll *plx_file_epoll(struct pollux_file *f)
 {
 	return plx_file_ep(f)->owner;
 }
+
+/* Files of the table are watched by items of epolls of ours alone. RCU section open: the epoll. */
+static inline struct plx_epoll *plx_watch_epoll(struct plx_watch *w)
+{
+	return plx_watch_item(w)->ep->owner;
+}
+#define PLX_EACH_WATCH(w, f)                                                                       \
+	for (struct plx_watch *w = plx_load_acq(&(f)->watches); w; w = plx_load_acq(&w->next))
 
 /* The epoll may have in-process items now. */
 static inline bool plx_epoll_live(struct plx_epoll *pe)
@@ -214,5 +221,3 @@ void plx_epoll_unbell(struct plx_epoll *pe);
  * be. By an ordinary thread that holds nothing.
  */
 void plx_epoll_prepare(struct plx_epoll *pe, int epfd);
-
-#endif

@@ -12,48 +12,6 @@
 #include "base/sys.h"
 #include "cache/uaccess.h"
 
-/*
- * What is done where an object would leave our sight. The calls that lead here are
- * listed with the drop-in's functions.
- */
-const struct plx_way_out_row plx_ways_out[PLX_OUT_COUNT] = {
-	[PLX_OUT_FORK] = {"fork", "all objects; both sides go on with the kernel's"},
-	[PLX_OUT_VFORK] = {"vfork", "all objects; the child shares memory, not descriptors"},
-	[PLX_OUT_CLONE] = {"clone", "all objects, unless it makes a thread"},
-	[PLX_OUT_UNSHARE] = {"unshare", "all objects; nothing is adopted afterwards"},
-	[PLX_OUT_EXEC] = {"exec", "objects with a descriptor that is not close-on-exec"},
-	[PLX_OUT_SPAWN] = {"spawn", "as exec, and what file actions have named"},
-	[PLX_OUT_SCM_RIGHTS] = {"scm_rights", "the objects whose descriptors are sent"},
-	[PLX_OUT_VECTOR] = {"vector", "the object, for reads and writes in several pieces"},
-	[PLX_OUT_DUP] = {"dup", "an eventfd that gets a second number"},
-	[PLX_OUT_CLOSED] = {"closed", "an epoll that close_range closes"},
-	[PLX_OUT_STDIO] = {"stdio", "the object given to fdopen or dprintf, or at 0, 1 or 2"},
-	[PLX_OUT_FCNTL] = {"fcntl", "the object, for owners, signals, leases, locks"},
-	[PLX_OUT_IOCTL] = {"ioctl", "a timer, for requests other than FIOCLEX and its like"},
-	[PLX_OUT_IOCTL_FDS] = {"ioctl_fds", "all objects, for requests that may carry descriptors"},
-	[PLX_OUT_FDINFO] = {"fdinfo", "the object at N, where a file named N is opened"},
-	[PLX_OUT_AIO] = {"aio", "objects named by an iocb"},
-	[PLX_OUT_IO_URING] = {"io_uring", "all objects, and nothing is adopted afterwards"},
-	[PLX_OUT_NESTED] = {"nested", "both epolls and what they watch"},
-	[PLX_OUT_FOREIGN_EPOLL] = {"foreign_epoll", "an object added to an epoll that is not ours"},
-	[PLX_OUT_NO_FD] = {"no_fd",
-			   "what is watched where no doorbell is to be had, or the program "
-			   "takes its number"},
-	[PLX_OUT_NUMBER] = {"number", "an object, and its epoll, whose number changes hands"},
-	[PLX_OUT_MASK] = {"mask",
-			  "an object that is watched for more than input, or once, or exclusively"},
-	[PLX_OUT_WATCHED] = {"watched", "an eventfd that a second epoll watches"},
-	[PLX_OUT_STRANGER] = {"stranger", "an eventfd that somebody writes to past us"},
-	[PLX_OUT_POLL] = {"poll",
-			  "an epoll or timer that is polled; all, with a mask or a bare call"},
-	[PLX_OUT_SELECT] = {"select", "what is named in a set of select"},
-	[PLX_OUT_SYSCALL] = {"syscall", "objects named by a raw call that we do not serve"},
-	[PLX_OUT_CANCEL] = {"cancel", "all objects, where threads may be cancelled at any moment"},
-	[PLX_OUT_TIMER_DUP] = {"timer_dup", "a timer that gets a second number, or loses its own"},
-	[PLX_OUT_TIMER_READ] = {"timer_read", "a timer that is read without O_NONBLOCK"},
-	[PLX_OUT_TIMER_WATCHED] = {"timer_watched", "a timer that a second epoll watches"},
-};
-
 static void give_up(struct plx_bell *b, struct pollux_file *epoll)
 {
 	if (epoll) {

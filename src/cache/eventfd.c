@@ -516,24 +516,6 @@ ssize_t plx_px_write_left(void)
 	return sizeof(uint64_t);
 }
 
-/* A vector may be several pieces: the kernel has the rules for these. */
-long plx_px_vector(int fd)
-{
-	PLX_INSIDE();
-
-	struct pollux_file *f;
-	bool is_epoll;
-
-	plx_rcu_read_lock();
-	f = plx_table_peek(fd);
-	is_epoll = f && f->kind == PLX_KIND_EPOLL;
-	plx_rcu_read_unlock();
-	/* An epoll can be neither read nor written. */
-	if (!is_epoll)
-		plx_px_escape(fd, PLX_OUT_VECTOR);
-	return PLX_PASS;
-}
-
 void plx_eventfd_put(struct plx_eventfd *e)
 {
 	plx_xadd(&e->told, (uint32_t)-1);

@@ -79,8 +79,7 @@
  *
  * The models are tests/model/cache_through.pml, cache_look.pml and asks.pml.
  */
-#ifndef PLX_CACHE_EVENTFD_H
-#define PLX_CACHE_EVENTFD_H
+#pragma once
 
 #include "epoll/engine.h"
 #include "cache/posix.h"
@@ -318,5 +317,3 @@ static inline bool plx_fd_is_eventfd(int fd)
 /* A COLD one for what the program has had at fd before, and which may be hot; NULL without memory.
  */
 struct pollux_file *plx_eventfd_file(int fd, bool hot);
-
-#endif

@@ -37,8 +37,8 @@ static int eventfd_leaves(struct plx_eventfd *e)
 /* Under RCU. */
 static bool watched_by(struct pollux_file *f, const struct pollux_ep *ep)
 {
-	for (struct plx_watch *w = plx_load_acq(&f->watches); w; w = plx_load_acq(&w->next))
-		if (plx_watch_is_item(w) && plx_watch_item(w)->ep == ep)
+	PLX_EACH_WATCH (w, f)
+		if (plx_watch_item(w)->ep == ep)
 			return true;
 	return false;
 }

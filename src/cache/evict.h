@@ -3,8 +3,7 @@
  * Between the files that make objects the kernel's: evict.c, escape.c and fork.c (what makes it
  * necessary), counters.c.
  */
-#ifndef PLX_CACHE_EVICT_H
-#define PLX_CACHE_EVICT_H
+#pragma once
 
 #include "cache/epoll.h"
 
@@ -19,13 +18,6 @@ bool plx_fd_in_process(int fd);
 
 /* --- escape.c -------------------------------------------------------------------------- */
 
-/* No pointers: each would be relocated at the start of each program. */
-struct plx_way_out_row {
-	char name[16];
-	char what[112];
-};
-extern const struct plx_way_out_row plx_ways_out[PLX_OUT_COUNT];
-
 /* How many objects have ever been adopted. */
 uint64_t plx_adopted_ever(void);
 /* Nothing has been adopted since all was out, if so many have been by now. */
@@ -37,5 +29,3 @@ void plx_all_out(uint64_t adopted);
 
 /* In the child: what the parent has counted is not the child's. */
 void plx_counters_after_fork_child(void);
-
-#endif

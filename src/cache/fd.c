@@ -49,18 +49,6 @@ static void eventfd_goes(int fd, bool closed)
 	pollux_file_put(f);
 }
 
-static bool eventfd_at(int fd)
-{
-	struct pollux_file *f;
-	bool is;
-
-	plx_rcu_read_lock();
-	f = plx_table_peek(fd);
-	is = f && f->kind == PLX_KIND_EVENTFD;
-	plx_rcu_read_unlock();
-	return is;
-}
-
 static bool live_epoll_at(int fd)
 {
 	struct pollux_file *f;
@@ -71,13 +59,6 @@ static bool live_epoll_at(int fd)
 	is = f && f->kind == PLX_KIND_EPOLL && plx_epoll_live(plx_file_epoll(f));
 	plx_rcu_read_unlock();
 	return is;
-}
-
-/* It gets a second number. */
-static void eventfd_escapes(int fd)
-{
-	if (eventfd_at(fd))
-		plx_px_escape(fd, PLX_OUT_DUP);
 }
 
 /*
@@ -224,24 +205,21 @@ static long dup_any(int fd, int cmd, long from)
 	struct pollux_file *f;
 	long n;
 
-	eventfd_escapes(fd);
-	/* From two numbers it would have two names in an epoll. */
-	if (plx_timer_escape(fd))
-		plx_px_evicted(PLX_OUT_TIMER_DUP, 1);
-	plx_bell_take(fd);
+	if (plx_fd_kind(fd) != PLX_KIND_EPOLL)
+		plx_px_escape(fd, PLX_OUT_DUP);
 	f = plx_table_get(fd);
-	if (!f || f->kind == PLX_KIND_EVENTFD) {
+	if (!f || f->kind != PLX_KIND_EPOLL) {
 		if (f)
 			pollux_file_put(f);
 		return PLX_PASS;
 	}
 	PLX_DELAY(dup_found);
 	n = plx_sys3(SYS_fcntl, fd, PLX_INJECTED(wrong_flag) ? F_DUPFD_CLOEXEC : cmd, from);
-	if (n >= 0 && f->kind == PLX_KIND_EPOLL && plx_table_peek(fd) == f &&
-	    !plx_numbers_have(&plx_numbers_barred, (int)n) && plx_table_made((int)n, f, since))
+	if (n >= 0 && plx_table_peek(fd) == f && !plx_numbers_have(&plx_numbers_barred, (int)n) &&
+	    plx_table_made((int)n, f, since))
 		return n;
 	/* By a number without an entry the count would not be seen. */
-	if (n >= 0 && f->kind == PLX_KIND_EPOLL)
+	if (n >= 0)
 		plx_epoll_escape(f, PLX_OUT_NUMBER);
 	pollux_file_put(f);
 	return n;

@@ -18,10 +18,8 @@ void plx_eventfd_ask(struct plx_eventfd *e)
 	/* Partner: kernel_leaves in wait.c. */
 	plx_mb_after_rmw();
 	plx_rcu_read_lock();
-	for (struct plx_watch *w = plx_load_acq(&e->file.watches); w; w = plx_load_acq(&w->next)) {
-		if (plx_watch_is_item(w))
-			plx_epoll_counts(plx_watch_item(w)->ep->owner);
-	}
+	PLX_EACH_WATCH (w, &e->file)
+		plx_epoll_counts(plx_watch_epoll(w));
 	plx_rcu_read_unlock();
 }
 
@@ -35,10 +33,8 @@ void plx_eventfd_for_good(struct plx_eventfd *e)
 	/* Partner: ctl_both, which adds an item and then looks at the word. */
 	plx_mb();
 	plx_rcu_read_lock();
-	for (struct plx_watch *w = plx_load_acq(&e->file.watches); w; w = plx_load_acq(&w->next)) {
-		if (plx_watch_is_item(w))
-			plx_epoll_files(plx_watch_item(w)->ep->owner);
-	}
+	PLX_EACH_WATCH (w, &e->file)
+		plx_epoll_files(plx_watch_epoll(w));
 	plx_rcu_read_unlock();
 }
 
@@ -90,15 +86,9 @@ static void flush_run(struct plx_eventfd *e, uint64_t count, enum plx_eventfd_en
 
 uint64_t plx_eventfd_heard(struct plx_eventfd *e)
 {
-	for (struct plx_watch *w = plx_load_acq(&e->file.watches); w; w = plx_load_acq(&w->next)) {
-		struct plx_epoll *pe;
+	struct plx_watch *w = plx_load_acq(&e->file.watches);
 
-		if (!plx_watch_is_item(w))
-			continue;
-		pe = plx_watch_item(w)->ep->owner;
-		return plx_load_acq(&pe->heard);
-	}
-	return 0;
+	return w ? plx_load_acq(&plx_watch_epoll(w)->heard) : 0;
 }
 
 long plx_eventfd_empty(struct plx_eventfd *e, int fd, uint64_t *k)

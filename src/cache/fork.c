@@ -159,21 +159,33 @@ void plx_px_fork_parent(void)
 	plx_inside_end(&depth);
 }
 
-PLX_CHILD_CODE bool plx_px_fork_child_quiet(void)
+/* In the child, first of all: true if there is nothing else to do. */
+static PLX_CHILD_CODE bool child_is_done(void)
 {
-	if (!quiet.on)
-		return false;
-	quiet.on = false;
-	plx_inside_end(&quiet.depth);
+	uint64_t s = plx_load(&plx_px_begun);
+
+	if (s == PLX_BEGUN && !quiet.on)
+		return !fork_full;
+	if (s == PLX_BEGUN) {
+		quiet.on = false;
+		plx_inside_end(&quiet.depth);
+	} else if (plx_unlikely(s & PLX_FORKED_BESIDE)) {
+		plx_changes_after_fork_child();
+		plx_and(&plx_px_begun, ~(uint64_t)PLX_FORKED_BESIDE);
+	}
 	return true;
 }
 
 PLX_CHILD_CODE void plx_px_fork_child(void)
 {
-	struct plx_masked masked = fork_masked;
+	struct plx_masked masked;
+	int saved;
 
-	if (plx_px_fork_child_empty() || plx_px_fork_child_quiet() || !fork_full)
+	if (child_is_done())
 		return;
+	/* Not before: errno is in a page of libc's code that the child may not need otherwise. */
+	saved = errno;
+	masked = fork_masked;
 	fork_full = false;
 	plx_wipe_by_hand();
 	plx_mem_after_fork();
@@ -200,4 +212,7 @@ PLX_CHILD_CODE void plx_px_fork_child(void)
 	plx_counters_after_fork_child();
 	plx_signals_unblock(&masked);
 	plx_inside_end(&fork_depth);
+	/* A page that is not written need not be copied. */
+	if (errno != saved)
+		errno = saved;
 }

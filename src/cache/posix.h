@@ -12,9 +12,9 @@
  * signals away from threads that are inside (base/inside.h). Without that, plx_px_read
  * and plx_px_write on a non-blocking eventfd are.
  */
-#ifndef PLX_CACHE_POSIX_H
-#define PLX_CACHE_POSIX_H
+#pragma once
 
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stddef.h>
@@ -32,6 +32,16 @@
 #include "cache/table.h"
 
 #define PLX_PASS (-65536L)
+
+/* What a function of libc's returns for it. */
+static inline long plx_result(long r)
+{
+	if (plx_unlikely(r < 0)) {
+		errno = (int)-r;
+		return -1;
+	}
+	return r;
+}
 
 /*
  * The blocking calls of the layer go through these, because they must be libc's
@@ -91,8 +101,6 @@ int plx_px_look(int epfd, struct epoll_event *ev, int max, plx_look_t other);
 long plx_px_eventfd(unsigned int init, int flags);
 long plx_px_read(int fd, void *buf, size_t n);
 long plx_px_write(int fd, const void *buf, size_t n);
-/* Before readv, writev and their like. */
-long plx_px_vector(int fd);
 
 /* --- timerfd (timer.c) ----------------------------------------------------------------- */
 long plx_px_timerfd_create(int clock, int flags);
@@ -126,40 +134,45 @@ void plx_px_select(int n, const fd_set *r, const fd_set *w, const fd_set *e);
 
 /* --- ways out (escape.c, fork.c) ------------------------------------------------------ */
 
-/* Why an object left our sight; rows of the table in escape.c. */
+/* Why an object left our sight: the name for --stats, and what becomes the kernel's then. */
+/* clang-format off */
+#define PLX_WAYS_OUT(X) \
+	X(FORK, "fork", "all objects; both sides go on with the kernel's") \
+	X(VFORK, "vfork", "all objects; the child shares memory, not descriptors") \
+	X(CLONE, "clone", "all objects, unless it makes a thread") \
+	X(UNSHARE, "unshare", "all objects; nothing is adopted afterwards") \
+	X(EXEC, "exec", "objects with a descriptor that is not close-on-exec") \
+	X(SPAWN, "spawn", "as exec, and what file actions have named") \
+	X(SCM_RIGHTS, "scm_rights", "the objects whose descriptors are sent") \
+	X(VECTOR, "vector", "the object, for reads and writes in several pieces") \
+	X(DUP, "dup", "what gets a second number, but for epolls") \
+	X(CLOSED, "closed", "an epoll that close_range closes") \
+	X(STDIO, "stdio", "the object given to fdopen or dprintf, or at 0, 1 or 2") \
+	X(FCNTL, "fcntl", "the object, for owners, signals, leases, locks") \
+	X(IOCTL, "ioctl", "a timer, for requests other than FIOCLEX and its like") \
+	X(IOCTL_FDS, "ioctl_fds", "all objects, for requests that may carry descriptors") \
+	X(FDINFO, "fdinfo", "the object at N, where a file named N is opened") \
+	X(AIO, "aio", "objects named by an iocb") \
+	X(IO_URING, "io_uring", "all objects, and nothing is adopted afterwards") \
+	X(NESTED, "nested", "both epolls and what they watch") \
+	X(FOREIGN_EPOLL, "foreign_epoll", "an object added to an epoll that is not ours") \
+	X(NO_FD, "no_fd", "what is watched where no doorbell is to be had, or the program takes its number") \
+	X(NUMBER, "number", "an object, and its epoll, whose number changes hands") \
+	X(MASK, "mask", "an object that is watched for more than input, or once, or exclusively") \
+	X(WATCHED, "watched", "what a second epoll watches") \
+	X(STRANGER, "stranger", "an eventfd that somebody writes to past us") \
+	X(POLL, "poll", "an epoll or timer that is polled; all, with a mask or a bare call") \
+	X(SELECT, "select", "what is named in a set of select") \
+	X(SYSCALL, "syscall", "objects named by a raw call that we do not serve") \
+	X(CANCEL, "cancel", "all objects, where threads may be cancelled at any moment") \
+	X(TIMER_READ, "timer_read", "a timer that is read without O_NONBLOCK")
+/* clang-format on */
+
 enum plx_way_out {
-	PLX_OUT_FORK,
-	PLX_OUT_VFORK,
-	PLX_OUT_CLONE,
-	PLX_OUT_UNSHARE,
-	PLX_OUT_EXEC,
-	PLX_OUT_SPAWN,
-	PLX_OUT_SCM_RIGHTS,
-	PLX_OUT_VECTOR,
-	PLX_OUT_DUP,
-	PLX_OUT_CLOSED,
-	PLX_OUT_STDIO,
-	PLX_OUT_FCNTL,
-	PLX_OUT_IOCTL,
-	PLX_OUT_IOCTL_FDS,
-	PLX_OUT_FDINFO,
-	PLX_OUT_AIO,
-	PLX_OUT_IO_URING,
-	PLX_OUT_NESTED,
-	PLX_OUT_FOREIGN_EPOLL,
-	PLX_OUT_NO_FD,
-	PLX_OUT_NUMBER,
-	PLX_OUT_MASK,
-	PLX_OUT_WATCHED,
-	PLX_OUT_STRANGER,
-	PLX_OUT_POLL,
-	PLX_OUT_SELECT,
-	PLX_OUT_SYSCALL,
-	PLX_OUT_CANCEL,
-	PLX_OUT_TIMER_DUP,
-	PLX_OUT_TIMER_READ,
-	PLX_OUT_TIMER_WATCHED,
-	PLX_OUT_COUNT,
+#define PLX_OUT(id, name, what) PLX_OUT_##id,
+	PLX_WAYS_OUT(PLX_OUT)
+#undef PLX_OUT
+		PLX_OUT_COUNT,
 };
 
 /* The object behind fd becomes a kernel object, for good. No effect on others. */
@@ -200,22 +213,6 @@ static inline bool plx_px_begin(void)
 {
 	return plx_likely(plx_load_acq(&plx_px_begun) == PLX_BEGUN) || plx_px_begin_slow();
 }
-
-/* In the child, first of all: true if there is nothing else to do. */
-static inline bool plx_px_fork_child_empty(void)
-{
-	uint64_t s = plx_load(&plx_px_begun);
-
-	if (s == PLX_BEGUN)
-		return false;
-	if (plx_unlikely(s & PLX_FORKED_BESIDE)) {
-		plx_changes_after_fork_child();
-		plx_and(&plx_px_begun, ~(uint64_t)PLX_FORKED_BESIDE);
-	}
-	return true;
-}
-/* The same after a quiet fork (fork.c). */
-bool plx_px_fork_child_quiet(void);
 
 /* Around fork, in the thread that forks. prepare evicts everything. */
 void plx_px_fork_prepare(void);
@@ -259,5 +256,3 @@ void plx_px_stats_print(bool nothing_too);
 /* From here on system calls may be forbidden: what descriptor 2 is now counts. */
 void plx_px_stats_sandbox(void);
 int plx_px_fd_served(int fd);
-
-#endif

@@ -3,8 +3,7 @@
  * The write that tells nobody, in line. Most of what it costs beyond its one addition would be
  * the frames of the functions on the way, so all that is rare here is the last call of a path.
  */
-#ifndef PLX_CACHE_QUICK_H
-#define PLX_CACHE_QUICK_H
+#pragma once
 
 #include "base/inside.h"
 #include "cache/eventfd.h"
@@ -64,5 +63,3 @@ static inline __attribute__((always_inline)) ssize_t plx_px_write_quick(int fd, 
 	quick_outside(depth);
 	return plx_unlikely(plx_inside.waits) ? plx_px_write_left() : (ssize_t)sizeof(value);
 }
-
-#endif

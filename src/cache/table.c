@@ -12,6 +12,20 @@ static int chunks_end = 1;
 PLX_FORK_PAGE uint32_t plx_changes_begun;
 PLX_FORK_PAGE uint32_t plx_changes_over;
 
+enum plx_file_kind plx_fd_kind(int fd)
+{
+	PLX_INSIDE();
+	enum plx_file_kind kind = PLX_KIND_OTHER;
+	struct pollux_file *f;
+
+	plx_rcu_read_lock();
+	f = plx_table_peek(fd);
+	if (f)
+		kind = f->kind;
+	plx_rcu_read_unlock();
+	return kind;
+}
+
 struct pollux_file *plx_table_get(int fd)
 {
 	struct pollux_file *f;

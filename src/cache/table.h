@@ -9,8 +9,7 @@
  * in; plx_table_get takes a reference for use beyond that. An entry counts as a
  * reference on its file.
  */
-#ifndef PLX_CACHE_TABLE_H
-#define PLX_CACHE_TABLE_H
+#pragma once
 
 #include "base/delay.h"
 #include "epoll/engine.h"
@@ -46,6 +45,9 @@ static inline bool plx_fd_ours(int fd)
 {
 	return plx_unlikely(plx_table_peek(fd) != NULL);
 }
+
+/* What fd means at this moment. */
+enum plx_file_kind plx_fd_kind(int fd);
 
 /* The file behind fd with a reference, or NULL; never a doorbell. */
 struct pollux_file *plx_table_get(int fd);
@@ -124,6 +126,8 @@ struct plx_bell {
 	struct plx_epoll *pe;
 };
 
+/* The poll operation of what is in no epoll of ours. */
+uint32_t plx_never_ready(struct pollux_file *f, uint32_t wanted);
 /* A new one, with a reference, which nobody knows, or NULL: none is to be had now. */
 struct plx_bell *plx_bell_new(void);
 /* It is the doorbell of pe from now on; false if the program has taken its number. */
@@ -142,5 +146,3 @@ void plx_bells_lock(void);
 void plx_bells_unlock(void);
 /* Numbers of descriptors of our own begin here. */
 int plx_fd_high(void);
-
-#endif

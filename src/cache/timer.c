@@ -101,20 +101,13 @@ struct setting {
 	bool absolute, far;
 };
 
-static uint32_t timer_poll(struct pollux_file *f, uint32_t wanted)
-{
-	(void)f;
-	(void)wanted;
-	return 0;
-}
-
 static void timer_free(struct pollux_file *f)
 {
 	plx_free(plx_container_of(f, struct plx_timer, file));
 }
 
 static const struct pollux_file_ops timer_ops = {
-	.size = sizeof(timer_ops), .poll = timer_poll, .free = timer_free};
+	.size = sizeof(timer_ops), .poll = plx_never_ready, .free = timer_free};
 
 static struct plx_timer *file_timer(struct pollux_file *f)
 {
@@ -656,7 +649,7 @@ long plx_timer_ctl(struct pollux_file *f, struct plx_epoll *pe, int epfd, int op
 	}
 	plx_rcu_read_unlock();
 	if (leaves && plx_timer_escape(fd))
-		plx_px_evicted(ours ? PLX_OUT_TIMER_WATCHED : PLX_OUT_FOREIGN_EPOLL, 1);
+		plx_px_evicted(ours ? PLX_OUT_WATCHED : PLX_OUT_FOREIGN_EPOLL, 1);
 	return r;
 }
 

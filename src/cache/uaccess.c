@@ -11,7 +11,6 @@
  * that matter are eight and twelve bytes, a count and an event, and whole words, small structures:
  * the instruction that copies any number of bytes takes longer to begin than all of that.
  */
-int plx_ua_copy(void *dst, const void *src, size_t n);
 extern const char plx_ua_begin[], plx_ua_end[], plx_ua_fault[];
 
 /* Offsets from their own places, so that the table needs no relocation. */
@@ -149,20 +148,10 @@ __asm__(".pushsection .text\n"
 	".popsection\n");
 #endif
 
-int plx_copy_in(void *dst, const void *user, size_t n)
-{
-	return plx_ua_copy(dst, user, n);
-}
-
-int plx_copy_out(void *user, const void *src, size_t n)
-{
-	return plx_ua_copy(user, src, n);
-}
-
 /* A store of several bytes that faults has stored none of them. */
 void plx_copy_out_head(void *user, const void *src, size_t n)
 {
-	for (size_t i = 0; i < n && !plx_ua_copy((char *)user + i, (const char *)src + i, 1); i++)
+	for (size_t i = 0; i < n && !plx_copy_out((char *)user + i, (const char *)src + i, 1); i++)
 		;
 }
 

@@ -8,8 +8,7 @@
  * and hides it from the program; an embedding program may do so through
  * pollux_guard_faults(). Without a handler a bad pointer faults, as in any library.
  */
-#ifndef PLX_CACHE_UACCESS_H
-#define PLX_CACHE_UACCESS_H
+#pragma once
 
 #include <errno.h>
 #include <stdbool.h>
@@ -29,8 +28,8 @@ static inline bool plx_user_range(const void *buf, size_t n)
 }
 
 /* n bytes; 0 or -EFAULT (some bytes may have been copied). */
-int plx_copy_in(void *dst, const void *user, size_t n);
-int plx_copy_out(void *user, const void *src, size_t n);
+int plx_copy_in(void *dst, const void *user, size_t n) __asm__("plx_ua_copy");
+int plx_copy_out(void *user, const void *src, size_t n) __asm__("plx_ua_copy");
 /* After a copy that has faulted: stores the bytes before the first that faults. */
 void plx_copy_out_head(void *user, const void *src, size_t n);
 /*
@@ -164,5 +163,3 @@ static inline int plx_probe_write(void *user, size_t n)
  * context has then been changed so that the copy returns -EFAULT.
  */
 bool plx_uaccess_fixup(void *ucontext);
-
-#endif

@@ -217,9 +217,8 @@ static int seen_sleep(struct waiter *w, long nr, int epfd, struct epoll_event *e
 
 static int libc_sleep(struct waiter *w, int epfd, struct epoll_event *ev, int max, int ms)
 {
-	int r = w->sigmask || !plx_libc.epoll_wait
-			? plx_libc.epoll_pwait(epfd, ev, max, ms, w->sigmask)
-			: plx_libc.epoll_wait(epfd, ev, max, ms);
+	int r = w->sigmask ? plx_libc.epoll_pwait(epfd, ev, max, ms, w->sigmask)
+			   : plx_libc.epoll_wait(epfd, ev, max, ms);
 
 	return r < 0 ? -errno : r;
 }
@@ -276,10 +275,10 @@ static int unseen_sleep(struct waiter *w, int epfd, struct epoll_event *ev, int 
 }
 
 /*
- * The result of the sleep. If that is over (plx_sleep_is_over), w holds nothing any more. seen:
- * handlers end it. Where everything is the kernel's, it knows by itself who does not wait.
+ * The result of the sleep. If that is over (plx_sleep_is_over), w holds nothing any more. Where
+ * everything is the kernel's, it knows by itself who does not wait.
  */
-static int kernel_wait(struct waiter *w, bool seen, struct epoll_event *ev, int max,
+static int kernel_wait(struct waiter *w, struct epoll_event *ev, int max,
 		       const struct timespec *timeout)
 {
 	int epfd = w->epfd, r;
@@ -287,7 +286,7 @@ static int kernel_wait(struct waiter *w, bool seen, struct epoll_event *ev, int 
 	w->slept = true;
 	sleep_begin(w, ev);
 	PLX_DELAY(wait_before_sleep);
-	if (seen && plx_likely(plx_load(&plx_sleeps_seen)))
+	if (plx_likely(plx_load(&plx_sleeps_seen)))
 		r = kernel_sleep(w, true, epfd, ev, max, timeout);
 	else
 		r = unseen_sleep(w, epfd, ev, max, timeout);
@@ -582,7 +581,7 @@ static int collect_kernel(struct waiter *w, int n, bool block)
 		unseen = plx_load_acq(&w->pe->unseen);
 		PLX_DELAY(wait_before_kernel);
 		if (block)
-			got = kernel_wait(w, true, buf, room ? room : 1,
+			got = kernel_wait(w, buf, room ? room : 1,
 					  w->timeout ? w->timeout : time_left(w, &left));
 		else
 			got = kernel_look(w, buf, room ? room : 1);
@@ -1060,7 +1059,7 @@ static long wait_kernel(struct waiter *w, const struct timespec *timeout)
 		waiter_retract(w);
 		return wait_mixed(w, false);
 	}
-	n = kernel_wait(w, true, w->ev, w->max, timeout);
+	n = kernel_wait(w, w->ev, w->max, timeout);
 	if (plx_sleep_is_over(n))
 		return n;
 	w->timeout = NULL;

@@ -67,8 +67,7 @@
  * goes on after exactly a multiple of 2^32 moves, with the same payload. A thread that does nothing
  * else makes them in a quarter of an hour, and then one instant in 2^32 is the wrong one.
  */
-#ifndef PLX_EPOLL_ENGINE_H
-#define PLX_EPOLL_ENGINE_H
+#pragma once
 
 #include <errno.h>
 #include <stddef.h>
@@ -827,5 +826,3 @@ static inline struct pollux_ep *plx_file_ep(struct pollux_file *f)
 {
 	return plx_container_of(f, struct pollux_ep, file);
 }
-
-#endif

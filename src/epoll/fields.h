@@ -4,8 +4,7 @@
  * include this first, so that the public header leaves the definition to it. Owners and locks of
  * the fields are in engine.h.
  */
-#ifndef PLX_EPOLL_FIELDS_H
-#define PLX_EPOLL_FIELDS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -55,5 +54,3 @@ struct pollux_file {
 _Static_assert(sizeof(struct pollux_file) == 8 * sizeof(uint64_t),
 	       "programs reserve eight words for a file");
 _Static_assert(_Alignof(struct pollux_file) == _Alignof(uint64_t), "and align it as one of them");
-
-#endif

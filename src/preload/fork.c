@@ -67,27 +67,13 @@ void plx_fork_prepare(void)
 	plx_px_fork_prepare();
 }
 
-static void errno_restore(int saved)
-{
-	/* A page that is not written need not be copied. */
-	if (errno != saved)
-		errno = saved;
-}
-
 static PLX_CHILD_CODE void begin_child(void)
 {
-	int saved;
-
 	/* In a sandbox nothing comes of it. */
 	if (!plx_guard_keeps_none())
 		plx_cold_born();
 	plx_guard_after_fork(false);
-	/* errno is in a page of libc's code that the child may not need otherwise. */
-	if (plx_px_fork_child_empty() || plx_px_fork_child_quiet())
-		return;
-	saved = errno;
 	plx_px_fork_child();
-	errno_restore(saved);
 }
 
 void plx_fork_done(bool child)
@@ -100,7 +86,9 @@ void plx_fork_done(bool child)
 	}
 	saved = errno;
 	plx_px_fork_parent();
-	errno_restore(saved);
+	/* A page that is not written need not be copied. */
+	if (errno != saved)
+		errno = saved;
 }
 
 static pid_t fork_with(pid_t (*real)(void))

@@ -12,8 +12,7 @@
  * The child of a vfork lives in our memory with descriptors of its own. What the
  * table says is not true of it, so everything it calls goes to the real function.
  */
-#ifndef PLX_PRELOAD_PRELOAD_H
-#define PLX_PRELOAD_PRELOAD_H
+#pragma once
 
 /* Otherwise the headers rename open to open64 and so on; both are defined here. */
 #undef _FILE_OFFSET_BITS
@@ -128,6 +127,8 @@ static inline bool plx_note_waits(void)
 	return true;
 }
 
+/* rw.c: before readv, writev and their like on fd, which is in the table. */
+void plx_vector(int fd);
 /* fd.c: before close_range, which may also give the caller a table of its own. */
 void plx_note_range(unsigned int first, unsigned int last, unsigned int flags);
 /* The system call, as it is made by syscall(): its result or PLX_PASS. */
@@ -187,16 +188,35 @@ static inline void plx_cancel_point(void)
 		pthread_testcancel();
 }
 
-static inline long plx_result(long r)
+/*
+ * A call that does not sleep, where nothing is rare: the caller, for plx_cold_say and
+ * PLX_COLD_LOOK; or NULL. libc's function would only make the system call. After that each return
+ * is one that the CPU has not foreseen, which costs as much as all the rest.
+ */
+static inline struct plx_cold_thread *plx_cold_looks(void)
 {
-	if (plx_unlikely(r < 0)) {
-		errno = -r;
-		return -1;
-	}
-	return r;
-}
+	struct plx_cold_thread *t = plx_cold_mine;
 
-/* The same for calls on the way of which errno may have been touched. */
+	return plx_likely(t && !plx_load(&t->call.what) && plx_load(&plx_cold_wanted) != 1 &&
+			  !plx_load(&plx_used))
+		       ? t
+		       : NULL;
+}
+long plx_cold_failed(long r);
+/* Returns the result of the system call, unless the process is prepared. */
+#define PLX_COLD_LOOK(t, made)                                                                     \
+	do {                                                                                       \
+		long r_ = PLX_PASS;                                                                \
+		if (plx_cold_any())                                                                \
+			r_ = (made);                                                               \
+		plx_store_rel(&(t)->call.what, 0);                                                 \
+		if (plx_likely(r_ >= 0))                                                           \
+			return (int)r_;                                                            \
+		if (r_ != PLX_PASS)                                                                \
+			return (int)plx_cold_failed(r_);                                           \
+	} while (0)
+
+/* As plx_result, for calls on the way of which errno may have been touched. */
 static inline long plx_result_saved(long r, int saved)
 {
 	errno = r < 0 ? (int)-r : saved;
@@ -353,5 +373,3 @@ void plx_escape_messages(const struct mmsghdr *m, unsigned int n);
 /* The same of what has been noted, after the call, of which r is the result, which they return. */
 ssize_t plx_cold_sent(ssize_t r, const struct msghdr *m);
 int plx_cold_sent_many(int r, const struct mmsghdr *m);
-
-#endif

@@ -7,8 +7,7 @@
  * of ours on that of the first. A function that this C library lacks fails with ENOSYS, unless
  * another has been loaded that has it.
  */
-#ifndef PLX_PRELOAD_REAL_H
-#define PLX_PRELOAD_REAL_H
+#pragma once
 
 #include <aio.h>
 #include <dirent.h>
@@ -153,5 +152,3 @@ struct link_map;
 struct link_map *plx_real_objects(struct link_map **last);
 /* A function of a library that may have been loaded later than we; NULL: there is none. */
 void *plx_real_anywhere(const char *name);
-
-#endif

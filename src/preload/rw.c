@@ -113,25 +113,22 @@ PLX_EXPORT PLX_CHILD_CODE ssize_t write(int fd, const void *buf, size_t n)
 }
 PLX_ALIAS(__write, write);
 
-/* 0, or -1 with errno set. */
-OURS int vector_ours(int fd)
+/* The kernel has the rules for several pieces. An epoll can be neither read nor written. */
+__attribute__((noinline)) void plx_vector(int fd)
 {
 	int saved = errno;
-	long r;
 
-	if (plx_vfork_child())
-		return 0;
-	plx_cancel_point();
-	r = plx_px_vector(fd);
-	return r == PLX_PASS ? (errno = saved, 0) : (int)plx_result(r);
+	if (!plx_vfork_child() && plx_fd_kind(fd) != PLX_KIND_EPOLL)
+		plx_px_escape(fd, PLX_OUT_VECTOR);
+	errno = saved;
 }
 
 #define VECTOR(name, params, args, concerns)                                                       \
 	PLX_EXPORT ssize_t name params                                                             \
 	{                                                                                          \
 		plx_note_leaves(fd);                                                               \
-		if ((concerns) && plx_fd_ours(fd) && vector_ours(fd))                              \
-			return -1;                                                                 \
+		if ((concerns) && plx_fd_ours(fd))                                                 \
+			plx_vector(fd);                                                            \
 		return plx_real.name args;                                                         \
 	}
 VECTOR(readv, (int fd, const struct iovec *iov, int cnt), (fd, iov, cnt), true)

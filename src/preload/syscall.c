@@ -247,12 +247,13 @@ static long serve(const struct raw *s)
 		return PLX_PASS;
 	case SYS_readv:
 	case SYS_writev:
-		plx_note_leaves((int)s->a);
-		return plx_ours(s->a) ? plx_px_vector(s->a) : PLX_PASS;
 	case SYS_preadv2:
 	case SYS_pwritev2:
 		plx_note_leaves((int)s->a);
-		return s->d == -1 && plx_ours(s->a) ? plx_px_vector(s->a) : PLX_PASS;
+		if ((s->nr == SYS_readv || s->nr == SYS_writev || s->d == -1) &&
+		    plx_ours((int)s->a))
+			plx_vector((int)s->a);
+		return PLX_PASS;
 	case SYS_epoll_create1:
 		return plx_may_adopt() ? plx_px_epoll_create1(s->a) : PLX_PASS;
 	case SYS_timerfd_create:

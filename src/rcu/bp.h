@@ -8,8 +8,7 @@
  * Grace periods are made in steps by rcu/rcu.c, none of which waits: for that, this says what a
  * look at all readers finds.
  */
-#ifndef PLX_LIBURCU_BP_H
-#define PLX_LIBURCU_BP_H
+#pragma once
 
 #ifndef PLX_LIBURCU_SOURCE
 #error "The target lacks the dependency urcu: these would be the headers of an installed liburcu."
@@ -68,5 +67,3 @@ void plx_wipe_begin(void);
 void plx_wipe_by_hand(void);
 
 #pragma GCC visibility pop
-
-#endif

@@ -10,8 +10,7 @@
  * to wait (plx_rcu_synchronize) polls, and no signal is blocked for it. No thread of our own is
  * ever needed.
  */
-#ifndef PLX_BASE_RCU_H
-#define PLX_BASE_RCU_H
+#pragma once
 
 #include "base/atomic.h"
 #include "base/sanitizer.h"
@@ -115,5 +114,3 @@ void plx_retire_throttle(void);
 
 /* Waits for grace periods, and releases everything of the calling thread and of ended threads. */
 void plx_retire_drain(void);
-
-#endif

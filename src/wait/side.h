@@ -11,8 +11,7 @@
  *   side.asked   set under ep.mtx; 1 from the first pollux_ep_fd on
  *   side.collects  set under the topology lock, for good; see plx_side_collects
  */
-#ifndef PLX_WAIT_SIDE_H
-#define PLX_WAIT_SIDE_H
+#pragma once
 
 #include <poll.h>
 
@@ -81,5 +80,3 @@ int plx_side_get(struct pollux_ep *ep, bool fds, struct plx_kernel_side **s);
  * the kernel by this op. 0, or a negative errno.
  */
 extern int (*plx_side_registers)(int op, int fd);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Watches that call a function: those of programs, and those by which a poll sleeps. */
-#ifndef PLX_WAIT_WATCH_H
-#define PLX_WAIT_WATCH_H
+#pragma once
 
 #include "epoll/engine.h"
 
@@ -29,5 +28,3 @@ void plx_callback_unlink(struct plx_callback *c);
 bool plx_callback_runs(struct plx_callback *c);
 /* The file of an epoll does not tell of its descriptors. */
 bool plx_file_tells_all(struct pollux_file *f);
-
-#endif
