@@ -66,8 +66,10 @@ struct poll_call {
 	const struct wait_set *set;
 	/* There are cached eventfds among them. */
 	bool cached;
-	/* One of them is neither COLD nor marked, or may not be any more: it may have U. */
+	/* One of them is neither COLD nor marked, or may not be any more: U may come. */
 	bool in;
+	/* One of them has U. */
+	bool ready;
 	/* plx_adoptions_over before the first look. */
 	uint32_t adoptions;
 	/* Where the caller is counted; in the order of the set. */
@@ -100,6 +102,7 @@ static bool judge_one(void *arg, int fd, bool input, nfds_t at)
 
 		c->cached = true;
 		c->in |= !(w & (PLX_SLOW | PLX_EVENTFD_MARK)) || (w & PLX_EVENTFD_BUSY);
+		c->ready |= (w & PLX_EVENTFD_U) != 0;
 	} else if (kind == PLX_KIND_EVENTFD) {
 		plx_eventfd_touch(f);
 	}
@@ -221,14 +224,7 @@ static int unseen_sleep(struct pollfd *set, nfds_t n, const struct timespec *tim
 /* Without a sleep. The kernel says that it is interrupted only if it finds nothing. */
 static long look_kernel(const struct wait_set *s)
 {
-#ifdef SYS_poll
-	/* The other one copies a time in and out. */
-	return plx_sys3(SYS_poll, s->fds, s->n, 0);
-#else
-	struct timespec now = {0};
-
-	return plx_sys6(SYS_ppoll, (long)s->fds, (long)s->n, (long)&now, 0, _NSIG / 8, 0);
-#endif
+	return plx_sys_poll(s->fds, s->n);
 }
 
 /* If the sleep is over (plx_sleep_is_over), the call holds nothing any more. */
@@ -289,8 +285,8 @@ static long call_run(struct poll_call *c, const struct timespec *timeout)
 	bool spun = looks || !c->in;
 	long r;
 
-	for (int tries = 0;; c->in = true) {
-		if (c->in && call_ready(c)) {
+	for (int tries = 0;; c->ready = call_ready(c)) {
+		if (c->ready) {
 			r = call_answer(c);
 			if (r)
 				return r;
@@ -324,8 +320,14 @@ static long call_run(struct poll_call *c, const struct timespec *timeout)
 /* PLX_PASS: there is nothing of ours in the set. */
 static long call_once(const struct wait_set *s, const struct timespec *timeout)
 {
-	struct poll_call c = {.set = s, .adoptions = plx_load_acq(&plx_adoptions_over)};
+	struct poll_call c;
 	long r;
+
+	/* Not the whole: the places of `counted` would be cleared at each call. */
+	c.set = s;
+	c.cached = c.in = c.ready = false;
+	c.adoptions = plx_load_acq(&plx_adoptions_over);
+	c.ncounted = 0;
 
 	/* What cannot be read is for the kernel to say. */
 	if (!walk(s, judge_one, &c))

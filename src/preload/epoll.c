@@ -121,30 +121,15 @@ static __attribute__((noinline)) int wait_cold(int epfd, struct epoll_event *ev,
 	return epoll_wait(epfd, ev, max, timeout);
 }
 
-static __attribute__((noinline)) int failed(long r)
-{
-	return (int)plx_result(r);
-}
-
-/*
- * The same without a sleep, where nothing is rare. libc's function would only make the system call;
- * after that each return is one that the CPU has not foreseen, which costs as much as all the rest.
- */
 static __attribute__((noinline)) int look_cold(int epfd, struct epoll_event *ev, int max)
 {
-	struct plx_cold_thread *t = plx_cold_mine;
-	long r = PLX_PASS;
+	struct plx_cold_thread *t = plx_cold_looks();
 
-	if (plx_unlikely(!t || plx_load(&t->call.what) || plx_load(&plx_cold_wanted) == 1 ||
-			 plx_load(&plx_used)))
+	if (plx_unlikely(!t))
 		return wait_cold(epfd, ev, max, 0);
 	plx_cold_say(t, PLX_COLD_WAIT, plx_cold_word(epfd), NULL, NULL, NULL);
-	if (plx_cold_any())
-		r = plx_sys6(PLX_EPOLL_WAIT, epfd, (long)ev, max, 0, 0, _NSIG / 8);
-	plx_store_rel(&t->call.what, 0);
-	if (plx_likely(r >= 0))
-		return (int)r;
-	return r == PLX_PASS ? epoll_wait(epfd, ev, max, 0) : failed(r);
+	PLX_COLD_LOOK(t, plx_sys6(PLX_EPOLL_WAIT, epfd, (long)ev, max, 0, 0, _NSIG / 8));
+	return epoll_wait(epfd, ev, max, 0);
 }
 
 PLX_EXPORT int epoll_wait(int epfd, struct epoll_event *ev, int max, int timeout)

@@ -146,6 +146,11 @@ static bool real_time(void)
 	return policy == SCHED_FIFO || policy == SCHED_RR || policy == SCHED_DEADLINE;
 }
 
+__attribute__((noinline)) long plx_cold_failed(long r)
+{
+	return plx_result(r);
+}
+
 void plx_note_waits_slow(void)
 {
 	static __thread bool is_real_time;

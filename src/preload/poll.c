@@ -24,16 +24,32 @@ static long poll_ms(struct pollfd *fds, nfds_t n, int timeout)
 	return plx_px_poll(fds, n, timeout < 0 ? NULL : &ts);
 }
 
+static __attribute__((noinline)) int poll_any(struct pollfd *fds, nfds_t n, int timeout)
+{
+	COLD_POLL(plx_real.poll(fds, n, timeout));
+	if (plx_any())
+		PLX_SERVED(poll_ms(fds, n, timeout));
+	return plx_real.poll(fds, n, timeout);
+}
+
+static __attribute__((noinline)) int look_cold(struct pollfd *fds, nfds_t n)
+{
+	struct plx_cold_thread *t = plx_cold_looks();
+
+	if (plx_unlikely(!t))
+		return poll_any(fds, n, 0);
+	plx_cold_say(t, PLX_COLD_POLL, n, fds, NULL, NULL);
+	PLX_COLD_LOOK(t, plx_sys_poll(fds, n));
+	return poll_any(fds, n, 0);
+}
+
 PLX_EXPORT int poll(struct pollfd *fds, nfds_t n, int timeout)
 {
 	if (PLX_INJECTED(wrong_errno)) {
 		errno = EINVAL;
 		return -1;
 	}
-	COLD_POLL(plx_real.poll(fds, n, timeout));
-	if (plx_any())
-		PLX_SERVED(poll_ms(fds, n, timeout));
-	return plx_real.poll(fds, n, timeout);
+	return plx_cold_any() && !timeout ? look_cold(fds, n) : poll_any(fds, n, timeout);
 }
 PLX_ALIAS(__poll, poll);
 
