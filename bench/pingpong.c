@@ -10,11 +10,14 @@
 /* MIXED and POLL: both sides, beside a pipe that stays empty, as loops have sockets. */
 enum ack { EPOLL, READ, MIXED, POLL };
 
+/* Where the two threads of a pair run: anywhere, on different CPUs, or on the same. */
+enum pin { NOT_PINNED, APART, TOGETHER };
+
 static struct {
 	unsigned int pairs;
 	uint64_t rounds;
 	unsigned int ack;
-	bool pin;
+	unsigned int pin;
 } opt = {.pairs = 1, .rounds = 100000};
 
 static int idle[2];
@@ -119,13 +122,15 @@ static const struct bench_option options[] = {
 	 "how the answer is awaited: epoll_wait, then read; a blocking\nread; or, on both sides, "
 	 "epoll_wait or poll beside a pipe",
 	 .choice = &opt.ack, .value = "epoll|read|mixed|poll"},
-	{"pin", "put the two threads of a pair on different CPUs", .flag = &opt.pin},
+	{"pin", "where the two threads of a pair run: anywhere, on different\nCPUs, or on the same",
+	 .choice = &opt.pin, .value = "no|apart|together"},
 	{.name = NULL},
 };
 
 int main(int argc, char **argv)
 {
 	static const char *const ack[] = {"epoll", "read", "mixed", "poll"};
+	static const char *const pin[] = {"no", "apart", "together"};
 	static int cpus[CPU_SETSIZE];
 	unsigned int n_cpus;
 	struct pair *pairs;
@@ -137,8 +142,8 @@ int main(int argc, char **argv)
 	bench_watchdog(BENCH_WATCHDOG_SECONDS);
 	bench_raise_nofile(4 * (uint64_t)opt.pairs + 64);
 	n_cpus = bench_cpus(cpus, CPU_SETSIZE);
-	if (opt.pin && n_cpus < 2)
-		bench_die("--pin needs two CPUs and this process may use one");
+	if (opt.pin == APART && n_cpus < 2)
+		bench_die("--pin=apart needs two CPUs and this process may use one");
 	pairs = calloc(opt.pairs, sizeof(*pairs));
 	threads = calloc(2 * (size_t)opt.pairs, sizeof(*threads));
 	if (!pairs || !threads)
@@ -151,8 +156,8 @@ int main(int argc, char **argv)
 
 		p->a = bench_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 		p->b = bench_eventfd(0, (opt.ack == READ ? 0 : EFD_NONBLOCK) | EFD_CLOEXEC);
-		p->cpu_a = cpus[2 * i % n_cpus];
-		p->cpu_b = cpus[(2 * i + 1) % n_cpus];
+		p->cpu_a = cpus[(opt.pin == TOGETHER ? i : 2 * i) % n_cpus];
+		p->cpu_b = opt.pin == TOGETHER ? p->cpu_a : cpus[(2 * i + 1) % n_cpus];
 		threads[2 * i] = bench_thread(side_a, p);
 		threads[2 * i + 1] = bench_thread(side_b, p);
 	}
@@ -165,9 +170,9 @@ int main(int argc, char **argv)
 	trips = opt.pairs * opt.rounds;
 	printf("program=pingpong ");
 	bench_print_served(pairs[0].a);
-	printf("threads=%u ack=%s pinned=%d events=%" PRIu64 " seconds=%.6f rate=%.1f "
+	printf("threads=%u ack=%s pinned=%s events=%" PRIu64 " seconds=%.6f rate=%.1f "
 	       "ns_per_trip=%.1f ok=1\n",
-	       opt.pairs, ack[opt.ack], opt.pin, trips, seconds, (double)trips / seconds,
+	       opt.pairs, ack[opt.ack], pin[opt.pin], trips, seconds, (double)trips / seconds,
 	       seconds * 1e9 / (double)trips);
 	free(threads);
 	free(pairs);

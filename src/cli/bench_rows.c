@@ -262,7 +262,7 @@ static void add_pingpong(void)
 					     "pingpong",
 					     cli_format("--threads %u --events %lu --ack %s%s", *n,
 							share(40000, *n), ways[w].ack,
-							pin ? " --pin" : ""));
+							pin ? " --pin=apart" : ""));
 			}
 		}
 	}
