@@ -126,7 +126,8 @@ bool plx_cold_begin(void)
 	bool can;
 
 	plx_xchg(&plx_cold, PLX_COLD_PREPARING);
-	can = plx_cold_process == (uint32_t)plx_sys0(SYS_getpid) && rcu_can() && barrier();
+	can = plx_cold_process == (uint32_t)plx_sys0(SYS_getpid) && !plx_changed(plx_changes()) &&
+	      rcu_can() && barrier();
 	while (can && changes()) {
 		can = tries < AWAITED && refused < REFUSED;
 		refused += !can;

@@ -67,8 +67,16 @@ static inline uint64_t plx_cold_word(int fd)
 
 /* PLX_COLD_BLOCKS beside one of the others: the first use ends the note. */
 enum { PLX_COLD_EPOLL = 1, PLX_COLD_EVENTFD, PLX_COLD_TIMER, PLX_COLD_BLOCKS };
-/* The kernel has made fd, which is returned, beginning when plx_px_forks was `forks`. */
-int plx_cold_made(int fd, uint32_t kind, uint32_t forks);
+/* When the kernel begins to make something: forks and changes (table.h). */
+struct plx_cold_since {
+	uint32_t forks, changes;
+};
+static inline struct plx_cold_since plx_cold_since(void)
+{
+	return (struct plx_cold_since){.forks = plx_load(&plx_px_forks), .changes = plx_changes()};
+}
+/* The kernel has made fd, which is returned, since then. */
+int plx_cold_made(int fd, uint32_t kind, struct plx_cold_since since);
 /* An epoll gets a second number: fcntl(fd, cmd, from) by real; PLX_PASS if that has to be done
  * anew. */
 int plx_cold_dup(int fd, int cmd, long from, int (*real)(int, int, long));

@@ -165,7 +165,8 @@ static PLX_CHILD_CODE bool any_inherited(bool (*survives)(int fd))
 {
 	bool any = false;
 
-	if (plx_nothing_in(plx_adopted_ever()))
+	/* Beside others the table counts: an object is counted after its entry is made. */
+	if (plx_px_alone() && plx_nothing_in(plx_adopted_ever()))
 		return false;
 	for (int fd = plx_table_next(0); fd >= 0 && !any; fd = plx_table_next(fd + 1))
 		any = plx_fd_in_process(fd) && survives(fd);

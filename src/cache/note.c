@@ -50,7 +50,13 @@ static PLX_CHILD_CODE void note(int fd, uint64_t word)
 	plx_store_rel(&plx_cold_notes[fd].word, word);
 }
 
-PLX_CHILD_CODE int plx_cold_made(int fd, uint32_t kind, uint32_t forks)
+static PLX_CHILD_CODE int end(int fd)
+{
+	plx_store(&plx_cold_notes[fd].word, 0);
+	return 0;
+}
+
+PLX_CHILD_CODE int plx_cold_made(int fd, uint32_t kind, struct plx_cold_since since)
 {
 	static const PLX_CHILD_CONST uint32_t adopts[] = {
 		[PLX_COLD_EPOLL] = PLX_ADOPT_EPOLL,
@@ -68,16 +74,13 @@ PLX_CHILD_CODE int plx_cold_made(int fd, uint32_t kind, uint32_t forks)
 		return fd;
 	}
 	plx_store(&plx_cold_notes[fd].uses, 0);
-	note(fd, (uint64_t)forks << 32 | serial * SERIAL_ONE | kind);
+	note(fd, (uint64_t)since.forks << 32 | serial * SERIAL_ONE | kind);
 	/* Partner: plx_cold_end_all. */
 	(void)plx_cas(&plx_cold, &nothing, PLX_COLD_NOTED);
+	/* A program that is being started may inherit it. Partner: plx_cold_end_all. */
+	if (plx_unlikely(plx_changed(since.changes)))
+		end(fd);
 	return fd;
-}
-
-static int end(int fd)
-{
-	plx_store(&plx_cold_notes[fd].word, 0);
-	return 0;
 }
 
 static int dup_noted(int n, uint64_t word)

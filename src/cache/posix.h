@@ -148,7 +148,7 @@ void plx_px_select(int n, const fd_set *r, const fd_set *w, const fd_set *e);
 	X(DUP, "dup", "what gets a second number, but for epolls") \
 	X(CLOSED, "closed", "an epoll that close_range closes") \
 	X(STDIO, "stdio", "the object given to fdopen or dprintf, or at 0, 1 or 2") \
-	X(FCNTL, "fcntl", "the object, for owners, signals, leases, locks") \
+	X(FCNTL, "fcntl", "the object, for owners, signals, leases, locks, and for what is inherited from now on") \
 	X(IOCTL, "ioctl", "a timer, for requests other than FIOCLEX and its like") \
 	X(IOCTL_FDS, "ioctl_fds", "all objects, for requests that may carry descriptors") \
 	X(FDINFO, "fdinfo", "the object at N, where a file named N is opened") \

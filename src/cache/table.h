@@ -67,8 +67,9 @@ static inline int plx_table_next(int fd)
 
 /*
  * Changes: what gives many numbers another meaning, or one that may be free, or gives them to
- * another process: close_range, dup2, dup3, fork. Nobody waits for a change, as one may last: a
- * dup2 that closes another file first.
+ * another process: close_range, dup2, dup3, fork; beside threads exec, spawn and vfork, too, which
+ * look at the table before, and at the programs to start. Nobody waits for a change, as one may
+ * last: a dup2 that closes another file first, or system.
  *
  * Who makes an object asks whether a change has been under way: if so, the number may mean
  * something else, or another process may have it as well, and it gets no entry. Argument: who

@@ -17,23 +17,23 @@ static bool serves(void)
 	return plx_load_acq(&plx_active) ? !plx_vfork_child() : plx_stats_wanted && plx_may_adopt();
 }
 
-static int made(int fd, uint32_t forks)
+static int made(int fd, struct plx_cold_since since)
 {
-	return plx_note_made(plx_given(fd), PLX_COLD_EPOLL, forks);
+	return plx_note_made(plx_given(fd), PLX_COLD_EPOLL, since);
 }
 
 PLX_EXPORT int epoll_create1(int flags)
 {
-	uint32_t forks = plx_load(&plx_px_forks);
+	struct plx_cold_since since = plx_cold_since();
 
-	return serves() ? create(flags) : made(plx_real.epoll_create1(flags), forks);
+	return serves() ? create(flags) : made(plx_real.epoll_create1(flags), since);
 }
 
 PLX_EXPORT int epoll_create(int size)
 {
-	uint32_t forks = plx_load(&plx_px_forks);
+	struct plx_cold_since since = plx_cold_since();
 
-	return size > 0 && serves() ? create(0) : made(plx_real.epoll_create(size), forks);
+	return size > 0 && serves() ? create(0) : made(plx_real.epoll_create(size), since);
 }
 
 static __attribute__((noinline)) int ctl(int epfd, int op, int fd, struct epoll_event *ev)

@@ -7,14 +7,14 @@
 
 PLX_EXPORT int eventfd(unsigned int init, int flags)
 {
-	uint32_t forks = plx_load(&plx_px_forks);
+	struct plx_cold_since since = plx_cold_since();
 	uint32_t kind = PLX_COLD_EVENTFD | (flags & EFD_NONBLOCK ? 0 : PLX_COLD_BLOCKS);
 	int fd;
 
 	if (plx_may_adopt())
 		PLX_SERVED(plx_px_eventfd(init, flags));
 	fd = plx_given(plx_real.eventfd(init, flags));
-	return flags & EFD_SEMAPHORE ? fd : plx_note_made(fd, kind, forks);
+	return flags & EFD_SEMAPHORE ? fd : plx_note_made(fd, kind, since);
 }
 
 PLX_EXPORT int eventfd_read(int fd, eventfd_t *value)

@@ -42,11 +42,12 @@
 					  .search = searched,                                      \
 					  .elsewhere = actions,                                    \
 					  .beside = true};                                         \
+		bool beside = plx_before_spawn(actions);                                           \
 		int r;                                                                             \
                                                                                                    \
-		plx_before_spawn(actions);                                                         \
 		LIGHT_ENV(&x, envp);                                                               \
 		r = plx_real.name(pid, path, actions, attr, argv, light);                          \
+		plx_after_start(&beside);                                                          \
 		return r < 0 ? ENOSYS : r;                                                         \
 	}
 SPAWN(posix_spawn, false)
@@ -56,11 +57,13 @@ SPAWN(pidfd_spawnp, true)
 
 static PLX_CHILD_CODE int run(const struct plx_execution *x, char *const argv[], char *const envp[])
 {
-	plx_before_exec();
+	bool beside = plx_before_exec();
+	int r;
+
 	LIGHT_ENV(x, envp);
-	if (x->search)
-		return plx_real.execvpe(x->path, argv, light);
-	return plx_real.execve(x->path, argv, light);
+	r = (x->search ? plx_real.execvpe : plx_real.execve)(x->path, argv, light);
+	plx_after_start(&beside);
+	return r;
 }
 
 static PLX_CHILD_CODE int run_path(const char *path, char *const argv[], char *const envp[])
@@ -97,18 +100,26 @@ PLX_EXPORT PLX_CHILD_CODE int execvp(const char *file, char *const argv[])
 PLX_EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 {
 	struct plx_execution x = {.dir = fd, .path = "", .flags = AT_EMPTY_PATH};
-	plx_before_exec();
+	bool beside = plx_before_exec();
+	int r;
+
 	LIGHT_ENV(&x, envp);
-	return plx_real.fexecve(fd, argv, light);
+	r = plx_real.fexecve(fd, argv, light);
+	plx_after_start(&beside);
+	return r;
 }
 
 PLX_EXPORT int execveat(int dir, const char *path, char *const argv[], char *const envp[],
 			int flags)
 {
 	struct plx_execution x = {.dir = dir, .path = path, .flags = flags};
-	plx_before_exec();
+	bool beside = plx_before_exec();
+	int r;
+
 	LIGHT_ENV(&x, envp);
-	return plx_real.execveat(dir, path, argv, light, flags);
+	r = plx_real.execveat(dir, path, argv, light, flags);
+	plx_after_start(&beside);
+	return r;
 }
 
 static size_t count_args(va_list ap)

@@ -67,12 +67,21 @@ void plx_fork_prepare(void)
 	plx_px_fork_prepare();
 }
 
+/*
+ * Beside other threads a vfork is a change, as the start of a program is (inherit.c). It returns
+ * twice, and we do not see that: the change ends when the child, which has our memory, executes a
+ * program or ends, or with the next start of the thread. Should none come nothing more is adopted.
+ */
+static __thread bool vfork_beside;
+
 static PLX_CHILD_CODE void begin_child(void)
 {
 	/* In a sandbox nothing comes of it. */
 	if (!plx_guard_keeps_none())
 		plx_cold_born();
 	plx_guard_after_fork(false);
+	if (plx_unlikely(vfork_beside))
+		vfork_beside = false;
 	plx_px_fork_child();
 }
 
@@ -199,15 +208,33 @@ PLX_EXPORT pid_t _Fork(void)
 	return plx_vfork_child() ? plx_real._Fork() : fork_with(plx_real._Fork);
 }
 
+PLX_CHILD_CODE void plx_vfork_over(void)
+{
+	if (plx_unlikely(vfork_beside)) {
+		vfork_beside = false;
+		plx_change_end();
+	}
+}
+
+static bool inherited(int fd)
+{
+	(void)fd;
+	return true;
+}
+
 void *plx_vfork_enter(void)
 {
 	int saved = errno;
 
 	if (!plx_vfork_child()) {
+		if (!vfork_beside && !plx_px_alone()) {
+			vfork_beside = true;
+			plx_change_begin();
+		}
 		if (plx_cold_any())
 			plx_cold_end_all(NULL);
 		if (plx_load(&plx_active))
-			plx_px_escape_all(PLX_OUT_VFORK);
+			plx_px_escape_inherited(inherited, PLX_OUT_VFORK);
 		vfork_robust = plx_load(&pid_spaces) ? robust_list() : NULL;
 		vfork_parent = plx_sys0(SYS_getpid);
 		(void)plx_or(&plx_used, PLX_USED_VFORK);

@@ -7,26 +7,60 @@
  * duplicate, close-on-exec or not, and a file that shows a descriptor, which they open. A list of
  * actions is libc's own business. So each number that one has named is remembered for good, and
  * what is there when a program is started with actions escapes.
+ *
+ * Argument. Other threads go on until the kernel has copied the descriptors. What they make is not
+ * cached, as it has met the change; what was made before it is in the table, or noted, and found.
+ * What a new program does not inherit becomes inherited by fcntl or ioctl, before which it escapes
+ * (cache/fd.c). What has escaped is the kernel's for good.
  */
 #include "preload/preload.h"
 
-PLX_CHILD_CODE void plx_before_exec(void)
-{
-	if (plx_any())
-		plx_px_escape_inherited(plx_survives_exec, PLX_OUT_EXEC);
-}
+#include "base/delay.h"
+#include "cache/table.h"
 
-void plx_before_spawn(bool actions)
+/* Beside other threads that is a change (table.h), until the kernel has copied the descriptors. */
+static PLX_CHILD_CODE bool begin(bool spawns, bool (*survives)(int), enum plx_way_out why)
 {
-	bool (*survives)(int) = actions ? plx_survives_spawn : plx_survives_exec;
 	int saved = errno;
+	bool beside;
 
-	if (plx_cold_any() && !plx_vfork_child())
+	plx_vfork_over();
+	if (plx_vfork_child())
+		return false;
+	beside = !plx_px_alone();
+	if (beside)
+		plx_change_begin();
+	PLX_DELAY(start_begun);
+	/* A program that fails to take the place of this one has got nothing. */
+	if (plx_cold_any() && (beside || spawns))
 		plx_cold_end_all(survives);
-	if (plx_any())
-		plx_px_escape_inherited(survives, PLX_OUT_SPAWN);
+	if (plx_load(&plx_active))
+		plx_px_escape_inherited(survives, why);
+	PLX_DELAY(start_looked);
 	errno = saved;
+	return beside;
 }
+
+PLX_CHILD_CODE bool plx_before_exec(void)
+{
+	return begin(false, plx_survives_exec, PLX_OUT_EXEC);
+}
+
+bool plx_before_spawn(bool actions)
+{
+	return begin(true, actions ? plx_survives_spawn : plx_survives_exec, PLX_OUT_SPAWN);
+}
+
+PLX_CHILD_CODE void plx_after_start(const bool *beside)
+{
+	if (*beside)
+		plx_change_end();
+}
+
+/* To the end of the function. */
+#define STARTS()                                                                                   \
+	__attribute__((cleanup(plx_after_start), unused)) const bool starts_ =                     \
+		plx_before_spawn(false)
 
 PLX_EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int fd, int to)
 {
@@ -46,15 +80,15 @@ PLX_EXPORT int system(const char *cmd)
 {
 	if (!cmd)
 		return plx_real.system(cmd);
-	plx_before_spawn(false);
+	STARTS();
 	return plx_real.system(cmd);
 }
 
 PLX_EXPORT FILE *popen(const char *cmd, const char *mode)
 {
+	STARTS();
 	FILE *f;
 
-	plx_before_spawn(false);
 	f = plx_real.popen(cmd, mode);
 	return plx_stream_begins(f);
 }
@@ -63,6 +97,6 @@ PLX_ALIAS(_IO_popen, popen);
 
 PLX_EXPORT int wordexp(const char *restrict words, wordexp_t *restrict we, int flags)
 {
-	plx_before_spawn(false);
+	STARTS();
 	return plx_real.wordexp(words, we, flags);
 }

@@ -262,6 +262,7 @@ PLX_EXPORT PLX_CHILD_CODE void _exit(int status)
 {
 	if (plx_unlikely(plx_stats_wanted) && !plx_vfork_child_only())
 		plx_px_stats_print(false);
+	plx_vfork_over();
 	plx_real._exit(status);
 	for (;;)
 		plx_sys1(SYS_exit_group, status);

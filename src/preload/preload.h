@@ -109,11 +109,11 @@ static inline void plx_note_leaves(int fd)
 }
 
 /* fd has been made in a process that may not be prepared. */
-static inline int plx_note_made(int fd, uint32_t kind, uint32_t forks)
+static inline int plx_note_made(int fd, uint32_t kind, struct plx_cold_since since)
 {
 	if (fd < 0 || plx_load_acq(&plx_active) || plx_vfork_child())
 		return fd;
-	return plx_cold_made(fd, kind, forks);
+	return plx_cold_made(fd, kind, since);
 }
 
 /* The program waits: something may be hot. */
@@ -291,19 +291,32 @@ long plx_aio_call_getevents(aio_context_t ctx, long min_nr, long nr, struct io_e
 /* stdio.c: what has made a stream, or NULL, returns through this. */
 FILE *plx_stream_begins(FILE *f);
 
-/* inherit.c: before another program takes the place of this one, or is started beside it. */
+/*
+ * inherit.c: before another program takes the place of this one, or is started beside it; what they
+ * return is for the end of that, if it comes.
+ */
 #ifdef PLX_STARTER
-static inline void plx_before_exec(void)
+static inline bool plx_before_exec(void)
 {
+	return false;
 }
 
-static inline void plx_before_spawn(bool actions)
+static inline bool plx_before_spawn(bool actions)
 {
 	(void)actions;
+	return false;
+}
+
+static inline void plx_after_start(const bool *beside)
+{
+	(void)beside;
 }
 #else
-void plx_before_exec(void);
-void plx_before_spawn(bool actions);
+bool plx_before_exec(void);
+bool plx_before_spawn(bool actions);
+void plx_after_start(const bool *beside);
+/* fork.c: the child of the caller's vfork is there, or there was none. */
+void plx_vfork_over(void);
 #endif
 
 /*

@@ -376,11 +376,14 @@ static __attribute__((noinline)) long do_exec(const struct raw *s)
 		x.flags = (int)s->e;
 		envp = &with.d;
 	}
-	plx_before_exec();
+	bool beside = plx_before_exec();
 	char *room[plx_needless(&n, &x, (char *const *)*envp)];
+	long r;
 
 	*envp = (long)plx_needless_env(&n, room);
-	return pass(&with);
+	r = pass(&with);
+	plx_after_start(&beside);
+	return r;
 }
 
 static struct plx_outcome done(long result)

@@ -9,13 +9,13 @@
 
 PLX_EXPORT int timerfd_create(int clock, int flags)
 {
-	uint32_t forks = plx_load(&plx_px_forks);
+	struct plx_cold_since since = plx_cold_since();
 	int fd;
 
 	if (plx_may_adopt())
 		PLX_SERVED(plx_px_timerfd_create(clock, flags));
 	fd = plx_given(plx_real.timerfd_create(clock, flags));
-	return clock == CLOCK_MONOTONIC ? plx_note_made(fd, PLX_COLD_TIMER, forks) : fd;
+	return clock == CLOCK_MONOTONIC ? plx_note_made(fd, PLX_COLD_TIMER, since) : fd;
 }
 
 static __attribute__((noinline)) int set_ours(int fd, int flags, const struct itimerspec *value,
