@@ -47,6 +47,15 @@ watch_no_gone broken watch -DBROKEN_NO_GONE
 watch_look_first broken watch -DBROKEN_LOOK_FIRST
 watch_no_grace broken watch -DBROKEN_NO_GRACE
 watch_grace_first broken watch -DBROKEN_GRACE_FIRST
+starts ok starts
+starts_no_change broken starts -DBROKEN_NO_CHANGE
+starts_look_first broken starts -DBROKEN_LOOK_FIRST
+starts_over_early broken starts -DBROKEN_OVER_EARLY
+starts_no_check broken starts -DBROKEN_NO_CHECK
+starts_since_late broken starts -DBROKEN_SINCE_LATE
+starts_counted broken starts -DBROKEN_COUNTED
+starts_set_only broken starts -DBROKEN_SET_ONLY
+starts_cold broken starts -DBROKEN_COLD
 ending ok ending
 ending_no_change broken ending -DBROKEN_NO_CHANGE
 ending_no_look broken ending -DBROKEN_NO_LOOK
