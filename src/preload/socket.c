@@ -45,7 +45,10 @@ void plx_escape_messages(const struct mmsghdr *m, unsigned int n)
 	}
 }
 
-/* It has been sent, or not: before that the memory is the kernel's to judge. */
+/*
+ * It has been sent, or not: before that the memory is the kernel's to judge. Nothing is prepared
+ * from before the call until this is over: who has received a descriptor may use it already.
+ */
 ssize_t plx_cold_sent(ssize_t r, const struct msghdr *m)
 {
 	if (r >= 0 && !plx_vfork_child())
@@ -62,19 +65,17 @@ int plx_cold_sent_many(int r, const struct mmsghdr *m)
 
 PLX_EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
+	PLX_COLD_CHANGES(plx_cold_sent(plx_real.sendmsg(fd, m, flags), m));
 	if (plx_any())
 		plx_escape_message(m);
-	else if (plx_cold_any())
-		return plx_cold_sent(plx_real.sendmsg(fd, m, flags), m);
 	return plx_real.sendmsg(fd, m, flags);
 }
 
 PLX_EXPORT int sendmmsg(int fd, struct mmsghdr *m, unsigned int n, int flags)
 {
+	PLX_COLD_CHANGES(plx_cold_sent_many(plx_real.sendmmsg(fd, m, n, flags), m));
 	if (plx_any())
 		plx_escape_messages(m, n);
-	else if (plx_cold_any())
-		return plx_cold_sent_many(plx_real.sendmmsg(fd, m, n, flags), m);
 	return plx_real.sendmmsg(fd, m, n, flags);
 }
 

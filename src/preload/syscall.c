@@ -212,11 +212,10 @@ static __attribute__((noinline)) long do_rw(const struct raw *s)
 
 static long do_send(const struct raw *s)
 {
-	if (plx_cold_any() && s->nr == SYS_sendmsg)
-		return plx_cold_sent(plx_sys3(s->nr, s->a, s->b, s->c), (void *)s->b);
-	if (plx_cold_any())
-		return plx_cold_sent_many((int)plx_sys4(s->nr, s->a, s->b, s->c, s->d),
-					  (void *)s->b);
+	PLX_COLD_CHANGES(s->nr == SYS_sendmsg
+				 ? plx_cold_sent(plx_sys3(s->nr, s->a, s->b, s->c), (void *)s->b)
+				 : plx_cold_sent_many((int)plx_sys4(s->nr, s->a, s->b, s->c, s->d),
+						      (void *)s->b));
 	if (!plx_any())
 		return PLX_PASS;
 	if (s->nr == SYS_sendmsg)

@@ -11,7 +11,7 @@
 #include <spawn.h>
 #include <sys/mman.h>
 
-#define ROUNDS 100
+#define ROUNDS 60
 #define MADE 24
 #define WRITES 100
 
