@@ -180,7 +180,8 @@ int pollux_ep_wait_until(struct pollux_ep *ep, struct epoll_event *ev, int max, 
  * as without. The mask is set and the sleep begun in one step, so a signal that is blocked before
  * the call and not in `mask` ends the sleep whenever it comes. If the call returns -EINTR the
  * handler has run, under `mask`. If it returns anything else, what was blocked before is pending
- * still: events go before signals, and a call that does not sleep handles none.
+ * still: events go before signals, and a call that does not sleep handles none. (Unless the handler
+ * has shut the epoll down: that is said first.)
  *
  * Only the kernel can do that. The first sleep with a mask therefore takes two descriptors, as the
  * first descriptor does (pollux_ep_ctl_fd), and can fail with its errors -EMFILE, -ENFILE and
@@ -272,7 +273,7 @@ int pollux_ep_dump(struct pollux_ep *ep, int fd);
  *
  * A wait then looks at both sides. With room for two or more events each side that has some gets at
  * least one in each wait, and with room for one they take turns. Fewer events than there is room
- * for mean that there are no more of them, but for one place that a wake or a file that is not
+ * for mean that there are no more of them, but for two places that a wake and a file that is not
  * ready any more may have taken.
  *
  * As with epoll_ctl(2) a registration ends by itself with the last descriptor of its file, and not

@@ -350,11 +350,11 @@ static int ctl_add(struct pollux_ep *ep, struct pollux_file *f, int key, uint32_
 			plx_unlock(&ep->mtx, PLX_RANK_EP);
 		plx_lock(&plx_wiped.topology_lock, PLX_RANK_TOPOLOGY);
 		plx_store(&plx_topology_gen, plx_topology_gen + 1);
-		/* What its descriptors say no watch of the file would hear. */
-		if (is_ep && plx_file_ep(f)->side && plx_file_ep(f)->side->fds)
-			r = -EOPNOTSUPP;
-		else if (is_ep)
+		if (is_ep)
 			r = plx_topology_check(ep, plx_file_ep(f));
+		/* What its descriptors say no watch of the file would hear. */
+		if (is_ep && !r && plx_file_ep(f)->side && plx_file_ep(f)->side->fds)
+			r = -EOPNOTSUPP;
 		if (!r)
 			plx_lock(&ep->mtx, PLX_RANK_EP);
 	}

@@ -49,7 +49,7 @@ static bool ep_has_work(void *arg)
  * plx_ep_wake_one rings, or has found a ring that is complete and not collected yet: whoever
  * collects that does so after shut was set, and looks at shut next. So there is always one on the
  * way who will see it, takes back that it sleeps, and wakes the next in the same way; and the last
- * one finds nobody.
+ * one finds nobody. An exclusive wake that was spent on one of them goes on to another epoll.
  */
 bool plx_ep_shut_pass_on(struct pollux_ep *ep)
 {
@@ -57,7 +57,7 @@ bool plx_ep_shut_pass_on(struct pollux_ep *ep)
 		return false;
 	PLX_DELAY(shut_before_pass);
 	plx_mb();
-	plx_ep_wake_one(ep);
+	plx_ep_pass_on(ep);
 	plx_tsan_after(&ep->shut);
 	return true;
 }

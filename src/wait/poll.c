@@ -313,6 +313,13 @@ static int linked_sleep(struct poll_call *c, const struct poll_args *a)
 	return r ? r : sleep_for_some(c, a);
 }
 
+static bool passed(const struct poll_args *a)
+{
+	const struct pollux_host *h = a->host ? a->host : &plx_futex_host;
+
+	return !a->deadline || (a->deadline > 0 && a->deadline <= h->now(h->arg));
+}
+
 /* A host may come back from park on another thread: see sleep_once in epoll/wait.c. */
 static __attribute__((noinline)) int poll_slow(struct poll_args *a, int files)
 {
@@ -323,6 +330,8 @@ static __attribute__((noinline)) int poll_slow(struct poll_args *a, int files)
 		a->fds += !a->v[i].file && a->v[i].fd >= 0;
 		if (!a->v[i].file)
 			a->v[i].revents = 0;
+		else if (plx_unlikely(plx_file_own(a->v[i].file)))
+			return -EOWNERDEAD;
 		else if (plx_unlikely(!plx_file_tells_all(a->v[i].file)))
 			return -EOPNOTSUPP;
 	}
@@ -334,7 +343,7 @@ static __attribute__((noinline)) int poll_slow(struct poll_args *a, int files)
 	/* One more is needed for a sleep. */
 	if (a->fds > INT_MAX / sizeof(struct pollfd) - 1)
 		return -EINVAL;
-	if (files || !a->deadline)
+	if (files || passed(a))
 		return with_fds(a, files);
 	r = call_begin(&c, a);
 	if (r)

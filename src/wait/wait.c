@@ -16,8 +16,9 @@
  * Shares. In a look the kernel is asked first, and if the list has something the last place is not
  * the kernel's; with room for one they take turns. Asked in the other order the list would have to
  * leave a place for a side of which it does not know whether it needs it. So fewer events
- * than there is room for mean that there are no more, but for two cases: the doorbell's event had
- * the place, or what was on the list when the kernel was asked is not ready any more.
+ * than there is room for mean that there are no more, but for two cases, each of which takes a
+ * place: the doorbell's event, and what was on the list when the kernel was asked and is not ready
+ * any more.
  *
  * The doorbell. Its event is known by its data (side.c), and taken out. Who takes it, a look too,
  * collects the rings, and then looks at the list: by the collection that follows, or, where there

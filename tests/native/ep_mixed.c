@@ -641,6 +641,9 @@ static void no_file_hears_of_descriptors_so_none_watches_them(void **state)
 	assert_int_equal(pollux_ep_fd(plain), -EOPNOTSUPP);
 	/* The outer one may have descriptors; and what is not watched any more. */
 	add_fd(outer, p.r, EPOLLIN, 'p');
+	/* That it would be a circle goes before. */
+	assert_int_equal(ep_ctl(plain, EPOLL_CTL_ADD, pollux_ep_file(outer), 0, EPOLLIN, 'c'),
+			 -ELOOP);
 	ep_add(plain, &o->file, 0, EPOLLIN, 'o');
 	obj_fire(o, EPOLLIN, EPOLLIN);
 	assert_order(outer, 8, "n");

@@ -452,6 +452,8 @@ static void it_fails_where_it_cannot_be(void **state)
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
 	assert_int_equal(set_poll(s, 0, NULL), 0);
 	assert_int_equal(set_poll(s, POLLUX_FOREVER, NULL), -EMFILE);
+	/* A deadline that has passed is no sleep. */
+	assert_int_equal(pollux_files_poll(s->v, 2, 1, NULL, NULL), 0);
 	assert_int_equal(pollux_files_poll(s->v, 1, now_ns() + 1000, NULL, NULL), 0);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
 	set_put(s);

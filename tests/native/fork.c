@@ -161,6 +161,7 @@ static void epolls_are_dead_child(struct world *x)
 	must(pollux_ep_collect(x->ep, none, NULL, 1, POLLUX_FOREVER, NULL) == -EOWNERDEAD);
 	must(pollux_ep_collect(x->ep, none, NULL, 1, POLLUX_FOREVER, &(sigset_t){0}) ==
 	     -EOWNERDEAD);
+	must(pollux_files_poll(&v, 1, 0, NULL, NULL) == -EOWNERDEAD);
 	must(pollux_ep_ctl(x->ep, EPOLL_CTL_ADD, &x->o->file, 1, &ev) == -EOWNERDEAD);
 	must(pollux_ep_ctl(x->ep, EPOLL_CTL_DEL, &x->o->file, 0, NULL) == -EOWNERDEAD);
 	must(pollux_ep_del(x->ep, &x->o->file, 0) == -EOWNERDEAD);

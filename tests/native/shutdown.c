@@ -2,6 +2,8 @@
 /* pollux_ep_shutdown ends every wait, whoever sleeps and whatever there is. */
 #include "native.h"
 
+#include <sched.h>
+
 static void those_who_sleep_leave(void **state)
 {
 	struct pollux_ep *ep = ep_new();
@@ -74,6 +76,44 @@ static void shutdown_then_the_last_put(void **state)
 	free(w);
 }
 
+/* One that has been woken leaves by the shutdown, with what it was woken for. */
+static void an_exclusive_wake_goes_on_to_another(void **state)
+{
+	struct obj *o = obj_new(0);
+	cpu_set_t one, all;
+
+	(void)state;
+	/* Who is woken does not run before the shutdown. */
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	CPU_ZERO(&one);
+	CPU_SET(sched_getcpu(), &one);
+	assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+	for (int i = 0; i < 20; i++) {
+		struct pollux_ep *ep[2] = {ep_new(), ep_new()};
+		struct waiter *w[2];
+
+		for (int k = 0; k < 2; k++) {
+			ep_add(ep[k], &o->file, 0, EPOLLIN | EPOLLEXCLUSIVE, 'a' + k);
+			w[k] = waiter_new(ep[k], 1);
+		}
+		obj_fire(o, EPOLLIN, EPOLLIN);
+		pollux_ep_shutdown(ep[0]);
+		thread_join(&w[0]->t);
+		/* Otherwise it was quicker than the shutdown. */
+		if (w[0]->n == 1)
+			obj_fire(o, EPOLLIN, EPOLLIN);
+		else
+			assert_int_equal(w[0]->n, -ESHUTDOWN);
+		free(w[0]);
+		waiter_gets(w[1], 'b');
+		obj_set(o, 0);
+		ep_put(ep[0]);
+		ep_put(ep[1]);
+	}
+	assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
+	obj_put(o);
+}
+
 static struct pollux_ep *handled;
 
 static void shuts_down(int sig)
@@ -106,6 +146,7 @@ int main(void)
 		TEST(later_waits_find_it_shut),
 		TEST(registrations_and_the_file_go_on),
 		TEST(shutdown_then_the_last_put),
+		TEST(an_exclusive_wake_goes_on_to_another),
 		TEST(a_handler_may_shut_down),
 	};
 
