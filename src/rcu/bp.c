@@ -10,11 +10,21 @@
  *
  *   chunk.taken  atomic; a bit for each reader, set by its thread, cleared at its end
  *   chunk.next   set before the chunk is linked, behind the first; they stay
+ *   chunk.owner  of a reader whose thread is not heard of when it ends: process and thread; 0: it
+ * is
  *
  * Argument. A thread takes its reader with a full barrier before its first section, and a look
  * comes after one that follows the removal of what is to be released. If the look does not find
  * the reader taken, the section comes later than the removal. If it finds it given back, what was
  * done in its sections is before that.
+ *
+ * The end of a thread is heard of by a key, unless libc would allocate for that: it does for the
+ * 33rd key of the process and later ones, and a thread's first section may be in a handler that has
+ * interrupted an allocator. Then the reader is taken by another thread, if none is free and the
+ * owner is not there any more. One of two who find that has changed the owner. In the child of a
+ * fork all of these stay taken, as the process is another. Neither does a thread lose its reader
+ * there: who looks for it is of that process, too. (A number that another thread has got keeps the
+ * reader until that one ends.)
  *
  * Where the kernel cannot wipe (before 4.14; pages of other sizes; gVisor), libc's fork calls what
  * does, and pollux_after_fork_child. A thread that is in the middle of a fork when the first thing
@@ -22,6 +32,7 @@
  */
 #include "rcu/bp.h"
 
+#include <errno.h>
 #include <sys/mman.h>
 
 #include "base/bug.h"
@@ -40,7 +51,11 @@ struct chunk {
 	struct chunk *next;
 	char *readers;
 	uint64_t taken;
+	uint64_t owner[PLX_READERS];
 };
+
+/* For a key from here on glibc allocates. */
+#define KEYS_AT_HAND 32
 
 struct urcu_bp_gp urcu_bp_gp = {.ctr = URCU_BP_GP_COUNT};
 int urcu_bp_has_sys_membarrier;
@@ -110,8 +125,40 @@ static uint64_t bit_of(const struct chunk *c, const struct urcu_bp_reader *r)
 	return i < PLX_READERS ? 1ull << i : 0;
 }
 
-static struct urcu_bp_reader *reader_take(void)
+static uint64_t owner_self(void)
 {
+	return (uint64_t)plx_sys0(SYS_getpid) << 32 | (uint32_t)plx_sys0(SYS_gettid);
+}
+
+static bool owner_gone(uint64_t owner, uint64_t self)
+{
+	return owner && owner >> 32 == self >> 32 &&
+	       plx_sys3(SYS_tgkill, owner >> 32, (uint32_t)owner, 0) == -ESRCH;
+}
+
+/* One of a thread that has ended, or NULL. */
+static struct urcu_bp_reader *reader_of_ended(uint64_t owner)
+{
+	uint64_t self = owner_self();
+
+	for (struct chunk *c = &chunks; c; c = plx_load_acq(&c->next)) {
+		for (int i = 0; i < PLX_READERS; i++) {
+			uint64_t was = plx_load_acq(&c->owner[i]);
+
+			if (owner_gone(was, self) && plx_cas(&c->owner[i], &was, owner)) {
+				plx_mb_after_rmw();
+				return reader_at(c, i);
+			}
+		}
+	}
+	return NULL;
+}
+
+/* owner: 0 if it will be given back. */
+static struct urcu_bp_reader *reader_take(uint64_t owner)
+{
+	struct urcu_bp_reader *r;
+
 	for (struct chunk *c = &chunks;; c = plx_load_acq(&c->next) ?: chunk_new()) {
 		uint64_t taken = plx_load(&c->taken);
 
@@ -121,9 +168,13 @@ static struct urcu_bp_reader *reader_take(void)
 			if (plx_cas(&c->taken, &taken, taken | 1ull << i)) {
 				/* Partner: gp_advance, before plx_urcu_nobody. */
 				plx_mb_after_rmw();
+				plx_store_rel(&c->owner[i], owner);
 				return reader_at(c, i);
 			}
 		}
+		r = plx_load_acq(&c->next) ? NULL : reader_of_ended(owner);
+		if (r)
+			return r;
 	}
 }
 
@@ -144,18 +195,19 @@ static void reader_give_back(void *p)
 
 void urcu_bp_register(void)
 {
+	pthread_key_t by = plx_key(&key, reader_give_back);
 	struct plx_masked masked;
 
 	plx_signals_block(&masked);
 	/* A handler may have been here. */
 	if (!URCU_TLS(urcu_bp_reader)) {
-		URCU_TLS(urcu_bp_reader) = reader_take();
+		URCU_TLS(urcu_bp_reader) = reader_take(by < KEYS_AT_HAND ? 0 : owner_self());
 #if PLX_TSAN
 		__tsan_acquire(URCU_TLS(urcu_bp_reader));
 #endif
-		/* Else, and after the last of the thread's destructors, it stays taken. */
-		(void)pthread_setspecific(plx_key(&key, reader_give_back),
-					  URCU_TLS(urcu_bp_reader));
+		/* After the last of the thread's destructors it stays taken. */
+		if (by < KEYS_AT_HAND)
+			(void)pthread_setspecific(by, URCU_TLS(urcu_bp_reader));
 	}
 	plx_signals_unblock(&masked);
 }
