@@ -38,8 +38,7 @@ struct plx_wiped {
 	long ended, before;
 	/* Atomic; counted from the first limit on. */
 	long since __attribute__((aligned(64)));
-	/* aio/: the root of the table of contexts, the arena of rings, a context that is kept
-	 * aside. */
+	/* aio/: the table of contexts, the arena of rings, a context that is kept aside. */
 	uint64_t aio_root[5] __attribute__((aligned(64)));
 	uint64_t aio_arena[20];
 	unsigned long aio_aside;

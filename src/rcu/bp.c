@@ -10,8 +10,7 @@
  *
  *   chunk.taken  atomic; a bit for each reader, set by its thread, cleared at its end
  *   chunk.next   set before the chunk is linked, behind the first; they stay
- *   chunk.owner  of a reader whose thread is not heard of when it ends: process and thread; 0: it
- * is
+ *   chunk.owner  process and thread, if the end of the thread is not heard of; else 0
  *
  * Argument. A thread takes its reader with a full barrier before its first section, and a look
  * comes after one that follows the removal of what is to be released. If the look does not find

@@ -35,12 +35,22 @@ static void unmap(void *arg, void *p, size_t bytes)
 	munmap(p, bytes);
 }
 
+static size_t allocated(void)
+{
+#ifdef __GLIBC__
+	return mallinfo2().uordblks;
+#else
+	/* musl has all keys at hand. */
+	return 0;
+#endif
+}
+
 static void *wakes(void *unused)
 {
-	size_t before = mallinfo2().uordblks;
+	size_t before = allocated();
 
 	pollux_file_wake(&level.file, EPOLLIN);
-	more += mallinfo2().uordblks - before;
+	more += allocated() - before;
 	return unused;
 }
 
