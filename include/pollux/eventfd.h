@@ -34,13 +34,14 @@ struct pollux_efd *pollux_efd_of(struct pollux_file *f);
 /*
  * Takes the count (or 1 of it). Returns 0 and stores it in *value, or -EAGAIN
  * when the count is 0 and block is 0; with block not 0 it sleeps, and returns
- * -EINTR when a signal handler ran (EFD-05).
+ * -EINTR when a signal handler without SA_RESTART ran (EFD-05), or -ENOMEM.
  */
 int pollux_efd_read(struct pollux_efd *e, uint64_t *value, int block);
 
 /*
  * Adds value. Returns 0; -EINVAL for 2^64-1; -EAGAIN if it does not fit and
- * block is 0; with block not 0 it sleeps until it fits, or -EINTR (EFD-09..11).
+ * block is 0; with block not 0 it sleeps until it fits, or -EINTR or -ENOMEM as above
+ * (EFD-09..11).
  * Without block: safe from signal handlers.
  */
 int pollux_efd_write(struct pollux_efd *e, uint64_t value, int block);

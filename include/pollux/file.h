@@ -135,8 +135,9 @@ void pollux_file_put(struct pollux_file *f);
  *
  * Takes no lock, allocates nothing, cannot fail, leaves errno as it is; makes a system call only if
  * somebody sleeps. (But for the first wake of a thread: it makes a few, and of 64 threads that the
- * library knows one has memory mapped, see memory.h.) Safe from any thread, with any lock held, and from signal handlers. The caller
- * makes sure that f stays valid for the call (by a reference, usually).
+ * library knows one has memory mapped, see memory.h.) Safe from any thread, with any lock held, and
+ * from signal handlers. The caller makes sure that f stays valid for the call (by a reference,
+ * usually).
  */
 void pollux_file_wake(struct pollux_file *f, uint32_t key);
 

@@ -84,11 +84,11 @@ void pollux_barrier(void);
  * max_bytes: 0, or how much may wait: `bytes` of each file's operations, and 128 for a call. Then a
  * put and a pollux_call that would leave more behind call what is due and wait for sections and
  * batches until it is less; in mode ASKED they wait for other threads to reclaim, if any other has
- * ever called pollux_reclaim. They do not wait, and exceed the bound, where that could be for ever:
- * in a read section, a free operation or a call, and in a batch, whose end waits instead
- * (pollux_ep_batch_end, the next wait). Wakes and signal handlers drop no last reference, so
- * nothing there waits. So with a bound no lock may be held around a last put that is taken in a
- * section, a batch or a free operation.
+ * ever called pollux_reclaim. (If none of those calls it again they wait for ever.) They do not
+ * wait, and exceed the bound, where that could be for ever: in a read section, a free operation or
+ * a call, and in a batch, whose end waits instead (pollux_ep_batch_end, the next wait). Wakes and
+ * signal handlers drop no last reference, so nothing there waits. So with a bound no lock may be
+ * held around a last put that is taken in a section, a batch or a free operation.
  *
  * Returns 0 or -EINVAL. Any thread, at any time; not from signal handlers, read sections or
  * operations of a file.
