@@ -59,10 +59,11 @@ struct pollux_pollfile {
  *   -EINTR       a signal handler ran in the sleep, and nothing was there when the signal came
  *   -EINVAL      more entries than memory has, or more descriptors than RLIMIT_NOFILE permits, with
  *                one of the library's own in a sleep; a host that is not one, as with
- * pollux_ep_new, whose -E2BIG there is, too -EOPNOTSUPP  descriptors or a mask together with a
- * host, or the file of an epoll that has had a descriptor, of which that does not tell: give its
- * pollux_ep_fd in fd -EBADF       the last reference on a file was dropped before the call had its
- * own -EOWNERDEAD  a file is that of an epoll of before a fork that has made this process (fork.h)
+ *                pollux_ep_new, whose -E2BIG there is, too
+ *   -EOPNOTSUPP  descriptors or a mask together with a host, or the file of an epoll that has had a
+ *                descriptor, of which that does not tell: give its pollux_ep_fd in fd
+ *   -EBADF       the last reference on a file was dropped before the call had its own
+ *   -EOWNERDEAD  a file is that of an epoll of before a fork that has made this process (fork.h)
  *   -ENOMEM, -EMFILE, -ENFILE  for the sleep
  *
  * The caller has a reference on each file. Any thread; not from signal handlers, in a read section,

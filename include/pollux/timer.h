@@ -2,8 +2,8 @@
 /*
  * pollux/timer.h - the timer of timerfd_create(2), as an object
  *
- * It differs in one thing: an edge-triggered watch hears of each expiration of a periodic timer,
- *also if the one before has not been read (TFD-15).
+ * It differs in one thing: an edge-triggered watch hears of each expiration of a periodic timer.
+ * That of a timerfd does not, if the one before has not been read (TFD-15).
  *
  * It is readable while there are expirations that have not been read. Nothing runs when one comes:
  * waits and polls that have the timer's file end at that time, as with any file that has a due

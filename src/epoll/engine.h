@@ -691,6 +691,11 @@ static inline bool plx_ep_on_futex(const struct pollux_ep *ep)
 int64_t plx_ep_deadline(struct pollux_ep *ep, int64_t timeout_ns);
 /* Topology lock held: from now on waiters of ep, who sleep on a futex, sleep on this side. */
 void plx_ep_side_begin(struct pollux_ep *ep, struct plx_side *side);
+/*
+ * For who leaves a wait and may have collected a ring: after a shutdown true, and the next of those
+ * who sleep is woken (wait.c).
+ */
+bool plx_ep_shut_pass_on(struct pollux_ep *ep);
 /* At the beginning of each wait: 0, or why there is none. */
 static inline int plx_wait_begin(struct pollux_ep *ep, int max, bool sleeps)
 {
@@ -700,7 +705,7 @@ static inline int plx_wait_begin(struct pollux_ep *ep, int max, bool sleeps)
 	if (plx_file_stale(&ep->file))
 		return -EOWNERDEAD;
 	if (plx_unlikely(plx_load(&ep->shut))) {
-		plx_tsan_after(&ep->shut);
+		plx_ep_shut_pass_on(ep);
 		return -ESHUTDOWN;
 	}
 	/* A host that wants no looks wants its thread to do nothing else either. */
@@ -712,11 +717,6 @@ static inline int plx_wait_begin(struct pollux_ep *ep, int max, bool sleeps)
 int plx_ep_collect(struct pollux_ep *ep, pollux_event_fn fn, void *arg, int max, int64_t deadline);
 /* The sink of a program's array; arg: where the next place is kept. */
 int plx_sink_array(void *arg, uint32_t events, uint64_t data);
-/*
- * For who leaves a wait and may have collected a ring: after a shutdown true, and the next of those
- * who sleep is woken (wait.c).
- */
-bool plx_ep_shut_pass_on(struct pollux_ep *ep);
 
 /* --- ctl.c --------------------------------------------------------------------------- */
 

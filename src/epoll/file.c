@@ -461,7 +461,11 @@ static __attribute__((noinline)) void hand_on(struct pollux_ep *ep)
 
 void plx_ep_pass_on(struct pollux_ep *ep)
 {
-	if (!plx_ep_wake_one(ep) && plx_unlikely(plx_load(&ep->spent)) && !plx_load(&ep->sleepers))
+	bool told = plx_ep_wake_one(ep);
+
+	/* After a shutdown nobody collects, a foreign loop either, which counts as a sleeper. */
+	if (plx_unlikely(plx_load(&ep->spent)) &&
+	    (plx_load(&ep->shut) || (!told && !plx_load(&ep->sleepers))))
 		hand_on(ep);
 }
 

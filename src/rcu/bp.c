@@ -55,6 +55,8 @@ struct chunk {
 
 /* For a key from here on glibc allocates. */
 #define KEYS_AT_HAND 32
+/* There are owners. */
+static uint32_t unheard;
 
 struct urcu_bp_gp urcu_bp_gp = {.ctr = URCU_BP_GP_COUNT};
 int urcu_bp_has_sys_membarrier;
@@ -138,14 +140,20 @@ static bool owner_gone(uint64_t owner, uint64_t self)
 /* One of a thread that has ended, or NULL. */
 static struct urcu_bp_reader *reader_of_ended(uint64_t owner)
 {
-	uint64_t self = owner_self();
+	uint64_t self;
 
+	/* A filter may know none of these calls. */
+	if (!plx_load(&unheard))
+		return NULL;
+	self = owner_self();
 	for (struct chunk *c = &chunks; c; c = plx_load_acq(&c->next)) {
 		for (int i = 0; i < PLX_READERS; i++) {
 			uint64_t was = plx_load_acq(&c->owner[i]);
 
 			if (owner_gone(was, self) && plx_cas(&c->owner[i], &was, owner)) {
 				plx_mb_after_rmw();
+				CMM_STORE_SHARED(((struct urcu_bp_reader *)reader_at(c, i))->ctr,
+						 0);
 				return reader_at(c, i);
 			}
 		}
@@ -200,6 +208,8 @@ void urcu_bp_register(void)
 	plx_signals_block(&masked);
 	/* A handler may have been here. */
 	if (!URCU_TLS(urcu_bp_reader)) {
+		if (by >= KEYS_AT_HAND)
+			plx_store(&unheard, 1);
 		URCU_TLS(urcu_bp_reader) = reader_take(by < KEYS_AT_HAND ? 0 : owner_self());
 #if PLX_TSAN
 		__tsan_acquire(URCU_TLS(urcu_bp_reader));

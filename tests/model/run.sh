@@ -23,11 +23,6 @@ readers ok readers
 readers_no_take_barrier broken readers -DBROKEN_NO_TAKE_BARRIER
 readers_no_look_barrier broken readers -DBROKEN_NO_LOOK_BARRIER
 readers_back_first broken readers -DBROKEN_BACK_FIRST
-readers_gone ok readers_gone
-readers_gone_no_count broken readers_gone -DBROKEN_NO_COUNT
-readers_gone_no_claim broken readers_gone -DBROKEN_NO_CLAIM
-readers_gone_ask_first broken readers_gone -DBROKEN_ASK_FIRST
-readers_gone_foreign broken readers_gone -DBROKEN_FOREIGN
 actions ok actions
 actions_entry_first broken actions -DBROKEN_ENTRY_FIRST
 actions_no_claim broken actions -DBROKEN_NO_CLAIM
