@@ -293,13 +293,6 @@ static long set_blocking(struct pollux_file *f, int fd, bool nonblock, long nr, 
 	return r;
 }
 
-/* A program that another thread is starting may inherit it from now on. */
-static void becomes_inherited(int fd, enum plx_way_out why)
-{
-	if (!plx_px_alone() && !plx_survives_exec(fd))
-		plx_px_escape(fd, why);
-}
-
 static long fcntl_eventfd(struct pollux_file *f, int fd, int cmd, long arg)
 {
 	switch (cmd) {
@@ -326,8 +319,8 @@ long plx_px_fcntl(int fd, int cmd, long arg)
 	f = plx_table_get(fd);
 	if (!f)
 		return pass(fd);
-	if (cmd == F_SETFD && !(arg & FD_CLOEXEC))
-		becomes_inherited(fd, PLX_OUT_FCNTL);
+	if (cmd == F_SETFD && !(arg & FD_CLOEXEC) && plx_becomes_inherited(fd))
+		plx_px_escape(fd, PLX_OUT_FCNTL);
 	if (f->kind == PLX_KIND_EVENTFD)
 		r = fcntl_eventfd(f, fd, cmd, arg);
 	else if (f->kind == PLX_KIND_TIMER && cmd != F_GETFD && cmd != F_SETFD && cmd != F_GETFL)
@@ -345,8 +338,8 @@ long plx_px_ioctl(int fd, unsigned long req, void *arg)
 
 	if (!f)
 		return pass(fd);
-	if (req == FIONCLEX)
-		becomes_inherited(fd, PLX_OUT_IOCTL);
+	if (req == FIONCLEX && plx_becomes_inherited(fd))
+		plx_px_escape(fd, PLX_OUT_IOCTL);
 	if (f->kind == PLX_KIND_TIMER && req != FIOCLEX && req != FIONCLEX)
 		plx_px_escape(fd, PLX_OUT_IOCTL);
 	else if (f->kind == PLX_KIND_EVENTFD && req == FIONBIO &&

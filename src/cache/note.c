@@ -75,9 +75,9 @@ PLX_CHILD_CODE int plx_cold_made(int fd, uint32_t kind, struct plx_cold_since si
 	}
 	plx_store(&plx_cold_notes[fd].uses, 0);
 	note(fd, (uint64_t)since.forks << 32 | serial * SERIAL_ONE | kind);
-	/* Partner: plx_cold_end_all. */
+	/* Partner of this, and of the look at changes: plx_cold_end_all. */
 	(void)plx_cas(&plx_cold, &nothing, PLX_COLD_NOTED);
-	/* A program that is being started may inherit it. Partner: plx_cold_end_all. */
+	/* A program that is being started may inherit it. */
 	if (plx_unlikely(plx_changed(since.changes)))
 		end(fd);
 	return fd;

@@ -149,7 +149,7 @@ void plx_px_select(int n, const fd_set *r, const fd_set *w, const fd_set *e);
 	X(CLOSED, "closed", "an epoll that close_range closes") \
 	X(STDIO, "stdio", "the object given to fdopen or dprintf, or at 0, 1 or 2") \
 	X(FCNTL, "fcntl", "the object, for owners, signals, leases, locks, and for what is inherited from now on") \
-	X(IOCTL, "ioctl", "a timer, for requests other than FIOCLEX and its like") \
+	X(IOCTL, "ioctl", "a timer, for requests other than FIOCLEX and its like; what is inherited from now on") \
 	X(IOCTL_FDS, "ioctl_fds", "all objects, for requests that may carry descriptors") \
 	X(FDINFO, "fdinfo", "the object at N, where a file named N is opened") \
 	X(AIO, "aio", "objects named by an iocb") \
@@ -225,6 +225,12 @@ extern uint32_t plx_px_raw_threads;
 static inline bool plx_px_alone(void)
 {
 	return __libc_single_threaded && !plx_load(&plx_px_raw_threads);
+}
+
+/* FD_CLOEXEC is about to be taken off: whether a program that another thread starts may get fd. */
+static inline bool plx_becomes_inherited(int fd)
+{
+	return !plx_px_alone() && !plx_survives_exec(fd);
 }
 
 /* fork does all this by itself: it is the drop-in's. */

@@ -74,13 +74,6 @@ static int dup_by(int fd, int cmd, long arg)
 	return cmd < 0 ? plx_real.dup(fd) : plx_real.fcntl(fd, cmd, arg);
 }
 
-/* A program that another thread is starting may inherit it from now on. */
-static void becomes_inherited(int fd)
-{
-	if (!plx_px_alone() && !plx_survives_exec(fd))
-		plx_note_leaves(fd);
-}
-
 /* cmd -1: dup. PLX_PASS: it is noted no more, or never was. */
 static __attribute__((noinline)) int fcntl_noted(int fd, int cmd, long arg)
 {
@@ -93,8 +86,8 @@ static __attribute__((noinline)) int fcntl_noted(int fd, int cmd, long arg)
 	case F_GETFD:
 		break;
 	case F_SETFD:
-		if (!(arg & FD_CLOEXEC))
-			becomes_inherited(fd);
+		if (!(arg & FD_CLOEXEC) && plx_becomes_inherited(fd))
+			plx_cold_leaves(fd);
 		break;
 	case F_SETFL:
 		PLX_COLD_CHANGES(plx_cold_blocking(fd, plx_real.fcntl(fd, cmd, arg),
@@ -195,9 +188,7 @@ static void note_ioctl(int fd, unsigned long req)
 		return;
 	if (plx_px_ioctl_carries_fds(req))
 		plx_cold_end_all(NULL);
-	else if (req == FIONCLEX)
-		becomes_inherited(fd);
-	else if (req != FIOCLEX && req != FIONBIO)
+	else if (req == FIONCLEX ? plx_becomes_inherited(fd) : req != FIOCLEX && req != FIONBIO)
 		plx_note_leaves(fd);
 }
 
