@@ -114,6 +114,29 @@ static void an_exclusive_wake_goes_on_to_another(void **state)
 	obj_put(o);
 }
 
+/* A loop that polls the epoll's own descriptor sleeps for good, and finds it shut. */
+static void so_does_that_of_a_foreign_loop(void **state)
+{
+	struct pollux_ep *ep[2] = {ep_new(), ep_new()};
+	struct obj *o = obj_new(0);
+	struct epoll_event ev;
+	struct waiter *w;
+
+	(void)state;
+	for (int k = 0; k < 2; k++)
+		ep_add(ep[k], &o->file, 0, EPOLLIN | EPOLLEXCLUSIVE, 'a' + k);
+	assert_true(pollux_ep_fd(ep[0]) >= 0);
+	w = waiter_new(ep[1], 1);
+	obj_fire(o, EPOLLIN, EPOLLIN);
+	waiter_stays(w);
+	pollux_ep_shutdown(ep[0]);
+	assert_int_equal(pollux_ep_wait(ep[0], &ev, 1, 0), -ESHUTDOWN);
+	waiter_gets(w, 'b');
+	obj_put(o);
+	ep_put(ep[0]);
+	ep_put(ep[1]);
+}
+
 static struct pollux_ep *handled;
 
 static void shuts_down(int sig)
@@ -147,6 +170,7 @@ int main(void)
 		TEST(registrations_and_the_file_go_on),
 		TEST(shutdown_then_the_last_put),
 		TEST(an_exclusive_wake_goes_on_to_another),
+		TEST(so_does_that_of_a_foreign_loop),
 		TEST(a_handler_may_shut_down),
 	};
 
