@@ -265,6 +265,16 @@ static long take_marked(struct plx_eventfd *e, int fd, uint64_t w, uint64_t *val
 }
 
 /*
+ * A read has taken K. U, which it may hold as well, stands until a flush is over: till then a wait
+ * that follows the read would find it.
+ */
+static void flush_over(const struct plx_eventfd *e)
+{
+	for (int tries = 0; plx_load_acq(&e->file.word) & PLX_EVENTFD_BUSY; tries++)
+		plx_await_step(tries);
+}
+
+/*
  * K and U, with a reference; 0 or a negative errno. The reads of two threads may share what the
  * kernel would give to one. Nothing that was there before is missed: where EPOCH has not moved, no
  * flush has ended since `was`, and no write through the kernel.
@@ -288,6 +298,7 @@ static long take_both(struct plx_eventfd *e, int fd, uint64_t *value)
 				return r;
 			continue;
 		}
+		PLX_DELAY(read_both);
 		r = plx_eventfd_empty(e, fd, &k);
 		if (r)
 			return r;
@@ -301,6 +312,7 @@ static long take_both(struct plx_eventfd *e, int fd, uint64_t *value)
 			/* U stands, and may be in k. */
 			if (!k)
 				continue;
+			flush_over(e);
 			*value = k;
 			return 0;
 		}
@@ -346,8 +358,8 @@ static long take(struct plx_eventfd *e, int fd, uint64_t *value)
  */
 static long read_cold(struct plx_eventfd *e, int fd, void *buf, size_t n)
 {
-	uint64_t was = plx_load_acq(&e->file.word);
-	struct plx_eventfd *shown = NULL;
+	uint64_t was = plx_load_acq(&e->file.word), now;
+	struct plx_eventfd *held = NULL;
 	bool same;
 	long r;
 
@@ -358,21 +370,28 @@ static long read_cold(struct plx_eventfd *e, int fd, void *buf, size_t n)
 
 	/* It is to see this together with the writes. */
 	if ((TSAN || plx_unlikely(plx_tsan_here())) && pollux_file_tryget(&e->file))
-		shown = e;
+		held = e;
 	plx_rcu_read_unlock();
 	PLX_DELAY(cold_read);
 	r = plx_sys3(SYS_read, fd, buf, n);
-	if (shown) {
-		plx_tsan_after(shown);
-		pollux_file_put(&shown->file);
+	if (held) {
+		plx_tsan_after(held);
+		pollux_file_put(&held->file);
+	}
+	if (plx_unlikely(r < 0 && r != -EAGAIN))
+		return r;
+	plx_rcu_read_lock();
+	same = plx_table_peek(fd) == &e->file;
+	now = same ? plx_load_acq(&e->file.word) : 0;
+	held = plx_unlikely(now & PLX_EVENTFD_BUSY) && pollux_file_tryget(&e->file) ? e : NULL;
+	plx_rcu_read_unlock();
+	if (held) {
+		flush_over(held);
+		pollux_file_put(&held->file);
 	}
 	if (plx_likely(r != -EAGAIN))
 		return r;
-	plx_rcu_read_lock();
-	same = plx_table_peek(fd) == &e->file &&
-	       EPOCH_OF(plx_load_acq(&e->file.word)) == EPOCH_OF(was) && !plx_eventfd_in(&e->file);
-	plx_rcu_read_unlock();
-	return same ? r : PLX_SLEEP_ANEW;
+	return same && !held && EPOCH_OF(now) == EPOCH_OF(was) ? r : PLX_SLEEP_ANEW;
 }
 
 static long read_served(int fd, void *buf, size_t n)

@@ -65,7 +65,9 @@
  * Poll. Where U is 0 a sleeper is counted in the same step, and writers go to the kernel until he
  * is uncounted. Nothing has to be looked at after the kernel's poll.
  *
- * Flush. BUSY, and U is written to K. It needs neither memory nor a descriptor.
+ * Flush. BUSY, and U is written to K. It needs neither memory nor a descriptor. A read that has
+ * begun before may find the count in K while U stands: it returns when BUSY is over, so that no
+ * wait after it finds U.
  *
  * A write past us is seen by reads, by polls, by waits that sleep, and where the kernel is asked in
  * any case. Of the waits that do not sleep, in an epoll with nothing but cached eventfds, one in 64
