@@ -7,8 +7,8 @@
  * without polls; the kernel's object and its epoll as in cache_wait.pml; the doorbell, which is rung
  * for each push beside a sleeper (cache_ring.pml has the rule that rings less). WRITERS that write
  * WRITES times, each write perhaps too much for U; WAITERS that wait WAITS times each and sleep, and
- * read after a report, or not (MUST_READ: always); READS reads of one more; LOOKS looks; FLUSHES
- * flushes, with the mark or for good. STRANGER: the first writer may write past us, and a read that
+ * read after a report, or not (MUST_READ: always); READS reads of one more, who with AFTER_READ looks
+ * after each; LOOKS looks; FLUSHES flushes, with the mark or for good. STRANGER: the first writer may write past us, and a read that
  * finds it out flushes. EDGES: the registration is edge-triggered, and a read asks K if a wait has
  * taken an event of the kernel's since K was asked last.
  *
@@ -25,6 +25,7 @@
  *    report and no read followed; with MUST_READ and one who waits: beside any);
  *  - a look that finds nothing: what writes have given that had returned before has been read (EDGES,
  *    without reads: has been reported);
+ *  - a look that finds the object after a read (AFTER_READ): there was a count while it looked;
  *  - both sides report the object beside a move only, and with the same data.
  *
  * Memory: barriers are the order of steps here; cache_ring.pml has the store buffers.
@@ -38,7 +39,8 @@
  * at U after an item was taken off), NO_PUSH (EDGES: an addition to a U above 0 does not push),
  * TAKEN_LATE (EDGES: the item is taken off the list after U has been looked at), and with EDGES and
  * STRANGER: READ_U (a read takes U alone), HEARD_LATE (a wait counts the kernel's event when it has
- * given it to the program), ASKED_LATE (a read notes what has been counted after it has asked K).
+ * given it to the program), ASKED_LATE (a read notes what has been counted after it has asked K), and
+ * with AFTER_READ: NOT_AWAITED (a read that has met a flush does not wait for its end).
  */
 #ifndef WRITERS
 #define WRITERS 2
@@ -108,6 +110,8 @@ byte count, returned, taken, reports;
 byte ended;
 /* EDGES: a write, one that has returned, has been followed by no report and no read that left 0. */
 bit fresh, owed;
+/* AFTER_READ: there has been a count since the look began. */
+bit some;
 /* Moves under way; whether one has begun since the look has, or before it and was not over: what the
  * counts of moves begun and over tell. */
 byte moves;
@@ -132,7 +136,12 @@ inline wake()
 }
 
 /* Both in one step with what they are about. */
-#define WRITTEN(n) count = count + (n); fresh = is_edge; at = reports
+#ifdef AFTER_READ
+#define SOME(x) some = some || (looking && (x))
+#else
+#define SOME(x) skip
+#endif
+#define WRITTEN(n) count = count + (n); SOME(true); fresh = is_edge; at = reports
 #define REPORT reports = reports + is_edge; fresh = 0; owed = 0
 #define WAS_READ(n) \
 	taken = taken + (n); \
@@ -447,7 +456,7 @@ inline whole_look()
 {
 	do
 	:: true ->
-	d_step { looking = 1; moved = (moves > 0); adopted = (adopting > 0); changed = (ctls > 0) };
+	d_step { looking = 1; moved = (moves > 0); adopted = (adopting > 0); changed = (ctls > 0); SOME(count > 0) };
 	if
 	:: e = 0;
 		collect();
@@ -501,6 +510,12 @@ inline whole_look()
 	c = c || e
 }
 
+#ifdef BROKEN_NOT_AWAITED
+#define AWAIT_FLUSH skip
+#else
+#define AWAIT_FLUSH (st != BUSY)
+#endif
+
 inline read_it()
 {
 	g = 0;
@@ -510,7 +525,9 @@ again_read:
 	:: atomic { st == COLD -> g = epoch };
 		atomic { r = k > 0; WAS_READ(k); k = 0 };
 		if
-		:: atomic { r || (epoch == g && st != BUSY) -> r = 0; g = 0 }
+		:: atomic { r -> r = 0; g = 0 };
+			AWAIT_FLUSH
+		:: atomic { !r && epoch == g && st != BUSY -> g = 0 }
 		:: atomic { !r && !(epoch == g && st != BUSY) -> g = 0 }; goto again_read
 		fi
 	:: st == BUSY -> (st != BUSY); goto again_read
@@ -552,7 +569,8 @@ again_read:
 		if
 		:: atomic { (st == KERNEL || st == COLD) && r -> g = 0 }
 		:: atomic { (st == KERNEL || st == COLD) && !r -> g = 0 }; goto again_read
-		:: atomic { st == BUSY && r -> g = 0 }
+		:: atomic { st == BUSY && r -> g = 0 };
+			AWAIT_FLUSH
 		:: atomic { st == BUSY && !r -> g = 0 }; goto again_read
 		:: atomic { st == CACHED && !r && !u && epoch != g -> g = 0 }; goto again_read
 		:: atomic { st == CACHED && (r || u || epoch == g) ->
@@ -583,10 +601,25 @@ proctype reader()
 {
 	byte n = READS, g, h, o;
 	bit r, m;
+#ifdef AFTER_READ
+	bit c, e, b;
+#endif
 
 	do
 	:: n == 0 -> break
-	:: n > 0 -> n--; read_it()
+	:: n > 0 ->
+		n--;
+		read_it();
+#ifdef AFTER_READ
+		whole_look();
+		d_step {
+			assert(!c || some);
+			some = 0;
+			c = 0;
+			e = 0;
+			b = 0
+		}
+#endif
 	od;
 	ended++
 }

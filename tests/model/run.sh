@@ -516,6 +516,10 @@ cache_look_adopt_read_edges long cache_look -DADOPT -DEDGES -DWAITERS=0 -DREADS=
 cache_look_adopt_writers long cache_look -DADOPT -DWAITERS=0
 cache_look_flush_read long cache_look -DWAITERS=0 -DREADS=1 -DWRITERS=1 -DFIRST=2
 cache_look_flush_read_edges long cache_look -DEDGES -DWAITERS=0 -DREADS=1 -DWRITERS=1 -DFIRST=2
+cache_look_after_read ok cache_look -DAFTER_READ -DWAITERS=0 -DLOOKS=0 -DREADS=1 -DWRITERS=1 -DFIRST=2
+cache_look_after_read_adopt long cache_look -DAFTER_READ -DADOPT -DWAITERS=0 -DLOOKS=0 -DREADS=1 -DWRITERS=1 -DFIRST=2
+cache_look_not_awaited broken cache_look -DAFTER_READ -DWAITERS=0 -DLOOKS=0 -DREADS=1 -DWRITERS=1 -DBROKEN_NOT_AWAITED
+cache_look_not_awaited_adopt broken cache_look -DAFTER_READ -DADOPT -DWAITERS=0 -DLOOKS=0 -DREADS=1 -DWRITERS=1 -DBROKEN_NOT_AWAITED
 cache_look_ours_taken broken cache_look -DWAITERS=0 -DWRITERS=1 -DCTLS=1 -DBROKEN_OURS_TAKEN
 cache_look_ours_taken_del broken cache_look -DDEL -DWAITERS=0 -DWRITERS=1 -DCTLS=1 -DBROKEN_OURS_TAKEN
 cache_look_ours_told broken cache_look -DWAITERS=0 -DWRITERS=1 -DCTLS=1 -DBROKEN_OURS_TOLD
