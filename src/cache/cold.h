@@ -94,6 +94,8 @@ bool plx_cold_uses(int fd, uint32_t kind);
 /* A write, or setting, of fd is over. If there are many the next wait prepares the process. */
 void plx_cold_used(int fd);
 extern uint32_t plx_cold_wanted;
+/* Files that are not noted are registered by a ring (preload/uring.c). */
+extern uint32_t plx_cold_rings;
 /* Whether it is noted, and so may be cached some time. */
 bool plx_cold_serves(int fd);
 /* A call that says whether it blocks has returned r. */

@@ -15,7 +15,7 @@
 
 PLX_CHILD_PAGE_TABLE struct plx_cold_note plx_cold_notes[PLX_COLD_NOTES];
 PLX_CHILD_PAGE uint32_t plx_cold_end;
-uint32_t plx_cold_wanted;
+uint32_t plx_cold_wanted, plx_cold_rings;
 static PLX_CHILD_PAGE uint32_t serials;
 /* Up to here all notes have been ended together. */
 static uint32_t ended;
@@ -326,6 +326,9 @@ static bool found_watches(struct plx_epoll *pe, int epfd)
 {
 	char path[64];
 
+	/* The kernel may still be about to make one. Partner: ctl in preload/uring.c. */
+	if (plx_load(&plx_cold_rings))
+		plx_epoll_files(pe);
 	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", epfd);
 	return plx_cold_lines(path, found_line, &(struct watcher){pe, epfd});
 }

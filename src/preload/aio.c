@@ -137,6 +137,8 @@ PLX_EXPORT void *plx_mremap(void *old, size_t old_size, size_t size, int flags, 
 	void *token = plx_aio_mremap_begin(old, old_size, flags);
 	void *r = plx_real.mremap(old, old_size, size, flags, to);
 
+	if (plx_unlikely(plx_load(&plx_uring_followed)))
+		plx_urings_moved(old);
 	plx_aio_mremap_end(token, r);
 	return r;
 }

@@ -27,6 +27,7 @@ static __attribute__((noinline)) int close_ours(int fd)
 PLX_EXPORT int close(int fd)
 {
 	plx_aio_forget(fd);
+	plx_uring_closes(fd);
 	plx_note_closes(fd);
 	return plx_fd_ours(fd) ? close_ours(fd) : plx_real.close(fd);
 }
@@ -50,8 +51,11 @@ void plx_note_range(unsigned int first, unsigned int last, unsigned int flags)
 	 * call. */
 	if (flags & ~CLOSE_RANGE_UNSHARE)
 		return;
-	for (; plx_cold_any() && first <= last && first < plx_load(&plx_cold_end); first++)
-		plx_note_leaves((int)first);
+	for (unsigned int fd = first; plx_cold_any() && fd <= last && fd < plx_load(&plx_cold_end);
+	     fd++)
+		plx_note_leaves((int)fd);
+	for (; plx_load(&plx_uring_followed) && first <= last && first < PLX_URINGS; first++)
+		plx_uring_closes((int)first);
 }
 
 PLX_EXPORT int close_range(unsigned int first, unsigned int last, int flags)
@@ -133,6 +137,7 @@ PLX_ALIAS(__pipe, pipe);
 PLX_EXPORT int dup2(int fd, int to)
 {
 	plx_aio_forget(to);
+	plx_uring_closes(to);
 	plx_note_leaves(fd);
 	/* It may fail, and close nothing. */
 	plx_note_leaves(to);
@@ -145,6 +150,7 @@ PLX_ALIAS(__dup2, dup2);
 PLX_EXPORT int dup3(int fd, int to, int flags)
 {
 	plx_aio_forget(to);
+	plx_uring_closes(to);
 	plx_note_leaves(fd);
 	/* It may fail, and close nothing. */
 	plx_note_leaves(to);

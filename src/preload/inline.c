@@ -34,6 +34,7 @@
 #include "preload/preload.h"
 
 #include <link.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/sys.h"
@@ -275,9 +276,14 @@ static bool any_calls_unseen(void)
 	return !later && dl_iterate_phdr(look_at, NULL);
 }
 
+bool (*plx_uring_followed)(uintptr_t at);
+
 static void mapping(void *arg, const char *line)
 {
-	*(bool *)arg |= strstr(line, "anon_inode:[io_uring]") != NULL;
+	bool (*followed)(uintptr_t at) = plx_load(&plx_uring_followed);
+
+	*(bool *)arg |= strstr(line, "anon_inode:[io_uring]") &&
+			!(followed && followed(strtoul(line, NULL, 16)));
 }
 
 static bool has_ring(void)

@@ -3,8 +3,7 @@
  * Rings of io_uring. A ring takes requests that name descriptors, and nobody but the kernel sees
  * them; one for a descriptor of ours would wait for the kernel's count for ever. So all descriptors
  * become the kernel's, and adoption of them ends, when a ring is made, while nobody has it yet. (No
- * request names a context of AIO.) A ring that is used by syscall() may have come from elsewhere,
- * and ends adoption, too.
+ * request names a context of AIO.) A ring that is made or used by syscall() is in uring.c.
  *
  * liburing makes its system calls by itself. Its functions that make a ring are ours first:
  * io_uring_queue_init, io_uring_queue_init_params, io_uring_queue_init_mem, io_uring_setup;

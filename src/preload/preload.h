@@ -379,6 +379,26 @@ bool plx_one_thread(void);
 
 /* liburing.c: a ring of io_uring has been made, or is about to be used. errno may change. */
 void plx_uring(void);
+/*
+ * uring.c; errno may change. After a setup that gave fd, with the program's parameters. Before an
+ * enter, and after it, with what the first has returned and how many requests have been taken. A
+ * number of a ring is closed.
+ */
+void plx_uring_made(int fd, const void *params);
+struct ring *plx_uring_enter(int fd, uint32_t submitted);
+void plx_uring_left(struct ring *r, long taken);
+void plx_uring_end(int fd);
+/* A mapping has moved from there. */
+void plx_urings_moved(const void *from);
+/* Those with higher numbers are not followed. */
+#define PLX_URINGS 1024
+/* inline.c; NULL before one has been followed: whether the ring that is mapped there is. */
+extern bool (*plx_uring_followed)(uintptr_t at);
+static inline void plx_uring_closes(int fd)
+{
+	if (plx_unlikely(plx_load(&plx_uring_followed)) && !plx_vfork_child())
+		plx_uring_end(fd);
+}
 
 /* socket.c */
 void plx_escape_message(const struct msghdr *m);

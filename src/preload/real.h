@@ -93,7 +93,7 @@ int pidfd_spawnp(int *, const char *, const posix_spawn_file_actions_t *, const 
 	X(_Fork) X(vfork) X(clone) X(unshare) X(__register_atfork)                                 \
 	X(system) X(popen) X(pclose) X(wordexp)                                                    \
 	X(posix_spawn_file_actions_adddup2) X(posix_spawn_file_actions_addopen)                    \
-	X(sigaction) X(mremap) X(_exit) X(syscall)                                                 \
+	X(sigaction) X(mmap) X(mremap) X(_exit) X(syscall)                                                 \
 	X(pthread_create) X(pthread_cancel) X(pthread_setcanceltype)
 #endif
 /* clang-format on */

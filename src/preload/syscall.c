@@ -7,7 +7,7 @@
  * through syscall() is a cancellation point.
  *
  *   io_setup...     Linux AIO, see aio.c
- *   io_uring_*      see liburing.c
+ *   io_uring_*      see uring.c
  *   seccomp         see prctl in exec.c
  */
 #include "preload/preload.h"
@@ -294,16 +294,20 @@ static long serve(const struct raw *s)
 
 static __attribute__((noinline)) long do_uring(const struct raw *s)
 {
+	struct ring *ring = NULL;
 	int saved = errno;
 	long r;
 
-	if (s->nr != SYS_io_uring_setup)
+	if (s->nr == SYS_io_uring_enter)
+		ring = plx_uring_enter((int)s->a, (uint32_t)s->b);
+	else if (s->nr == SYS_io_uring_register)
 		plx_uring();
 	errno = saved;
 	r = pass(s);
+	plx_uring_left(ring, r);
 	if (s->nr == SYS_io_uring_setup && r >= 0) {
 		plx_given((int)r);
-		plx_uring();
+		plx_uring_made((int)r, (const void *)s->b);
 		errno = saved;
 	}
 	return r;

@@ -163,25 +163,39 @@ static inline void on_any_cpu(const cpu_set_t *old)
 }
 
 /* A system call past libc, by an instruction of the program's own: its result, or -errno. */
-static inline long own_call(long number, long a, long b, long c)
+static inline long own_call6(long number, long a, long b, long c, long d, long e, long f)
 {
 #if defined(__x86_64__)
+	register long fourth __asm__("r10") = d;
+	register long fifth __asm__("r8") = e;
+	register long sixth __asm__("r9") = f;
 	long r;
 
 	__asm__ volatile("syscall"
 			 : "=a"(r)
-			 : "a"(number), "D"(a), "S"(b), "d"(c)
+			 : "a"(number), "D"(a), "S"(b), "d"(c), "r"(fourth), "r"(fifth), "r"(sixth)
 			 : "rcx", "r11", "memory");
 	return r;
 #else
 	register long r __asm__("x0") = a;
 	register long second __asm__("x1") = b;
 	register long third __asm__("x2") = c;
+	register long fourth __asm__("x3") = d;
+	register long fifth __asm__("x4") = e;
+	register long sixth __asm__("x5") = f;
 	register long nr __asm__("x8") = number;
 
-	__asm__ volatile("svc #0" : "+r"(r) : "r"(second), "r"(third), "r"(nr) : "memory");
+	__asm__ volatile("svc #0"
+			 : "+r"(r)
+			 : "r"(second), "r"(third), "r"(fourth), "r"(fifth), "r"(sixth), "r"(nr)
+			 : "memory");
 	return r;
 #endif
+}
+
+static inline long own_call(long number, long a, long b, long c)
+{
+	return own_call6(number, a, b, c, 0, 0, 0);
 }
 
 static inline long own_close(int fd)
