@@ -12,6 +12,7 @@
 uint32_t plx_sleeps_seen;
 static __thread struct plx_sleep *asleep;
 int (*plx_set_cancel_type)(int, int *) = pthread_setcanceltype;
+void (*plx_cancel_waits)(void);
 
 enum { BEFORE, CALL, DONE };
 /* Of over: where the handler has met the sleep. */
@@ -201,14 +202,24 @@ void plx_hold_cancelled(void *hold)
 	plx_hold_end(hold, true);
 }
 
-/* In place of libc's function, which would be cancelled just so, and with nothing to undo. */
+/*
+ * In place of libc's function, which would be cancelled just so, and with nothing to undo. Who
+ * cancels a thread of this type says so, and sends a signal then, which may come later than this
+ * ends. libc's own calls wait for it, so one is made; otherwise the next one of the program would
+ * be cancelled by it, even where cancellation is disabled by then.
+ */
 static __attribute__((noinline)) long cancellable(struct plx_sleep *s, long nr)
 {
+	void (*waits)(void);
 	long r;
 
 	plx_set_cancel_type(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
 	r = plx_sleep_window(s, nr, s->args);
 	plx_set_cancel_type(s->cancel_type, NULL);
+	/* Partner: pthread_cancel in preload/init.c. */
+	waits = plx_load_acq(&plx_cancel_waits);
+	if (plx_unlikely(waits))
+		waits();
 	return r;
 }
 

@@ -156,5 +156,10 @@ void *plx_sleep_context(void *context, bool (*handler)(uintptr_t pc));
 void plx_sleep_aside(void *context);
 /* A handler runs that cannot wait, wherever the thread is: it is none the wiser. */
 void plx_sleep_forget(void);
+/*
+ * A call of libc's that does nothing but be a cancellation point; set before a thread is cancelled,
+ * and NULL until then.
+ */
+extern void (*plx_cancel_waits)(void);
 /* libc's pthread_setcanceltype, which the drop-in stands in front of. */
 extern int (*plx_set_cancel_type)(int type, int *old);

@@ -215,8 +215,19 @@ void plx_sandbox(unsigned long mode, const void *filter)
 	plx_guard_keep_none();
 }
 
+static void cancel_waits(void)
+{
+	static const struct timespec now;
+	int saved = errno;
+
+	plx_real.ppoll(NULL, 0, &now, NULL);
+	errno = saved;
+}
+
 PLX_EXPORT int pthread_cancel(pthread_t t)
 {
+	/* Partner: cancellable in base/sleep.c. */
+	plx_store_rel(&plx_cancel_waits, cancel_waits);
 	(void)plx_or(&plx_used, PLX_USED_CANCEL);
 	plx_unwind_find();
 	return plx_real.pthread_cancel(t);
