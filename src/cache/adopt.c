@@ -150,8 +150,8 @@ static bool adoption_begins(struct plx_eventfd *e)
 }
 
 /*
- * Whether K has room for one more. If not, the kernel's object would have to be given back what has
- * been read, which makes an edge.
+ * Whether K has room for one more. If not, the write is refused; and what has been read from a full
+ * one would have to be given back, which wakes who waits for room, and makes an edge.
  */
 static bool has_room(int fd)
 {
@@ -202,7 +202,7 @@ static long adopt(struct plx_eventfd *e, int fd, uint64_t value)
 	uint64_t k = 0;
 
 	/* waits_see is a partner of ctl_both, and of epoll_leaves in evict.c. */
-	if (!drained(e) || !waits_see(e) || (plx_load(&e->edge) && (value != 1 || !has_room(fd)))) {
+	if (!drained(e) || !waits_see(e) || (plx_load(&e->edge) && value != 1) || !has_room(fd)) {
 		plx_store(&e->returns, plx_load(&e->returns) + 1);
 		plx_eventfd_busy_end(e, 0, 0);
 		return PLX_SLEEP_ANEW;

@@ -417,10 +417,8 @@ static long ctl_inproc(struct pollux_file *ef, int epfd, int op, struct pollux_f
 		return PLX_PASS;
 	if (op != EPOLL_CTL_DEL && plx_copy_in(&copy, ev, sizeof(copy)))
 		return -EFAULT;
-	if (!plx_eventfd_served(f)) {
-		plx_eventfd_touch(f);
+	if (!plx_eventfd_serves(f))
 		return ctl_kernel(pe, op, &copy);
-	}
 	if (copy.events & ~(uint32_t)SILENT_EVENTS) {
 		plx_px_escape(fd, PLX_OUT_MASK);
 		return ctl_kernel(pe, op, &copy);

@@ -340,7 +340,7 @@ static long take(struct plx_eventfd *e, int fd, uint64_t *value)
 		*value = (w & PLX_EVENTFD_U) + PLX_INJECTED(wrong_count);
 		return 0;
 	}
-	if (!plx_eventfd_served(&e->file) || !pollux_file_tryget(&e->file))
+	if (!plx_eventfd_serves(&e->file) || !pollux_file_tryget(&e->file))
 		return no_eventfd(&e->file);
 	plx_rcu_read_unlock();
 	r = take_both(e, fd, value);
@@ -452,7 +452,7 @@ static long write_served(struct plx_eventfd *e, int fd, uint64_t value)
 		plx_rcu_read_unlock();
 		return sizeof(value);
 	}
-	if (!plx_eventfd_served(&e->file) || !pollux_file_tryget(&e->file))
+	if (!plx_eventfd_serves(&e->file) || !pollux_file_tryget(&e->file))
 		return no_eventfd(&e->file);
 	plx_rcu_read_unlock();
 	r = put(e, fd, value);
@@ -556,9 +556,8 @@ struct plx_eventfd *plx_eventfd_get(int fd)
 	plx_xadd(&e->told, 1);
 	/* Partner: eventfd_leaves. */
 	plx_mb_after_rmw();
-	if (plx_eventfd_served(f))
+	if (plx_eventfd_serves(f))
 		return e;
-	plx_eventfd_touch(f);
 	plx_eventfd_put(e);
 	return NULL;
 }

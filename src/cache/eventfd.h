@@ -181,6 +181,15 @@ static inline bool plx_eventfd_served(const struct pollux_file *f)
  * good then.
  */
 void plx_eventfd_touch(struct pollux_file *f);
+/*
+ * Before a call on it: whether that is served. If not it is the program's own. Asked in this order,
+ * since another thread may make it not to block, and cache it.
+ */
+static inline bool plx_eventfd_serves(struct pollux_file *f)
+{
+	plx_eventfd_touch(f);
+	return plx_eventfd_served(f);
+}
 
 /* The time in which one becomes hot. For tests, a longer one on a busy machine. */
 extern int64_t plx_hot_ns;

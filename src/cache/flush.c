@@ -185,8 +185,10 @@ bool plx_eventfd_leave(struct pollux_file *f)
 void plx_eventfd_touch(struct pollux_file *f)
 {
 	struct plx_eventfd *e = plx_file_eventfd(f);
-	uint64_t w = plx_load_acq(&f->word);
+	uint64_t w;
 
+	PLX_DELAY(eventfd_touch);
+	w = plx_load_acq(&f->word);
 	while (plx_eventfd_cold_word(w) && plx_load(&e->blocks)) {
 		if (plx_cas(&f->word, &w, w & ~PLX_EVENTFD_MARK)) {
 			plx_eventfd_for_good(e);

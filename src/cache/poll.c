@@ -97,14 +97,12 @@ static bool judge_one(void *arg, int fd, bool input, nfds_t at)
 	f = plx_table_peek(fd);
 	if (f)
 		kind = f->kind;
-	if (kind == PLX_KIND_EVENTFD && input && plx_eventfd_served(f)) {
+	if (kind == PLX_KIND_EVENTFD && plx_eventfd_serves(f) && input) {
 		uint64_t w = plx_load_acq(&f->word);
 
 		c->cached = true;
 		c->in |= !(w & (PLX_SLOW | PLX_EVENTFD_MARK)) || (w & PLX_EVENTFD_BUSY);
 		c->ready |= (w & PLX_EVENTFD_U) != 0;
-	} else if (kind == PLX_KIND_EVENTFD) {
-		plx_eventfd_touch(f);
 	}
 	plx_rcu_read_unlock();
 	if (kind == PLX_KIND_BELL)
