@@ -164,7 +164,7 @@ static bool has_room(int fd)
 /* The kernel gets what has been read from it, and the write, and the object is COLD again. */
 static long adoption_fails(struct plx_eventfd *e, int fd, uint64_t k, uint64_t value)
 {
-	bool fits = value <= PLX_EVENTFD_MAX - k;
+	bool fits = k <= PLX_EVENTFD_MAX - value;
 	uint64_t sum = fits ? k + value : k;
 
 	/* Not again. */

@@ -604,9 +604,8 @@ void plx_eventfd_tell_kernel(int fd)
 	struct pollfd p = {.fd = fd, .events = POLLOUT};
 
 	plx_sys6(SYS_ppoll, (long)&p, 1, (long)&now, 0, 0, 0);
-	if (p.revents & POLLOUT)
-		plx_sys3(SYS_write, fd, &one, sizeof(one));
-	else
+	/* Another may have taken the room. */
+	if (!(p.revents & POLLOUT) || plx_sys3(SYS_write, fd, &one, sizeof(one)) == -EAGAIN)
 		tell_full(fd);
 }
 
