@@ -56,7 +56,9 @@
  *
  * All three are changed with all signals blocked that may be kept.
  *
- * Faults run at once: they belong to the instruction. So does a SIGABRT of abort. In a sandbox
+ * Faults run at once: they belong to the instruction. (One that was sent waits as all others do;
+ * then SIGSEGV is blocked until its thread leaves, and a bad pointer ends the process.) So does a
+ * SIGABRT of abort. In a sandbox
  * that the process has put on itself, all do: its filter may not know our calls. Nothing is ours
  * any more by then, so the process does as the child of a vfork does: all that it calls is libc's.
  * Under ThreadSanitizer all run at once, too: it runs handlers where it likes, outside of signal
@@ -95,6 +97,8 @@
 #define UNCATCHABLE (BIT(SIGKILL) | BIT(SIGSTOP))
 #define FAULTS (BIT(SIGSEGV) | BIT(SIGBUS) | BIT(SIGILL) | BIT(SIGFPE) | BIT(SIGTRAP) | BIT(SIGSYS))
 #define MAY_WAIT ~(LIBC_SIGNALS | UNCATCHABLE | FAULTS)
+/* Somebody has sent it: it belongs to no instruction. */
+#define IS_SENT(info) ((info)->si_code <= 0)
 
 /* A struct sigaction as the kernel has it. */
 struct action {
@@ -576,6 +580,9 @@ static __attribute__((noinline)) void reset(int sig, const struct place *a)
 static void run_handler(int sig, const struct place *a, siginfo_t *info, void *context)
 {
 	leave_sleep(sig, a, context);
+	/* Until now more was blocked than the program has asked for (stand_in). */
+	if (is_memory(sig))
+		set_mask_of(sig, a, context);
 	if (a->is.flags & SA_RESETHAND)
 		reset(sig, a);
 	plx_inside.handlers++;
@@ -586,12 +593,10 @@ static void fault(int sig, const struct place *a, siginfo_t *info, void *context
 {
 	if (plx_uaccess_fixup(context))
 		return;
-	if (is(&a->is, SIG_DFL)) {
+	if (is(&a->is, SIG_DFL))
 		die(sig, info);
-		return;
-	}
-	set_mask_of(sig, a, context);
-	run_handler(sig, a, info, context);
+	else
+		run_handler(sig, a, info, context);
 }
 
 static void statistics(void)
@@ -754,9 +759,10 @@ static bool is_abort(int sig, const siginfo_t *info)
 /* Whether the signal has to wait for the thread, and does. */
 static bool waits(int sig, siginfo_t *info, void *context)
 {
+	uint64_t may = MAY_WAIT | (IS_SENT(info) ? FAULTS : 0);
 	enum plx_sleep_signal now;
 
-	if (!(BIT(sig) & MAY_WAIT) || !plx_load(&plx_signals_wait) || is_abort(sig, info))
+	if (!(BIT(sig) & may) || !plx_load(&plx_signals_wait) || is_abort(sig, info))
 		return false;
 	now = plx_inside.depth ? PLX_SIGNAL_IS_KEPT
 			       : plx_sleep_interrupted(plx_sleep_context(context, is_entry));
@@ -880,8 +886,10 @@ void plx_signal(int sig, siginfo_t *info, void *context, uint32_t at)
 	/* It is; ThreadSanitizer sees by this that it has been written before. */
 	if (plx_load_acq(&a->state) != READY)
 		return;
-	if (is_memory(sig))
+	if (is_memory(sig) && !IS_SENT(info))
 		fault(sig, a, info, context);
+	else if (is_memory(sig) && is(&a->is, SIG_DFL))
+		die(sig, info);
 	else if (plx_unlikely(is(&a->is, SIG_DFL)))
 		statistics();
 	else
