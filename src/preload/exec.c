@@ -14,6 +14,7 @@
 #include "preload/preload.h"
 
 #include <fcntl.h>
+#include <linux/seccomp.h>
 #include <stdarg.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -175,6 +176,20 @@ PLX_EXPORT PLX_CHILD_CODE int execle(const char *path, const char *arg, ...)
 	return run_path(path, argv, envp);
 }
 
+#ifndef PR_SET_SYSCALL_USER_DISPATCH
+#define PR_SET_SYSCALL_USER_DISPATCH 59
+#endif
+
+/* With some settings our system calls, and looks at the clock, would be seen, as by a filter. */
+void plx_before_prctl(int op, unsigned long a, const void *b)
+{
+	if (op == PR_SET_SECCOMP)
+		plx_sandbox(a, b);
+	else if ((op == PR_SET_TSC && a == PR_TSC_SIGSEGV) ||
+		 (op == PR_SET_SYSCALL_USER_DISPATCH && a))
+		plx_sandbox(SECCOMP_MODE_STRICT, NULL);
+}
+
 PLX_EXPORT int prctl(int op, ...)
 {
 	long a, b, c, d;
@@ -186,7 +201,6 @@ PLX_EXPORT int prctl(int op, ...)
 	c = va_arg(ap, long);
 	d = va_arg(ap, long);
 	va_end(ap);
-	if (op == PR_SET_SECCOMP)
-		plx_sandbox((unsigned long)a, (const void *)b);
+	plx_before_prctl(op, (unsigned long)a, (const void *)b);
 	return plx_real.prctl(op, a, b, c, d);
 }

@@ -145,6 +145,8 @@ extern uint32_t plx_descriptors_out;
  * prctl's PR_SET_SECCOMP. Those that forbid nothing are told apart.
  */
 void plx_sandbox(unsigned long mode, const void *filter);
+/* exec.c */
+void plx_before_prctl(int op, unsigned long a, const void *b);
 
 /*
  * A filter at NULL is how programs ask what the kernel takes: it is refused by EINVAL, or else by

@@ -11,6 +11,7 @@
 
 #include <aio.h>
 #include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <fts.h>
 #include <mntent.h>
@@ -93,6 +94,7 @@ int pidfd_spawnp(int *, const char *, const posix_spawn_file_actions_t *, const 
 	X(_Fork) X(vfork) X(clone) X(unshare) X(__register_atfork)                                 \
 	X(system) X(popen) X(pclose) X(wordexp)                                                    \
 	X(posix_spawn_file_actions_adddup2) X(posix_spawn_file_actions_addopen)                    \
+	X(dlopen) X(dlmopen)                                                                       \
 	X(sigaction) X(mmap) X(mremap) X(_exit) X(syscall)                                                 \
 	X(pthread_create) X(pthread_cancel) X(pthread_setcanceltype)
 #endif
@@ -114,6 +116,17 @@ extern __attribute__((visibility("hidden"))) struct plx_real plx_real;
 struct plx_outcome {
 	void *next;
 	long result;
+};
+/*
+ * The arguments, as they are put by, with syscall's names. A call that returns twice, or on another
+ * stack, must find no frame of ours: so those of the kernel's are made by a jump.
+ */
+struct plx_args {
+#if defined(__x86_64__)
+	long unused, e, d, c, b, a, nr, caller, f;
+#else
+	long frame[2], nr, a, b, c, d, e, f, unused;
+#endif
 };
 /* clang-format off */
 #if defined(__x86_64__)

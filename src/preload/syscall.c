@@ -21,25 +21,14 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-/*
- * The arguments, as plx_jump has put them by. A call that returns twice, or on another stack, must
- * find no frame of ours: so those of the kernel's are made by a jump.
- */
-struct raw {
-#if defined(__x86_64__)
-	long unused, e, d, c, b, a, nr, caller, f;
-#else
-	long frame[2], nr, a, b, c, d, e, f, unused;
-#endif
-};
-
 /* A seventh argument is where the caller may have none: AddressSanitizer guards what is there. */
-static __attribute__((noinline, no_sanitize("address"))) long last_argument(const struct raw *s)
+static __attribute__((noinline, no_sanitize("address"))) long
+last_argument(const struct plx_args *s)
 {
 	return s->f;
 }
 
-static long pass(const struct raw *s)
+static long pass(const struct plx_args *s)
 {
 	return plx_real.syscall(s->nr, s->a, s->b, s->c, s->d, s->e, last_argument(s));
 }
@@ -84,14 +73,14 @@ static const uint8_t kinds[] = {
 };
 /* clang-format on */
 
-static enum kind kind_of(const struct raw *s)
+static enum kind kind_of(const struct plx_args *s)
 {
 	if (s->nr == SYS_fcntl && (s->b == F_DUPFD || s->b == F_DUPFD_CLOEXEC))
 		return GIVES;
 	return (unsigned long)s->nr < sizeof(kinds) ? kinds[s->nr] : OTHER;
 }
 
-static long do_epoll_wait(const struct raw *s)
+static long do_epoll_wait(const struct plx_args *s)
 {
 	bool has_mask = s->nr == SYS_epoll_pwait || s->nr == SYS_epoll_pwait2;
 	const sigset_t *mask = has_mask ? (const sigset_t *)s->e : NULL;
@@ -107,7 +96,7 @@ static long do_epoll_wait(const struct raw *s)
 	return r == -1 ? -errno : r;
 }
 
-static long serve_sleeping(const struct raw *s)
+static long serve_sleeping(const struct plx_args *s)
 {
 	switch (s->nr) {
 	/* The kernel says how much of the time is left of a ppoll. */
@@ -128,7 +117,7 @@ static long serve_sleeping(const struct raw *s)
 	}
 }
 
-static __attribute__((noinline)) long sleeping(const struct raw *s)
+static __attribute__((noinline)) long sleeping(const struct plx_args *s)
 {
 	int state;
 	long r;
@@ -149,7 +138,7 @@ static bool concerns_us(int fd)
 	return (plx_fd_ours(fd) || plx_cold_noted(fd)) && !plx_vfork_child();
 }
 
-static long call_libc(const struct raw *s)
+static long call_libc(const struct plx_args *s)
 {
 	int fd = (int)s->a;
 
@@ -185,7 +174,7 @@ static long call_libc(const struct raw *s)
 }
 
 /* What libc's function of that name does, of those that do not sleep. */
-static __attribute__((noinline)) long by_name(const struct raw *s)
+static __attribute__((noinline)) long by_name(const struct plx_args *s)
 {
 	int state;
 	long r;
@@ -196,7 +185,7 @@ static __attribute__((noinline)) long by_name(const struct raw *s)
 	return r < 0 ? -errno : r;
 }
 
-static __attribute__((noinline)) long do_rw(const struct raw *s)
+static __attribute__((noinline)) long do_rw(const struct plx_args *s)
 {
 	int state;
 	long r;
@@ -210,7 +199,7 @@ static __attribute__((noinline)) long do_rw(const struct raw *s)
 	return r;
 }
 
-static long do_send(const struct raw *s)
+static long do_send(const struct plx_args *s)
 {
 	PLX_COLD_CHANGES(s->nr == SYS_sendmsg
 				 ? plx_cold_sent(plx_sys3(s->nr, s->a, s->b, s->c), (void *)s->b)
@@ -226,7 +215,7 @@ static long do_send(const struct raw *s)
 }
 
 /* Calls that do not return twice. */
-static long serve(const struct raw *s)
+static long serve(const struct plx_args *s)
 {
 	switch (s->nr) {
 	case SYS_epoll_ctl:
@@ -241,8 +230,7 @@ static long serve(const struct raw *s)
 	case SYS_sendmmsg:
 		return do_send(s);
 	case SYS_prctl:
-		if ((int)s->a == PR_SET_SECCOMP)
-			plx_sandbox((unsigned long)s->b, (const void *)s->c);
+		plx_before_prctl((int)s->a, (unsigned long)s->b, (const void *)s->c);
 		return PLX_PASS;
 	case SYS_readv:
 	case SYS_writev:
@@ -292,7 +280,7 @@ static long serve(const struct raw *s)
 	}
 }
 
-static __attribute__((noinline)) long do_uring(const struct raw *s)
+static __attribute__((noinline)) long do_uring(const struct plx_args *s)
 {
 	struct ring *ring = NULL;
 	int saved = errno;
@@ -322,7 +310,7 @@ static bool readable(long at, size_t n)
 
 /* Whether a clone is like a fork, and stays on this stack. Otherwise the entry makes it by a jump.
  */
-static __attribute__((noinline)) bool clone_forks(const struct raw *s)
+static __attribute__((noinline)) bool clone_forks(const struct plx_args *s)
 {
 	unsigned long flags = s->a;
 	bool own_stack = s->b;
@@ -351,7 +339,7 @@ static __attribute__((noinline)) bool clone_forks(const struct raw *s)
 	return forks;
 }
 
-static __attribute__((noinline)) long do_fork(const struct raw *s)
+static __attribute__((noinline)) long do_fork(const struct plx_args *s)
 {
 	struct clone_args args = {0};
 	long pid;
@@ -366,10 +354,10 @@ static __attribute__((noinline)) long do_fork(const struct raw *s)
 	return pid;
 }
 
-static __attribute__((noinline)) long do_exec(const struct raw *s)
+static __attribute__((noinline)) long do_exec(const struct plx_args *s)
 {
 	struct plx_execution x = {.dir = AT_FDCWD, .path = (const char *)s->a};
-	struct raw with = *s;
+	struct plx_args with = *s;
 	long *envp = &with.c;
 	struct plx_needless n;
 
@@ -399,7 +387,7 @@ static struct plx_outcome jump(void)
 	return (struct plx_outcome){.next = (void *)plx_load(&plx_real.syscall)};
 }
 
-static __attribute__((noinline)) struct plx_outcome enter(const struct raw *s)
+static __attribute__((noinline)) struct plx_outcome enter(const struct plx_args *s)
 {
 	int saved = errno;
 	enum kind kind = kind_of(s);
@@ -419,9 +407,10 @@ static __attribute__((noinline)) struct plx_outcome enter(const struct raw *s)
 	return kind == GIVES ? done(plx_given((int)pass(s))) : jump();
 }
 
-__attribute__((used, visibility("hidden"))) struct plx_outcome plx_syscall(const struct raw *s);
+__attribute__((used, visibility("hidden"))) struct plx_outcome
+plx_syscall(const struct plx_args *s);
 /* What is rare is not part of it, or each call would need more stack. */
-struct plx_outcome plx_syscall(const struct raw *s)
+struct plx_outcome plx_syscall(const struct plx_args *s)
 {
 	switch (s->nr) {
 	case SYS_io_uring_setup:
