@@ -86,11 +86,12 @@ void plx_await_step(int tries)
 {
 	const struct timespec pause = {.tv_nsec = AWAIT_PAUSE_NS};
 
-	if (tries < AWAIT_YIELDS)
+	if (tries < AWAIT_YIELDS) {
 		plx_sys0(SYS_sched_yield);
-	else
+	} else {
 		plx_sys2(SYS_nanosleep, &pause, NULL);
-	plx_signals_let_end();
+		plx_signals_let_end();
+	}
 }
 
 void plx_await_zero(const uint32_t *word)

@@ -155,10 +155,9 @@ static bool adoption_begins(struct plx_eventfd *e)
  */
 static bool has_room(int fd)
 {
-	const struct timespec now = {0};
 	struct pollfd p = {.fd = fd, .events = POLLOUT};
 
-	return plx_sys6(SYS_ppoll, (long)&p, 1, (long)&now, 0, 0, 0) == 1 && p.revents == POLLOUT;
+	return plx_sys_poll(&p, 1) == 1 && p.revents == POLLOUT;
 }
 
 /* The kernel gets what has been read from it, and the write, and the object is COLD again. */

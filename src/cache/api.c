@@ -126,9 +126,7 @@ int pollux_fcntl(int fd, int cmd, long arg)
 
 int pollux_poll(struct pollfd *fds, nfds_t nfds, int timeout)
 {
-	struct timespec ts = plx_timespec_ms(timeout);
-
-	API_RETURN(plx_px_poll(fds, nfds, timeout < 0 ? NULL : &ts), poll(fds, nfds, timeout));
+	API_RETURN(plx_px_poll(fds, nfds, timeout), poll(fds, nfds, timeout));
 }
 
 int pollux_select(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds,

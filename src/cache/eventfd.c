@@ -599,11 +599,10 @@ static void tell_full(int fd)
 
 void plx_eventfd_tell_kernel(int fd)
 {
-	const struct timespec now = {0};
 	const uint64_t one = 1;
 	struct pollfd p = {.fd = fd, .events = POLLOUT};
 
-	plx_sys6(SYS_ppoll, (long)&p, 1, (long)&now, 0, 0, 0);
+	plx_sys_poll(&p, 1);
 	/* Another may have taken the room. */
 	if (!(p.revents & POLLOUT) || plx_sys3(SYS_write, fd, &one, sizeof(one)) == -EAGAIN)
 		tell_full(fd);

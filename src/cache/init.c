@@ -25,6 +25,7 @@ PLX_START_PAGE struct plx_libc plx_libc = {
 	.epoll_wait = epoll_wait,
 	.epoll_pwait = epoll_pwait,
 	.epoll_pwait2 = epoll_pwait2,
+	.poll = poll,
 	.ppoll = ppoll,
 	.close = close,
 };

@@ -38,6 +38,8 @@ static const struct timespec look_only;
 struct wait_set {
 	struct pollfd *fds;
 	nfds_t n;
+	/* The program's call is poll: a sleep is the same, as a filter may know no other. */
+	bool by_poll;
 };
 
 /* What is said of each number of a set: whether it is waited for to be read; at: its place. False
@@ -204,16 +206,28 @@ static void uncount(void *p)
 	}
 }
 
-/* libc's ppoll. A signal that came during this call and has been handled only now interrupts it. */
-static int unseen_sleep(struct pollfd *set, nfds_t n, const struct timespec *timeout)
+/* The time of a call of poll. */
+static int in_ms(const struct timespec *timeout)
+{
+	return timeout ? (int)(timeout->tv_sec * 1000 + timeout->tv_nsec / 1000000) : -1;
+}
+
+/*
+ * libc's function. A signal that came during this call and has been handled only now interrupts it.
+ */
+static int unseen_sleep(const struct wait_set *s, const struct timespec *timeout)
 {
 	static const struct timespec now;
 	PLX_OUTSIDE(sleep);
 	int r;
 
 	PLX_DELAY(poll_before_sleep);
-	r = plx_libc.ppoll(set, n, sleep.interrupted ? &now : timeout, NULL);
-
+	if (sleep.interrupted)
+		timeout = &now;
+	if (s->by_poll)
+		r = plx_libc.poll(s->fds, s->n, in_ms(timeout));
+	else
+		r = plx_libc.ppoll(s->fds, s->n, timeout, NULL);
 	if (r == 0 && sleep.interrupted)
 		return -EINTR;
 	return r < 0 ? -errno : r;
@@ -226,20 +240,28 @@ static long look_kernel(const struct wait_set *s)
 }
 
 /* If the sleep is over (plx_sleep_is_over), the call holds nothing any more. */
-static int poll_sleep(struct pollfd *set, nfds_t n, const struct timespec *timeout)
+static int poll_sleep(const struct wait_set *s, const struct timespec *timeout)
 {
-	struct plx_sleep sleep = {.args = {(long)set, (long)n, 0, 0, _NSIG / 8}};
+	struct plx_sleep sleep = {.args = {(long)s->fds, (long)s->n, 0, 0, _NSIG / 8}};
+	long nr = SYS_ppoll;
 	struct timespec left;
 
 	if (plx_unlikely(!plx_load(&plx_sleeps_seen)))
-		return unseen_sleep(set, n, timeout);
+		return unseen_sleep(s, timeout);
+#ifdef SYS_poll
+	if (s->by_poll) {
+		nr = SYS_poll;
+		sleep.args[2] = in_ms(timeout);
+		timeout = NULL;
+	}
+#endif
 	/* The kernel writes to it. */
 	if (timeout) {
 		left = *timeout;
 		sleep.args[2] = (long)&left;
 	}
 	PLX_DELAY(poll_before_sleep);
-	return (int)plx_sleep(&sleep, false, SYS_ppoll);
+	return (int)plx_sleep(&sleep, false, nr);
 }
 
 /* Some of ours are ready. 0: not any more, and nothing else is. */
@@ -312,7 +334,7 @@ static long call_run(struct poll_call *c, const struct timespec *timeout)
 			break;
 		uncount(c);
 	}
-	return poll_sleep(c->set->fds, c->set->n, timeout);
+	return poll_sleep(c->set, timeout);
 }
 
 /* PLX_PASS: there is nothing of ours in the set. */
@@ -350,11 +372,11 @@ static __attribute__((noinline)) long ppoll_interrupted(struct pollfd *fds, nfds
 	return -EINTR;
 }
 
-long plx_px_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout)
+static long call_whole(struct pollfd *fds, nfds_t n, const struct timespec *timeout, bool by_poll)
 {
 	PLX_INSIDE();
 	/* The kernel takes no more of it. */
-	struct wait_set set = {.fds = fds, .n = (unsigned int)n};
+	struct wait_set set = {.fds = fds, .n = (unsigned int)n, .by_poll = by_poll};
 	long r = call_once(&set, timeout);
 
 	if (plx_sleep_is_over(r)) {
@@ -367,11 +389,22 @@ long plx_px_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout)
 	return plx_unlikely(r == -EINTR) ? ppoll_interrupted(fds, set.n) : r;
 }
 
+long plx_px_poll(struct pollfd *fds, nfds_t n, int ms)
+{
+	struct timespec ts = plx_timespec_ms(ms);
+
+	return call_whole(fds, n, ms < 0 ? NULL : &ts, true);
+}
+
+long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout)
+{
+	return call_whole(fds, n, timeout, false);
+}
+
 uint16_t plx_px_ready(int fd, uint16_t events)
 {
-	static const struct timespec now;
 	struct pollfd p = {.fd = fd, .events = (short)events};
-	long r = plx_px_poll(&p, 1, &now);
+	long r = plx_px_poll(&p, 1, 0);
 
 	if (r == PLX_PASS)
 		r = look_kernel(&(struct wait_set){.fds = &p, .n = 1});

@@ -53,6 +53,7 @@ struct plx_libc {
 	int (*epoll_pwait)(int, struct epoll_event *, int, int, const sigset_t *);
 	int (*epoll_pwait2)(int, struct epoll_event *, int, const struct timespec *,
 			    const sigset_t *);
+	int (*poll)(struct pollfd *, nfds_t, int);
 	int (*ppoll)(struct pollfd *, nfds_t, const struct timespec *, const sigset_t *);
 	/* Not a call that blocks, but one that the run-time of a sanitizer is to see. */
 	int (*close)(int);
@@ -124,7 +125,10 @@ long plx_px_ioctl(int fd, unsigned long req, void *arg);
 
 /* --- poll and select (poll.c) ---------------------------------------------------------- */
 /* PLX_PASS when no descriptor in the set is ours. timeout: as that of ppoll, not written back. */
-long plx_px_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout);
+/* As poll, which sleeps by that call. A negative ms: no end. */
+long plx_px_poll(struct pollfd *fds, nfds_t n, int ms);
+/* As ppoll without a mask. */
+long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout);
 /* What fd is ready for now of events, ERR and HUP; 0 if nothing, or if that is not so simple. */
 uint16_t plx_px_ready(int fd, uint16_t events);
 /* What a bare poll, or one with a mask, names is the kernel's from now on. */

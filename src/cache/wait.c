@@ -109,6 +109,8 @@ struct waiter {
 	const struct timespec *timeout;
 	/* Deadline on CLOCK_MONOTONIC in ns; negative: none. */
 	int64_t deadline;
+	/* The program's call has a time in ms: so has a sleep, as a filter may know no other. */
+	bool in_ms;
 };
 
 /* What is not in use of the thread's memory for events. */
@@ -231,16 +233,23 @@ static int libc_sleep2(struct waiter *w, int epfd, struct epoll_event *ev, int m
 	return r < 0 ? -errno : r;
 }
 
+/* Whether epoll_wait can express the time. */
+static bool whole_ms(const struct timespec *t)
+{
+	return !(t->tv_nsec % 1000000) && t->tv_sec < INT_MAX / 1000;
+}
+
 /*
  * One wait in the kernel, by the call that libc's function makes: epoll_wait where that can express
- * the time, since a sandbox may know no other, else epoll_pwait2.
+ * the program's time, since a sandbox may know no other, else epoll_pwait2. What is left of a time
+ * in ms is rounded up.
  */
 static int kernel_sleep(struct waiter *w, bool seen, int epfd, struct epoll_event *ev, int max,
 			const struct timespec *timeout)
 {
 	int ms = -1, r;
 
-	if (timeout && (timeout->tv_nsec % 1000000 || timeout->tv_sec > INT_MAX / 1000 - 1)) {
+	if (timeout && !w->in_ms && !whole_ms(timeout)) {
 		r = seen ? seen_sleep(w, SYS_epoll_pwait2, epfd, ev, max, (long)timeout)
 			 : libc_sleep2(w, epfd, ev, max, timeout);
 		/* A sandbox that does not know the call refuses it with EPERM. */
@@ -1230,12 +1239,22 @@ int plx_px_look(int epfd, struct epoll_event *ev, int max, plx_look_t other)
 	return plx_likely(r >= 0) ? r : other(epfd, ev, max);
 }
 
-/* deadline: as in struct waiter; 0 if it is still to be made of timeout. */
+/* As in struct waiter; deadline is 0 if it is still to be made of the timeout. */
+struct wait_time {
+	int64_t deadline;
+	bool in_ms;
+};
+
 static long wait_call(int epfd, struct epoll_event *ev, int max, const struct timespec *timeout,
-		      const sigset_t *sigmask, int64_t *deadline)
+		      const sigset_t *sigmask, struct wait_time *time)
 {
 	struct waiter_sleep sleep;
-	struct waiter w = {.ev = ev, .max = max, .epfd = epfd, .sigmask = sigmask, .sleep = &sleep};
+	struct waiter w = {.ev = ev,
+			   .max = max,
+			   .epfd = epfd,
+			   .sigmask = sigmask,
+			   .sleep = &sleep,
+			   .in_ms = time->in_ms};
 	bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
 	long r;
 
@@ -1252,16 +1271,16 @@ static long wait_call(int epfd, struct epoll_event *ev, int max, const struct ti
 	if (plx_unlikely(plx_load(&w.pe->wanted) == PLX_WANTED))
 		plx_epoll_prepare(w.pe, epfd);
 	sleep.kernel.over = 0;
-	w.deadline = *deadline ? *deadline : -1;
+	w.deadline = time->deadline ? time->deadline : -1;
 	look_begins(&w);
 	note_check(&w);
 	plx_stat(plx_epoll_live(w.pe) ? PLX_STAT_WAITS : PLX_STAT_KERNEL_WAITS);
-	if (timeout && !poll_only && !*deadline) {
+	if (timeout && !poll_only && !time->deadline) {
 		int64_t now = plx_now_ns();
 
 		if (timeout->tv_sec < (INT64_MAX - now) / PLX_NSEC - 1)
 			w.deadline = now + timeout->tv_sec * PLX_NSEC + timeout->tv_nsec;
-		*deadline = w.deadline;
+		time->deadline = w.deadline;
 	}
 	PLX_HOLD_PUSH(waiter_done, &w);
 	if (max <= 0 || max > MAX_EVENTS)
@@ -1283,22 +1302,22 @@ static long wait_call(int epfd, struct epoll_event *ev, int max, const struct ti
 /* It begins anew: a handler has run in its sleep, or its number has changed hands. */
 static __attribute__((noinline)) long wait_again(long r, int epfd, struct epoll_event *ev, int max,
 						 const struct timespec *timeout,
-						 const sigset_t *sigmask, int64_t deadline)
+						 const sigset_t *sigmask, struct wait_time time)
 {
 	static const struct timespec now;
-	struct waiter w = {.deadline = deadline};
+	struct waiter w = {.deadline = time.deadline};
 	struct timespec left;
 
 	while (r == PLX_SLEEP_ANEW) {
-		if (deadline > 0)
+		if (time.deadline > 0)
 			timeout = time_left(&w, &left);
-		r = wait_call(epfd, ev, max, timeout, sigmask, &deadline);
+		r = wait_call(epfd, ev, max, timeout, sigmask, &time);
 	}
 	if (!plx_sleep_is_over(r))
 		return r;
 	/* Events go before the signal (EP-SIG-01). */
 	if (r == PLX_SLEEP_LOOK)
-		r = wait_call(epfd, ev, max, &now, sigmask, &deadline);
+		r = wait_call(epfd, ev, max, &now, sigmask, &time);
 	/* The handler may have sent all to the kernel, as by a fork. */
 	if (r == PLX_PASS)
 		r = kernel_now(epfd, ev, max);
@@ -1310,9 +1329,9 @@ long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct t
 		       const sigset_t *sigmask)
 {
 	PLX_INSIDE();
-	int64_t deadline = 0;
-	long r = wait_call(epfd, ev, max, timeout, sigmask, &deadline);
+	struct wait_time time = {.in_ms = timeout && whole_ms(timeout)};
+	long r = wait_call(epfd, ev, max, timeout, sigmask, &time);
 
 	/* PLX_PASS is greater. */
-	return plx_sleep_is_over(r) ? wait_again(r, epfd, ev, max, timeout, sigmask, deadline) : r;
+	return plx_sleep_is_over(r) ? wait_again(r, epfd, ev, max, timeout, sigmask, time) : r;
 }

@@ -56,6 +56,7 @@ static __attribute__((no_sanitize("thread"))) PLX_START_CODE void take_libc(void
 	plx_store(&plx_libc.epoll_wait, plx_load(&plx_real.epoll_wait));
 	plx_store(&plx_libc.epoll_pwait, plx_load(&plx_real.epoll_pwait));
 	plx_store(&plx_libc.epoll_pwait2, plx_load(&plx_real.epoll_pwait2));
+	plx_store(&plx_libc.poll, plx_load(&plx_real.poll));
 	plx_store(&plx_libc.ppoll, plx_load(&plx_real.ppoll));
 	plx_store(&plx_libc.close, plx_load(&plx_real.close));
 	plx_store(&plx_set_cancel_type, plx_load(&plx_real.pthread_setcanceltype));

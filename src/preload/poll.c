@@ -18,10 +18,8 @@
 
 static long poll_ms(struct pollfd *fds, nfds_t n, int timeout)
 {
-	struct timespec ts = plx_timespec_ms(timeout);
-
 	plx_cancel_point();
-	return plx_px_poll(fds, n, timeout < 0 ? NULL : &ts);
+	return plx_px_poll(fds, n, timeout);
 }
 
 static __attribute__((noinline)) int poll_any(struct pollfd *fds, nfds_t n, int timeout)
@@ -64,7 +62,7 @@ PLX_EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeou
 	} else if (plx_any() &&
 		   !(timeout && (plx_copy_in(&ts, timeout, sizeof(ts)) || plx_timespec_bad(&ts)))) {
 		plx_cancel_point();
-		PLX_SERVED(plx_px_poll(fds, n, timeout ? &ts : NULL));
+		PLX_SERVED(plx_px_ppoll(fds, n, timeout ? &ts : NULL));
 	}
 	return plx_real.ppoll(fds, n, timeout, mask);
 }
