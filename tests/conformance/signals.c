@@ -257,12 +257,20 @@ static void *victim(void *arg)
 	return NULL;
 }
 
-/* Another thread, asleep most of the time, is told of what handlers write. */
+/*
+ * Another thread, asleep most of the time, is told of what handlers write. Newer versions of libc's
+ * fork block all signals for a moment: a child that ends then sends SIGCHLD to another thread,
+ * whose sleep ends by it.
+ */
 static void *reader(void *arg)
 {
 	struct epoll_event ev[FILES];
+	sigset_t chld;
 
 	(void)arg;
+	sigemptyset(&chld);
+	sigaddset(&chld, SIGCHLD);
+	pthread_sigmask(SIG_BLOCK, &chld, NULL);
 	while (!atomic_get(&stop))
 		must(epoll_wait(set.ep, ev, FILES, 10) >= 0);
 	return NULL;
