@@ -138,7 +138,7 @@ PLX_EXPORT void *plx_mremap(void *old, size_t old_size, size_t size, int flags, 
 	void *r = plx_real.mremap(old, old_size, size, flags, to);
 
 	if (plx_unlikely(plx_load(&plx_uring_followed)))
-		plx_urings_moved(old);
+		plx_urings_unmapped(old, old_size);
 	plx_aio_mremap_end(token, r);
 	return r;
 }

@@ -54,8 +54,8 @@ void plx_note_range(unsigned int first, unsigned int last, unsigned int flags)
 	for (unsigned int fd = first; plx_cold_any() && fd <= last && fd < plx_load(&plx_cold_end);
 	     fd++)
 		plx_note_leaves((int)fd);
-	for (; plx_load(&plx_uring_followed) && first <= last && first < PLX_URINGS; first++)
-		plx_uring_closes((int)first);
+	if (plx_unlikely(plx_load(&plx_uring_followed)) && !plx_vfork_child())
+		plx_urings_end(first, last);
 }
 
 PLX_EXPORT int close_range(unsigned int first, unsigned int last, int flags)

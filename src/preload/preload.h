@@ -383,15 +383,15 @@ bool plx_one_thread(void);
 void plx_uring(void);
 /*
  * uring.c; errno may change. After a setup that gave fd, with the program's parameters. Before an
- * enter, and after it, with what the first has returned and how many requests have been taken. A
- * number of a ring is closed.
+ * enter with *n requests, of which so many as are there by then are to be handed over; and after
+ * it, with what the first has returned. A number of a ring is closed.
  */
 void plx_uring_made(int fd, const void *params);
-struct ring *plx_uring_enter(int fd, uint32_t submitted);
-void plx_uring_left(struct ring *r, long taken);
+struct ring *plx_uring_enter(int fd, uint32_t *n, unsigned int flags);
+void plx_uring_left(struct ring *r, uint32_t n);
 void plx_uring_end(int fd);
-/* A mapping has moved from there. */
-void plx_urings_moved(const void *from);
+void plx_urings_end(unsigned int first, unsigned int last);
+void plx_urings_unmapped(const void *at, size_t size);
 /* Those with higher numbers are not followed. */
 #define PLX_URINGS 1024
 /* inline.c; NULL before one has been followed: whether the ring that is mapped there is. */

@@ -95,7 +95,7 @@ int pidfd_spawnp(int *, const char *, const posix_spawn_file_actions_t *, const 
 	X(system) X(popen) X(pclose) X(wordexp)                                                    \
 	X(posix_spawn_file_actions_adddup2) X(posix_spawn_file_actions_addopen)                    \
 	X(dlopen) X(dlmopen)                                                                       \
-	X(sigaction) X(mmap) X(mremap) X(_exit) X(syscall)                                                 \
+	X(sigaction) X(mmap) X(munmap) X(mremap) X(_exit) X(syscall)                                                 \
 	X(pthread_create) X(pthread_cancel) X(pthread_setcanceltype)
 #endif
 /* clang-format on */

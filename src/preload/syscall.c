@@ -282,17 +282,21 @@ static long serve(const struct plx_args *s)
 
 static __attribute__((noinline)) long do_uring(const struct plx_args *s)
 {
+	uint32_t n = (uint32_t)s->b;
 	struct ring *ring = NULL;
 	int saved = errno;
 	long r;
 
 	if (s->nr == SYS_io_uring_enter)
-		ring = plx_uring_enter((int)s->a, (uint32_t)s->b);
+		ring = plx_uring_enter((int)s->a, &n, (unsigned int)s->d);
 	else if (s->nr == SYS_io_uring_register)
 		plx_uring();
 	errno = saved;
-	r = pass(s);
-	plx_uring_left(ring, r);
+	if (ring)
+		r = plx_real.syscall(s->nr, s->a, (long)n, s->c, s->d, s->e, last_argument(s));
+	else
+		r = pass(s);
+	plx_uring_left(ring, n);
 	if (s->nr == SYS_io_uring_setup && r >= 0) {
 		plx_given((int)r);
 		plx_uring_made((int)r, (const void *)s->b);
@@ -417,6 +421,19 @@ struct plx_outcome plx_syscall(const struct plx_args *s)
 	case SYS_io_uring_enter:
 	case SYS_io_uring_register:
 		return done(do_uring(s));
+	case SYS_close:
+		plx_uring_closes((int)s->a);
+		return enter(s);
+#ifdef SYS_dup2
+	case SYS_dup2:
+#endif
+	case SYS_dup3:
+		plx_uring_closes((int)s->b);
+		return enter(s);
+	case SYS_munmap:
+		if (plx_unlikely(plx_load(&plx_uring_followed)))
+			plx_urings_unmapped((const void *)s->a, (size_t)s->b);
+		break;
 	case SYS_io_setup:
 	case SYS_io_destroy:
 	case SYS_io_submit:

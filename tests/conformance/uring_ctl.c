@@ -204,6 +204,155 @@ static void RING_requests_behind_one_that_fails(void **state)
 	uring_closed(&u);
 }
 
+/* The same request once more, by its place. */
+static void want_again(struct uring *u, unsigned int at)
+{
+	unsigned int *tail = sq_word(u, u->par.sq_off.tail);
+
+	sq_word(u, u->par.sq_off.array)[*tail & (u->par.sq_entries - 1)] = at;
+	__atomic_store_n(tail, *tail + 1, __ATOMIC_RELEASE);
+	u->pending++;
+}
+
+/* The kernel writes to none, so a program may keep and repeat them. */
+static void RING_requests_stay_as_they_are(void **state)
+{
+	URING(u, 0);
+	int ep = ep_new(), fd = efd_new(1, EFD_NONBLOCK), result[2];
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 3};
+	struct io_uring_sqe kept[2];
+
+	(void)state;
+	want_ctl(&u, ep, EPOLL_CTL_ADD, fd, &ev, 0);
+	want_ctl(&u, ep, EPOLL_CTL_DEL, fd, NULL, 1);
+	memcpy(kept, u.requests, sizeof(kept));
+	for (int i = 0; i < 3; i++) {
+		result[0] = result[1] = 1;
+		submit(&u, result);
+		assert_int_equal(result[0], 0);
+		assert_int_equal(result[1], 0);
+		assert_memory_equal(kept, u.requests, sizeof(kept));
+		is_not_ready(ep);
+		want_again(&u, 0);
+		want_again(&u, 1);
+	}
+	if (under_pollux())
+		assert_true(fd_served(ep) && fd_served(fd));
+	close(fd);
+	close(ep);
+	uring_closed(&u);
+}
+
+static void ring_refuses_an_enter(void)
+{
+	URING(u, 0);
+	int ep = ep_new(), fd = efd_new(1, EFD_NONBLOCK);
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 3};
+
+	want_ctl(&u, ep, EPOLL_CTL_ADD, fd, &ev, 0);
+	assert_int_equal(uring_call(&u, SYS_io_uring_enter, u.fd, 1, 0, 1u << 30, 0, 0), -EINVAL);
+	is_not_ready(ep);
+	assert_int_equal(raw_ctl(ep, EPOLL_CTL_ADD, fd, EPOLLIN, 4), 0);
+	is_ready(ep, EPOLLIN, 4);
+	close(fd);
+	close(ep);
+	uring_closed(&u);
+}
+
+/* The kernel does not come to what is behind it. */
+static void ring_refuses_a_request(void)
+{
+	URING(u, 0);
+	int ep = ep_new(), fd = efd_new(1, EFD_NONBLOCK), result[2] = {1, 1};
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 3};
+	struct io_uring_sqe *bad = request(&u, IORING_OP_EPOLL_CTL, 0);
+
+	bad->fd = ep;
+	bad->len = EPOLL_CTL_ADD;
+	bad->off = (uint64_t)fd;
+	bad->addr = (uintptr_t)&ev;
+	bad->buf_index = 1;
+	want_ctl(&u, ep, EPOLL_CTL_ADD, fd, &ev, 1);
+	assert_int_equal(uring_call(&u, SYS_io_uring_enter, u.fd, 2, 0, 0, 0, 0), 1);
+	results(&u, result);
+	assert_int_equal(result[0], -EINVAL);
+	assert_int_equal(result[1], 1);
+	is_not_ready(ep);
+	close(fd);
+	close(ep);
+	uring_closed(&u);
+}
+
+static void ring_the_same_twice(void)
+{
+	URING(u, 0);
+	int ep = ep_new(), fd = efd_new(1, EFD_NONBLOCK), result[1] = {1};
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 3};
+
+	want_ctl(&u, ep, EPOLL_CTL_ADD, fd, &ev, 0);
+	want_again(&u, 0);
+	/* That of the second. */
+	submit(&u, result);
+	assert_int_equal(result[0], -EEXIST);
+	is_ready(ep, EPOLLIN, 3);
+	close(fd);
+	close(ep);
+	uring_closed(&u);
+}
+
+/* The kernel has the requests, whatever the program has mapped. */
+static void ring_is_not_mapped_any_more(void)
+{
+	URING(u, 0);
+	int ep = ep_new(), fd = efd_new(1, EFD_NONBLOCK);
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 3};
+
+	want_ctl(&u, ep, EPOLL_CTL_ADD, fd, &ev, 0);
+	assert_ok(munmap(u.requests, u.par.sq_entries * sizeof(*u.requests)));
+	assert_ok(munmap(u.sq, u.size));
+	assert_int_equal(
+		uring_call(&u, SYS_io_uring_enter, u.fd, 1, 1, IORING_ENTER_GETEVENTS, 0, 0), 1);
+	is_ready(ep, EPOLLIN, 3);
+	close(fd);
+	close(ep);
+	close(u.fd);
+}
+
+static void ring_is_read_only(void)
+{
+	URING(u, 0);
+	int ep = ep_new(), fd = efd_new(1, EFD_NONBLOCK), result[1] = {1};
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 3};
+
+	want_ctl(&u, ep, EPOLL_CTL_ADD, fd, &ev, 0);
+	assert_ok(mprotect(u.requests, u.par.sq_entries * sizeof(*u.requests), PROT_READ));
+	submit(&u, result);
+	assert_int_equal(result[0], 0);
+	is_ready(ep, EPOLLIN, 3);
+	close(fd);
+	close(ep);
+	uring_closed(&u);
+}
+
+/* Each in a child: after it nothing is served any more. */
+#define IN_A_CHILD(name)                                                                           \
+	static void RING_##name(void **state)                                                      \
+	{                                                                                          \
+		pid_t child = fork_bounded();                                                      \
+                                                                                                   \
+		(void)state;                                                                       \
+		if (child == 0) {                                                                  \
+			ring_##name();                                                             \
+			_exit(0);                                                                  \
+		}                                                                                  \
+		child_passes(child);                                                               \
+	}
+IN_A_CHILD(refuses_an_enter)
+IN_A_CHILD(refuses_a_request)
+IN_A_CHILD(the_same_twice)
+IN_A_CHILD(is_not_mapped_any_more)
+IN_A_CHILD(is_read_only)
+
 /* Other requests name the same descriptors: a read, a poll, a close. */
 static void RING_of_requests_of_all_kinds(void **state)
 {
@@ -274,7 +423,13 @@ int main(void)
 		cmocka_unit_test(RING_tries_again_in_several_threads),
 		cmocka_unit_test(RING_requests_for_what_is_closed),
 		cmocka_unit_test(RING_requests_behind_one_that_fails),
+		cmocka_unit_test(RING_requests_stay_as_they_are),
 		cmocka_unit_test(EP_KEY_09_by_a_ring_before_a_fork),
+		cmocka_unit_test(RING_refuses_an_enter),
+		cmocka_unit_test(RING_refuses_a_request),
+		cmocka_unit_test(RING_the_same_twice),
+		cmocka_unit_test(RING_is_not_mapped_any_more),
+		cmocka_unit_test(RING_is_read_only),
 		/* Last: after it nothing is served any more. */
 		cmocka_unit_test(RING_of_requests_of_all_kinds),
 	};

@@ -62,6 +62,10 @@ static void run(void (*use)(struct thread *))
 			 .efd = pollux_eventfd(0, EFD_CLOEXEC)};
 	struct thread t;
 
+#if defined(__SANITIZE_THREAD__)
+	print_message("skipped: one that blocks is the kernel's under ThreadSanitizer\n");
+	skip();
+#endif
 	torture_begin();
 	points_delay(false);
 	thread_start(&t, use, &u);
