@@ -124,10 +124,12 @@ long plx_px_fcntl(int fd, int cmd, long arg);
 long plx_px_ioctl(int fd, unsigned long req, void *arg);
 
 /* --- poll and select (poll.c) ---------------------------------------------------------- */
-/* PLX_PASS when no descriptor in the set is ours. timeout: as that of ppoll, not written back. */
-/* As poll, which sleeps by that call. A negative ms: no end. */
+/*
+ * As poll, which sleeps by that call. A negative ms: no end. PLX_PASS when no descriptor in the set
+ * is ours.
+ */
 long plx_px_poll(struct pollfd *fds, nfds_t n, int ms);
-/* As ppoll without a mask. */
+/* The same as ppoll without a mask. timeout is not written back. */
 long plx_px_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout);
 /* What fd is ready for now of events, ERR and HUP; 0 if nothing, or if that is not so simple. */
 uint16_t plx_px_ready(int fd, uint16_t events);

@@ -236,7 +236,8 @@ static int libc_sleep2(struct waiter *w, int epfd, struct epoll_event *ev, int m
 /* Whether epoll_wait can express the time. */
 static bool whole_ms(const struct timespec *t)
 {
-	return !(t->tv_nsec % 1000000) && t->tv_sec < INT_MAX / 1000;
+	return !(t->tv_nsec % 1000000) && t->tv_sec <= INT_MAX / 1000 &&
+	       t->tv_sec * 1000 + t->tv_nsec / 1000000 <= INT_MAX;
 }
 
 /*

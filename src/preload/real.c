@@ -284,8 +284,8 @@ UNSEEN PLX_START_CODE void *plx_real_find(const void *arguments, size_t offset)
 
 /*
  * The way of all that is entered without a frame. A register has the function that is to be called,
- * for a stub another one the place in the table. The arguments are put by, as struct raw in
- * syscall.c has them, and are the program's again when it goes on. On x86-64 a seventh one is in
+ * for a stub another one the place in the table. The arguments are put by, as struct
+ * plx_args has them, and are the program's again when it goes on. On x86-64 a seventh one is in
  * memory, in a frame that is the caller's. Most callers pass fewer, and have a variable of their
  * own there. It is read, as libc does, and never written: a compiler may store it back before the
  * last call, and undo what another thread has written meanwhile.

@@ -17,6 +17,7 @@
 #include "epoll/engine.h"
 
 #include <fcntl.h>
+#include <linux/io_uring.h>
 #include <linux/sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -280,6 +281,29 @@ static long serve(const struct plx_args *s)
 	}
 }
 
+/*
+ * Of a ring that is followed, with the n requests that have been looked at. The kernel does not
+ * wait if it gets fewer than it is told of. Where it may wait for more than these it is asked to by
+ * a call of its own: the program may write to their places as soon as they have been taken.
+ */
+static long enter_ring(const struct plx_args *s, struct ring *ring, uint32_t n)
+{
+	bool waits = n == (uint32_t)s->b && (s->d & IORING_ENTER_GETEVENTS);
+	bool apart = waits && (uint32_t)s->c > n;
+	int saved = errno;
+	long r;
+
+	r = plx_real.syscall(s->nr, s->a, (long)n, apart ? 0l : s->c,
+			     waits && !apart ? s->d : s->d & ~IORING_ENTER_GETEVENTS, s->e,
+			     last_argument(s));
+	plx_uring_left(ring, n);
+	if (apart && r == n) {
+		plx_real.syscall(s->nr, s->a, 0l, s->c, s->d, s->e, last_argument(s));
+		errno = saved;
+	}
+	return r;
+}
+
 static __attribute__((noinline)) long do_uring(const struct plx_args *s)
 {
 	uint32_t n = (uint32_t)s->b;
@@ -292,11 +316,7 @@ static __attribute__((noinline)) long do_uring(const struct plx_args *s)
 	else if (s->nr == SYS_io_uring_register)
 		plx_uring();
 	errno = saved;
-	if (ring)
-		r = plx_real.syscall(s->nr, s->a, (long)n, s->c, s->d, s->e, last_argument(s));
-	else
-		r = pass(s);
-	plx_uring_left(ring, n);
+	r = ring ? enter_ring(s, ring, n) : pass(s);
 	if (s->nr == SYS_io_uring_setup && r >= 0) {
 		plx_given((int)r);
 		plx_uring_made((int)r, (const void *)s->b);

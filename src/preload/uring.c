@@ -4,10 +4,11 @@
  *
  * A ring takes requests that name descriptors, and nobody but the kernel sees them; one for a
  * cached eventfd would wait for the kernel's count for ever. So a ring ends adoption of descriptors
- * (liburing.c). One kind is followed, since each loop of libuv has one: a ring without flags whose
- * requests are all EPOLL_CTL. Without a thread of the kernel's that polls it the kernel takes
- * requests within io_uring_enter alone. Before that they are looked at here, all of them, and if
- * one is of another kind, or unusual in any way, adoption ends and nothing has been done. Then
+ * (liburing.c). One kind is followed, since each loop of libuv has one: a ring without flags but
+ * that it has no array, whose requests are all EPOLL_CTL. Without a thread of the kernel's that
+ * polls it the kernel takes requests within io_uring_enter alone. Before that they are looked at
+ * here, all of them, and if one is of another kind, or unusual in any way, adoption ends and
+ * nothing has been done. Then
  *
  *   what may be cached  is registered by us, as by epoll_ctl. The request becomes a NOP for the
  *                       call, which has the same result. If it fails, what it names leaves the
@@ -66,6 +67,7 @@ struct ring {
 	/* The program's mappings. */
 	char *sq;
 	struct io_uring_sqe *requests;
+	size_t sq_size, requests_size;
 	uint64_t made[ENTRIES / 64];
 };
 
@@ -99,28 +101,35 @@ static uint32_t word(const struct ring *r, uint32_t off)
 	return plx_load_acq((uint32_t *)(void *)(r->sq + off));
 }
 
-static void mapped(void *at, int fd, uint64_t offset)
+static void mapped(void *at, size_t size, int fd, uint64_t offset)
 {
 	struct ring *r = followed(fd);
 	bool twice = false;
 
 	if (r && offset == IORING_OFF_SQ_RING) {
 		twice = r->sq;
+		r->sq_size = size;
 		plx_store(&r->sq, at);
 	} else if (r && offset == IORING_OFF_SQES) {
 		twice = r->requests;
+		r->requests_size = size;
 		plx_store(&r->requests, at);
 	}
 	if (twice)
 		plx_uring_end(fd);
 }
 
+static bool overlap(const void *a, size_t n, const void *b, size_t m)
+{
+	return (uintptr_t)a < (uintptr_t)b + m && (uintptr_t)b < (uintptr_t)a + n;
+}
+
 /* What is mapped there is so no longer. */
 void plx_urings_unmapped(const void *at, size_t size)
 {
 	for (uint32_t fd = 0; fd < plx_load(&end); fd++)
-		if ((uintptr_t)rings[fd].sq - (uintptr_t)at < size ||
-		    (uintptr_t)rings[fd].requests - (uintptr_t)at < size)
+		if (overlap(at, size, rings[fd].sq, rings[fd].sq_size) ||
+		    overlap(at, size, rings[fd].requests, rings[fd].requests_size))
 			plx_uring_end((int)fd);
 }
 
@@ -193,9 +202,11 @@ PLX_EXPORT NOT_INSTRUMENTED void *mmap(void *at, size_t size, int prot, int flag
 {
 	void *p = NEXT_MMAP(at, size, prot, flags, fd, offset);
 
-	if (plx_unlikely(plx_load(&plx_uring_followed)) && p != MAP_FAILED &&
-	    !(flags & MAP_ANONYMOUS))
-		mapped(p, fd, (uint64_t)offset);
+	if (plx_unlikely(plx_load(&plx_uring_followed)) && p != MAP_FAILED) {
+		plx_urings_unmapped(p, size);
+		if (!(flags & MAP_ANONYMOUS))
+			mapped(p, size, fd, (uint64_t)offset);
+	}
 	return p;
 }
 PLX_ALIAS(mmap64, mmap);
@@ -308,9 +319,8 @@ static bool serve(struct ring *r, uint32_t at)
 }
 
 /* How many there are for the kernel to take, up to n; -1: the ring is not to be followed. */
-static int64_t look(struct ring *r, uint32_t n)
+static int64_t look_whole(struct ring *r, uint32_t n)
 {
-	PLX_INSIDE();
 	uint32_t there;
 
 	if (!r->sq || !r->requests || word(r, r->off.head) != r->next)
@@ -323,6 +333,18 @@ static int64_t look(struct ring *r, uint32_t n)
 		if (!serve(r, place(r, i)))
 			return -1;
 	return n;
+}
+
+static int64_t look(struct ring *r, uint32_t n)
+{
+	/* A handler that has come meanwhile runs when `looks` is 0: it may jump, or wait. */
+	PLX_INSIDE();
+	int64_t seen;
+
+	plx_store(&r->looks, 1);
+	seen = look_whole(r, n);
+	plx_store_rel(&r->looks, 0);
+	return seen;
 }
 
 /* Another thread is at it, or this one, in what a handler has interrupted. */
@@ -345,11 +367,8 @@ struct ring *plx_uring_enter(int fd, uint32_t *n, unsigned int flags)
 		used_by_two(r);
 		r = NULL;
 	}
-	if (r && !(flags & ~IORING_ENTER_GETEVENTS)) {
-		plx_store(&r->looks, 1);
+	if (r && !(flags & ~IORING_ENTER_GETEVENTS))
 		seen = look(r, *n);
-		plx_store_rel(&r->looks, 0);
-	}
 	if (seen >= 0) {
 		*n = (uint32_t)seen;
 		return r;
@@ -362,7 +381,8 @@ struct ring *plx_uring_enter(int fd, uint32_t *n, unsigned int flags)
 
 void plx_uring_left(struct ring *r, uint32_t n)
 {
-	if (!r)
+	/* The ring may have been closed, and its number be another's. */
+	if (!r || plx_load(&r->by) != &plx_cold_mine)
 		return;
 	/* What has not been taken stays as it is. */
 	if (plx_load(&r->process) && word(r, r->off.head) == r->next + n) {

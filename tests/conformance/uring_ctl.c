@@ -334,6 +334,76 @@ static void ring_is_read_only(void)
 	uring_closed(&u);
 }
 
+/* Told of more than there is, the kernel waits for nothing. */
+static void RING_is_told_of_more(void **state)
+{
+	URING(u, 0);
+	int ep = ep_new(), fd = efd_new(1, EFD_NONBLOCK), result[1] = {1};
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 3};
+
+	(void)state;
+	want_ctl(&u, ep, EPOLL_CTL_ADD, fd, &ev, 0);
+	assert_int_equal(
+		uring_call(&u, SYS_io_uring_enter, u.fd, 4, 5, IORING_ENTER_GETEVENTS, 0, 0), 1);
+	results(&u, result);
+	assert_int_equal(result[0], 0);
+	assert_int_equal(
+		uring_call(&u, SYS_io_uring_enter, u.fd, 4, 5, IORING_ENTER_GETEVENTS, 0, 0), 0);
+	is_ready(ep, EPOLLIN, 3);
+	if (under_pollux())
+		assert_true(fd_served(ep) && fd_served(fd));
+	close(fd);
+	close(ep);
+	uring_closed(&u);
+}
+
+static struct uring sleeps;
+
+static void wants_the_next(int sig)
+{
+	(void)sig;
+	request(&sleeps, IORING_OP_NOP, 1);
+}
+
+static void *interrupts(void *thread)
+{
+	usleep(50000);
+	pthread_kill(*(pthread_t *)thread, SIGUSR1);
+	return NULL;
+}
+
+/* The places of requests are the program's again as soon as they have been taken. */
+static void RING_sleeps_when_the_next_is_written(void **state)
+{
+	struct sigaction sa = {.sa_handler = wants_the_next}, before;
+	int ep = ep_new(), fd = efd_new(1, EFD_NONBLOCK), result[2] = {1, 1};
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 3};
+	pthread_t self = pthread_self(), t;
+
+	(void)state;
+	if (SANITIZED == 2)
+		SKIP("ThreadSanitizer runs handlers where it likes");
+	if (!uring_made(&sleeps, 0))
+		SKIP("no io_uring for this user");
+	assert_ok(sigaction(SIGUSR1, &sa, &before));
+	/* All places are taken: the next has that of the first. */
+	for (int i = 0; i < ENTRIES; i++)
+		want_ctl(&sleeps, ep, i ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &ev, 0);
+	sleeps.pending = 0;
+	assert_int_equal(pthread_create(&t, NULL, interrupts, &self), 0);
+	assert_int_equal(uring_call(&sleeps, SYS_io_uring_enter, sleeps.fd, ENTRIES, ENTRIES + 1,
+				    IORING_ENTER_GETEVENTS, 0, 0),
+			 ENTRIES);
+	assert_int_equal(pthread_join(t, NULL), 0);
+	sleeps.pending = 1;
+	submit(&sleeps, result);
+	assert_int_equal(result[1], 0);
+	assert_ok(sigaction(SIGUSR1, &before, NULL));
+	close(fd);
+	close(ep);
+	uring_closed(&sleeps);
+}
+
 /* Each in a child: after it nothing is served any more. */
 #define IN_A_CHILD(name)                                                                           \
 	static void RING_##name(void **state)                                                      \
@@ -424,6 +494,8 @@ int main(void)
 		cmocka_unit_test(RING_requests_for_what_is_closed),
 		cmocka_unit_test(RING_requests_behind_one_that_fails),
 		cmocka_unit_test(RING_requests_stay_as_they_are),
+		cmocka_unit_test(RING_is_told_of_more),
+		cmocka_unit_test(RING_sleeps_when_the_next_is_written),
 		cmocka_unit_test(EP_KEY_09_by_a_ring_before_a_fork),
 		cmocka_unit_test(RING_refuses_an_enter),
 		cmocka_unit_test(RING_refuses_a_request),
