@@ -4,8 +4,8 @@
  *
  * A ring takes requests that name descriptors, and nobody but the kernel sees them; one for a
  * cached eventfd would wait for the kernel's count for ever. So a ring ends adoption of descriptors
- * (liburing.c). One kind is followed, since each loop of libuv has one: a ring without flags but
- * that it has no array, whose requests are all EPOLL_CTL. Without a thread of the kernel's that
+ * (liburing.c). One kind is followed, since each loop of libuv has one: a ring with no flag but
+ * IORING_SETUP_NO_SQARRAY, whose requests are all EPOLL_CTL. Without a thread of the kernel's that
  * polls it the kernel takes requests within io_uring_enter alone. Before that they are looked at
  * here, all of them, and if one is of another kind, or unusual in any way, adoption ends and
  * nothing has been done. Then

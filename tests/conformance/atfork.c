@@ -169,7 +169,7 @@ int main(void)
 
 	if (SANITIZED == 2) {
 		fprintf(stderr, "ThreadSanitizer's own handlers are for libc's fork alone\n");
-		return 77;
+		return EXIT_SKIPPED;
 	}
 	if (pthread_atfork(own_prepare, NULL, NULL) != 0)
 		return 1;

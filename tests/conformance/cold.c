@@ -85,7 +85,7 @@ static int makes_its_own_calls(void *arg)
 	(void)arg;
 	if (!confine(epoll_calls, sizeof(epoll_calls) / sizeof(epoll_calls[0]),
 		     SECCOMP_RET_KILL_PROCESS, CONFINE_UNSEEN))
-		return 77;
+		return EXIT_SKIPPED;
 	ep = epoll_create1(EPOLL_CLOEXEC);
 	again = fcntl(ep, F_DUPFD_CLOEXEC, 0);
 	if (ep < 0 || again < 0 || socketpair(AF_UNIX, SOCK_STREAM, 0, s) ||
@@ -122,15 +122,10 @@ static int run_child(int (*fn)(void *), void *arg)
 
 static void COLD_no_other_call(void **state)
 {
-	int r;
-
 	(void)state;
 	if (SANITIZED)
 		SKIP("a sanitizer makes calls of its own");
-	r = run_child(makes_its_own_calls, NULL);
-	if (r == 77)
-		SKIP("no filters for this user");
-	assert_int_equal(r, 0);
+	assert_child(run_child(makes_its_own_calls, NULL), "no filters for this user");
 }
 
 /* A line of /proc/self/status. */
@@ -409,7 +404,7 @@ static int heats_without(void *arg)
 	int ep = epoll_create1(0), fd;
 
 	if (!refuse_unseen(*(int *)arg))
-		return 77;
+		return EXIT_SKIPPED;
 	fd = eventfd(0, EFD_NONBLOCK);
 	return epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev) || !heats(ep, fd);
 }
@@ -422,11 +417,7 @@ static void COLD_not_prepared_without_what_it_takes(void **state)
 	if (SANITIZED)
 		SKIP("a sanitizer makes calls of its own");
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
-		int r = run_child(heats_without, &calls[i]);
-
-		if (r == 77)
-			SKIP("no filters for this user");
-		assert_int_equal(r, 0);
+		assert_child(run_child(heats_without, &calls[i]), "no filters for this user");
 	}
 }
 
@@ -617,7 +608,7 @@ static int ring_by_instruction(void *arg)
 
 	(void)arg;
 	if (ring < 0)
-		return 77;
+		return EXIT_SKIPPED;
 	if (mmap(NULL, par.sq_off.array + par.sq_entries * sizeof(int), PROT_READ, MAP_SHARED, ring,
 		 IORING_OFF_SQ_RING) == MAP_FAILED)
 		return 1;
@@ -632,7 +623,7 @@ static void COLD_no_descriptor_is_cached_beside_a_ring(void **state)
 	int r = run_child(ring_by_instruction, NULL);
 
 	(void)state;
-	if (r == 77)
+	if (r == EXIT_SKIPPED)
 		skip();
 	assert_int_equal(r, 0);
 }
@@ -706,7 +697,7 @@ static int ends_beside(void *arg)
 		sleep_ms(1);
 	nanosleep(&delay, NULL);
 	if (!ends_adoption(end->how))
-		return 77;
+		return EXIT_SKIPPED;
 	if (pthread_join(t, &r) || r || !heats(h.ep, h.fd))
 		return 2;
 	return eventfd_write(h.fd, 1) || own_call(SYS_read, h.fd, (long)&v, sizeof(v)) != 8 ||
@@ -724,7 +715,7 @@ static void COLD_adoption_ends_beside_it(void **state)
 		struct ending end = {.how = i % ENDS, .delay_us = i * 7919 % 3000};
 		int r = run_child(ends_beside, &end);
 
-		assert_true(r == 0 || r == 77);
+		assert_true(r == 0 || r == EXIT_SKIPPED);
 		n += r == 0;
 	}
 	if (!n)

@@ -44,6 +44,10 @@
 #define SANITIZED 0
 #endif
 
+/* The exit status of what cannot be tested here: of a program, or of a child that makes the test.
+ */
+#define EXIT_SKIPPED 77
+
 /*
  * In the main of a program whose tests need handlers to run where the signal comes in: this
  * sanitizer holds them back and runs them where it likes, inside calls of ours as well.
@@ -52,7 +56,7 @@
 #define NEEDS_HANDLERS_IN_PLACE()                                                                  \
 	do {                                                                                       \
 		fprintf(stderr, "ThreadSanitizer runs signal handlers at places of its own\n");    \
-		return 77;                                                                         \
+		return EXIT_SKIPPED;                                                               \
 	} while (0)
 #else
 #define NEEDS_HANDLERS_IN_PLACE() ((void)0)
@@ -134,6 +138,16 @@ bool edge_may_repeat(int fd);
 		print_message("skipped: " __VA_ARGS__);                                            \
 		print_message("\n");                                                               \
 		skip();                                                                            \
+	} while (0)
+
+/* A child has made the test, or could not, for this reason. */
+#define assert_child(status, ...)                                                                  \
+	do {                                                                                       \
+		int ended_ = (status);                                                             \
+                                                                                                   \
+		if (ended_ == EXIT_SKIPPED)                                                        \
+			SKIP(__VA_ARGS__);                                                         \
+		assert_int_equal(ended_, 0);                                                       \
 	} while (0)
 
 /* Runs a group: checks POLLUX_EXPECT, arms a watchdog (60 s a test), runs it. */

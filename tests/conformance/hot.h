@@ -25,6 +25,14 @@ static inline void heat(int ep, int fd)
 	}
 }
 
+static inline void one_is_hot(int *ep, int *fd)
+{
+	*ep = ep_new();
+	*fd = efd_new(0, EFD_NONBLOCK);
+	ep_add(*ep, *fd, EPOLLIN, 1);
+	heat(*ep, *fd);
+}
+
 /* What the kernel has of the count, as nobody is told who looks by a function of libc's. */
 static inline long in_kernel(int fd)
 {

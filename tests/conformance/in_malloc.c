@@ -108,7 +108,7 @@ int main(void)
 
 	if (SANITIZED) {
 		fprintf(stderr, "the allocator is the sanitizer's\n");
-		return 77;
+		return EXIT_SKIPPED;
 	}
 	return run_group(tests);
 }

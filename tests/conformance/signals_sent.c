@@ -63,10 +63,7 @@ static void run(int sig)
 	struct test_thread t;
 	uint64_t v, left;
 
-	ep = ep_new();
-	fd = efd_new(0, EFD_NONBLOCK);
-	ep_add(ep, fd, EPOLLIN, 1);
-	heat(ep, fd);
+	one_is_hot(&ep, &fd);
 	handled = over = sent = 0;
 	added = taken = 0;
 	assert_ok(sigaction(sig, &sa, &before));
@@ -125,10 +122,7 @@ static void SIGNAL_sent_without_a_handler(void **state)
 	(void)state;
 	if (SANITIZED)
 		SKIP("the run-time takes them for faults");
-	ep = ep_new();
-	fd = efd_new(0, EFD_NONBLOCK);
-	ep_add(ep, fd, EPOLLIN, 1);
-	heat(ep, fd);
+	one_is_hot(&ep, &fd);
 	for (int i = 0; i < 6; i++) {
 		int sig = signals[i], status = child_wait(child_start(ends, &sig));
 

@@ -98,7 +98,7 @@ static int polls(void *unused)
 
 	(void)unused;
 	if (!uring_made(&u, 0))
-		return 77;
+		return EXIT_SKIPPED;
 	assert_int_equal(one(&u, ep, EPOLL_CTL_ADD, fd, &ev), 0);
 	return told(&u, ep, fd);
 }
@@ -112,7 +112,7 @@ static int polls_past_libc(void *unused)
 
 	(void)unused;
 	if (!uring_made(&u, 0))
-		return 77;
+		return EXIT_SKIPPED;
 	u.own = true;
 	request(&u, IORING_OP_NOP, 0);
 	submit(&u, result);
@@ -131,7 +131,7 @@ static int polls_by_another(void *unused)
 
 	(void)unused;
 	if (!uring_made(&first, 0))
-		return 77;
+		return EXIT_SKIPPED;
 	uring_closed(&first);
 	assert_true(uring_made_by(&u, 0, true));
 	assert_int_equal(u.fd, first.fd);
@@ -149,11 +149,7 @@ static int polls_in_a_child(void *ring)
 /* Each in a child, since it is for good. */
 static void assert_told(int (*fn)(void *), struct uring *u)
 {
-	int status = child_status(fn, u);
-
-	if (status == 77)
-		SKIP("no io_uring for this user");
-	assert_int_equal(status, 0);
+	assert_child(child_status(fn, u), "no io_uring for this user");
 }
 
 static void RING_is_asked_for_another_thing(void **state)
