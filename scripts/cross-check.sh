@@ -3,9 +3,9 @@
 #
 # cross-check.sh [COMPILER]
 #
-# Compiles every source of the libraries, the drop-in and the command for aarch64 (or whatever
-# COMPILER compiles for), to objects only, with all warnings as errors. Exits with 77 and the reason
-# if there is no such compiler, or not all that it needs.
+# Compiles every source of the libraries, the drop-in, the command and the tests for aarch64 (or
+# whatever COMPILER compiles for), to objects only, with all warnings as errors. Exits with 77 and
+# the reason if there is no such compiler, or not all that it needs.
 set -eu
 
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -28,16 +28,34 @@ if [ ! -f "$urcu/include/urcu/static/urcu-bp.h" ]; then
 	exit 77
 fi
 
+# Of the headers of this machine those that are the same everywhere.
+mkdir "$work/include"
+cp /usr/include/cmocka*.h "$work/include"
+
 failed=0
 count=0
-for source in "$top"/src/*/*.c; do
+
+# compile SOURCE OPTION...
+compile()
+{
+	source=$1
+	shift
 	count=$((count + 1))
-	"$cc" -std=gnu11 -O1 -D_GNU_SOURCE= -Wall -Wextra -Werror -fno-strict-aliasing \
-		-ftls-model=initial-exec -fno-common -fexceptions -fPIC -fvisibility=hidden \
-		-DPOLLUX_LIBDIR='"/usr/lib"' -DCLI_VERSION='"0"' \
+	"$cc" -std=gnu11 -D_GNU_SOURCE= -Wall -Wextra -Werror -fno-strict-aliasing \
+		-ftls-model=initial-exec -fno-common -fexceptions \
 		-I"$top/include" -I"$top/src" -I"$top/src/rcu" \
-		-isystem "$urcu/include" -DPLX_LIBURCU_SOURCE \
+		-isystem "$urcu/include" -DPLX_LIBURCU_SOURCE "$@" \
 		-c "$source" -o "$work/object.o" || failed=$((failed + 1))
+}
+
+for source in "$top"/src/*/*.c; do
+	compile "$source" -O1 -fPIC -fvisibility=hidden \
+		-DPOLLUX_LIBDIR='"/usr/lib"' -DCLI_VERSION='"0"'
+done
+for source in "$top"/tests/conformance/*.c "$top"/tests/native/*.c "$top"/tests/torture/*.c \
+	"$top"/tests/differential/*.c; do
+	compile "$source" -O0 -I"$top/tests" -I"$top/tests/conformance" \
+		-isystem "$work/include"
 done
 echo "$count sources compiled by $cc, $failed failed"
 [ "$failed" -eq 0 ]

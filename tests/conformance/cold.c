@@ -174,20 +174,9 @@ static int has_its_own_handlers(void *arg)
 		return 4;
 	if (own_call(SYS_rt_sigaction, SIGUSR1, 0, 0) != -EINVAL)
 		return 5;
-#if defined(__x86_64__)
-	{
-		register long size __asm__("r10") = 8;
-		long r;
-
-		__asm__ volatile("syscall"
-				 : "=a"(r)
-				 : "a"(SYS_rt_sigaction), "D"(SIGUSR1), "S"(0), "d"(action),
-				   "r"(size)
-				 : "rcx", "r11", "memory");
-		if (r || action[0] != (uintptr_t)handler)
-			return 6;
-	}
-#endif
+	if (own_call6(SYS_rt_sigaction, SIGUSR1, 0, (long)action, 8, 0, 0) ||
+	    action[0] != (uintptr_t)handler)
+		return 6;
 	return descriptors() == before + 4 ? 0 : 7;
 }
 

@@ -214,7 +214,7 @@ static int makes_one_call(void *arg)
 {
 	const enum only *only = arg;
 	struct sigaction act = {.sa_handler = not_called, .sa_flags = (int)SA_RESETHAND}, was;
-	int allowed[ALWAYS + 1 + BY_FORK], null = open("/dev/null", O_RDONLY), other = dup(null);
+	int allowed[ALWAYS + 1 + BY_FORK], null = open("/dev/null", O_RDONLY);
 	int ep = epoll_create1(0), efd = eventfd(0, EFD_NONBLOCK);
 	struct epoll_event ev = {.events = EPOLLIN};
 	pid_t self = getpid(), pid;
@@ -255,7 +255,7 @@ static int makes_one_call(void *arg)
 	case ONLY_EPOLL_WAIT:
 		_exit(epoll_wait(ep, &ev, 1, 0) != 1);
 	case ONLY_DUP2:
-		_exit(dup2(null, other) != other || dup2(null, ep) != ep);
+		_exit(dup2(null, efd) != efd || dup2(null, ep) != ep);
 #endif
 	default:
 		_exit(3);

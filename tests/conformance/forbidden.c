@@ -90,6 +90,10 @@ static int with_few_sleeps(void *unused)
 	struct sock_fprog program = {.len = sizeof(f) / sizeof(f[0]), .filter = f};
 
 	(void)unused;
+#ifndef SYS_poll
+	/* libc's poll is ppoll here. */
+	return EXIT_SKIPPED;
+#endif
 	one_is_hot(&ep, &fd);
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
 	    own_call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, (long)&program))
@@ -125,11 +129,7 @@ static void FORBID_calls_past_libc(void **state)
 static void FORBID_sleeps_of_another_kind(void **state)
 {
 	(void)state;
-#ifdef SYS_poll
 	assert_works(with_few_sleeps, false);
-#else
-	SKIP("libc's poll is ppoll here");
-#endif
 }
 
 int main(void)
