@@ -65,7 +65,7 @@ static inline uint64_t plx_cold_word(int fd)
 	return (unsigned int)fd < PLX_COLD_NOTES ? plx_load_acq(&plx_cold_notes[fd].word) : 0;
 }
 
-/* PLX_COLD_BLOCKS beside one of the others: the first use ends the note. */
+/* PLX_COLD_BLOCKS beside one of the others: the first use that may sleep ends the note. */
 enum { PLX_COLD_EPOLL = 1, PLX_COLD_EVENTFD, PLX_COLD_TIMER, PLX_COLD_BLOCKS };
 /* When the kernel begins to make something: forks and changes (table.h). */
 struct plx_cold_since {

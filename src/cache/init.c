@@ -20,6 +20,7 @@
 
 PLX_START_PAGE uint32_t plx_px_no_adopt;
 PLX_START_PAGE uint32_t plx_px_adopt;
+bool plx_px_filtered;
 
 PLX_START_PAGE struct plx_libc plx_libc = {
 	.epoll_wait = epoll_wait,

@@ -146,7 +146,7 @@ void plx_px_select(int n, const fd_set *r, const fd_set *w, const fd_set *e);
 	X(FORK, "fork", "all objects; both sides go on with the kernel's") \
 	X(VFORK, "vfork", "all objects; the child shares memory, not descriptors") \
 	X(CLONE, "clone", "all objects, unless it makes a thread") \
-	X(UNSHARE, "unshare", "all objects; nothing is adopted afterwards") \
+	X(UNSHARE, "unshare", "all objects, also by setns; nothing is adopted afterwards") \
 	X(EXEC, "exec", "objects with a descriptor that is not close-on-exec") \
 	X(SPAWN, "spawn", "as exec, and what file actions have named") \
 	X(SCM_RIGHTS, "scm_rights", "the objects whose descriptors are sent") \
@@ -219,6 +219,9 @@ static inline bool plx_px_begin(void)
 {
 	return plx_likely(plx_load_acq(&plx_px_begun) == PLX_BEGUN) || plx_px_begin_slow();
 }
+
+/* The process has a seccomp filter: no system call that libc would not make. */
+extern bool plx_px_filtered;
 
 /* Around fork, in the thread that forks. prepare evicts everything. */
 void plx_px_fork_prepare(void);

@@ -20,7 +20,8 @@
  *   gone      atomic, set once: the kernel's alone, or closed
  *   armed     when the kernel's timer expires: while lazy, and while `known`
  *   disarmed  the last setting was to never, or there was none
- *   unmarked  it would be lazy if its epoll had a mark
+ *   slept_on  atomic: somebody may sleep on it in the kernel since before the process was prepared
+ *   unmarked  it would be lazy but for that, or if its epoll had a mark
  *   stale     it may be on the kernel's ready list since an expiry that is over, though not ready
  *   asked     epoll.unseen when that was said there; 0: it has not been
  *   want, interval   what the program has set, while lazy; before that the same as the kernel
@@ -78,7 +79,7 @@
 struct plx_timer {
 	struct pollux_file file;
 	plx_lock_t lock;
-	uint32_t gone;
+	uint32_t gone, slept_on;
 	struct plx_epoll *pe;
 	int fd;
 	bool nonblock;
@@ -135,6 +136,7 @@ struct pollux_file *plx_timer_file(int fd, int flags)
 	if (!t)
 		return NULL;
 	t->fd = fd;
+	t->slept_on = 1;
 	/* It may have expired, and so may be on the kernel's ready list. */
 	t->disarmed = false;
 	t->stale = true;
@@ -299,19 +301,24 @@ static struct plx_epoll *epoll_of(struct plx_timer *t)
 	pe = plx_file_epoll(ef);
 	if (pe->id != t->epid || plx_load(&pe->evicted) || plx_load(&pe->notimers))
 		return NULL;
-	if (!plx_load_acq(&pe->timers))
+	if (!plx_load_acq(&pe->timers) || plx_load_acq(&t->slept_on))
 		t->unmarked = true;
 	return t->unmarked ? NULL : pe;
 }
 
 /*
- * Outside of everything: the epoll gets its mark. The reference sees to it that who ends the epoll
- * finds that.
+ * Outside of everything: what the timer at fd lacks to be lazy. Its epoll gets its mark; the
+ * reference sees to it that who ends the epoll finds that.
  */
-static __attribute__((noinline)) void mark_epoll(int epfd, uint64_t epid)
+static __attribute__((noinline)) void mark_epoll(int fd, int epfd, uint64_t epid)
 {
-	struct pollux_file *ef = plx_table_get(epfd);
+	struct pollux_file *ef = plx_table_get(epfd), *f = plx_table_get(fd);
 	struct plx_epoll *pe = ef && ef->kind == PLX_KIND_EPOLL ? plx_file_epoll(ef) : NULL;
+
+	if (file_timer(f) && plx_load(&file_timer(f)->slept_on) && !plx_cold_busy(f))
+		plx_store_rel(&file_timer(f)->slept_on, 0);
+	if (f)
+		pollux_file_put(f);
 
 	if (pe && pe->id == epid && !plx_load(&pe->evicted) && !plx_cold_busy(ef)) {
 		/*
@@ -554,7 +561,7 @@ long plx_px_timerfd_settime(int fd, int flags, const struct itimerspec *value,
 	timer_unlock(t);
 	plx_rcu_read_unlock();
 	if (plx_unlikely(unmarked))
-		mark_epoll(epfd, unmarked);
+		mark_epoll(fd, epfd, unmarked);
 	/* It is set even if the old value cannot be stored (TFD-04). */
 	return r == 0 && old && plx_copy_out(old, &was, sizeof(was)) ? -EFAULT : r;
 }
@@ -696,7 +703,9 @@ bool plx_timer_lost(struct pollux_file *f)
 	plx_rcu_read_lock();
 	t = timer_lock(file_timer(f));
 	if (t) {
-		there = t->pe && plx_sys2(SYS_timerfd_gettime, t->fd, &s) == 0;
+		/* A new one has not been set. */
+		there = t->pe && plx_sys2(SYS_timerfd_gettime, t->fd, &s) == 0 &&
+			(s.it_value.tv_sec || s.it_value.tv_nsec);
 		if (t->pe && !there)
 			not_lazy(t);
 		plx_store(&t->gone, !there);

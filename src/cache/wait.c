@@ -109,7 +109,10 @@ struct waiter {
 	const struct timespec *timeout;
 	/* Deadline on CLOCK_MONOTONIC in ns; negative: none. */
 	int64_t deadline;
-	/* The program's call has a time in ms: so has a sleep, as a filter may know no other. */
+	/*
+	 * The program's call has a time in ms, and so has a sleep, as the filter that the process
+	 * began under may know no other.
+	 */
 	bool in_ms;
 };
 
@@ -1330,7 +1333,7 @@ long plx_px_epoll_wait(int epfd, struct epoll_event *ev, int max, const struct t
 		       const sigset_t *sigmask)
 {
 	PLX_INSIDE();
-	struct wait_time time = {.in_ms = timeout && whole_ms(timeout)};
+	struct wait_time time = {.in_ms = plx_px_filtered && timeout && whole_ms(timeout)};
 	long r = wait_call(epfd, ev, max, timeout, sigmask, &time);
 
 	/* PLX_PASS is greater. */

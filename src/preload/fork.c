@@ -7,6 +7,7 @@
  *                                sharing memory but not descriptors: everything escapes and
  *                                adoption ends; threads pass
  * unshare                        with CLONE_FILES: everything escapes and adoption ends
+ * setns                          the same with CLONE_NEWTIME: noted times are of another clock
  * __register_atfork              (pthread_atfork is in the program) ours before any other
  */
 #include "preload/preload.h"
@@ -320,4 +321,14 @@ PLX_EXPORT int unshare(int flags)
 	if (flags & CLONE_NEWPID)
 		plx_pid_space();
 	return plx_real.unshare(flags);
+}
+
+/* Of type 0 it may be any. */
+PLX_EXPORT int setns(int fd, int type)
+{
+	if ((!type || (type & CLONE_NEWTIME)) && !plx_vfork_child())
+		plx_stop_adopting(PLX_OUT_UNSHARE);
+	if (!type || (type & CLONE_NEWPID))
+		plx_pid_space();
+	return plx_real.setns(fd, type);
 }

@@ -78,6 +78,19 @@ PLX_START_CODE void plx_start(void)
 	plx_store_rel(&started, 1);
 }
 
+static void status_line(void *arg, const char *line)
+{
+	*(bool *)arg |= strcmp(line, "Seccomp:\t0") == 0;
+}
+
+/* A filter of before the program began; with one of its own nothing is prepared. */
+static bool is_filtered(void)
+{
+	bool free = false;
+
+	return !plx_cold_lines("/proc/self/status", status_line, &free) || !free;
+}
+
 /* By the only one, whom no handler interrupts. */
 static void prepare(void)
 {
@@ -88,6 +101,7 @@ static void prepare(void)
 		return;
 	if (plx_load(&plx_active) || !plx_px_begin() || !plx_cold_begin())
 		return;
+	plx_px_filtered = is_filtered();
 	plx_real_init();
 	take_libc();
 	plx_guard_install();

@@ -91,7 +91,7 @@ int pidfd_spawnp(int *, const char *, const posix_spawn_file_actions_t *, const 
 	X(fopen) X(fdopen) X(freopen) X(fclose) X(vdprintf) X(__vdprintf_chk)                      \
 	X(endmntent) X(fts_close) X(mq_close) X(aio_read) X(aio_write) X(lio_listio)               \
 	X(socket) X(socketpair) X(accept) X(accept4) X(sendmsg) X(sendmmsg)                        \
-	X(_Fork) X(vfork) X(clone) X(unshare) X(__register_atfork)                                 \
+	X(_Fork) X(vfork) X(clone) X(unshare) X(setns) X(__register_atfork)                                 \
 	X(system) X(popen) X(pclose) X(wordexp)                                                    \
 	X(posix_spawn_file_actions_adddup2) X(posix_spawn_file_actions_addopen)                    \
 	X(dlopen) X(dlmopen)                                                                       \

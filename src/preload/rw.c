@@ -51,7 +51,8 @@ OURS ssize_t read_theirs(int fd, void *buf, size_t n)
 
 OURS ssize_t read_cold(int fd, void *buf, size_t n)
 {
-	if (!plx_vfork_child() && plx_cold_uses(fd, PLX_COLD_EVENTFD))
+	if (!plx_vfork_child() &&
+	    (plx_cold_uses(fd, PLX_COLD_EVENTFD) || plx_cold_uses(fd, PLX_COLD_TIMER)))
 		PLX_COLD_CHANGES(plx_real.read(fd, buf, n));
 	return plx_fd_ours(fd) ? read_ours(fd, buf, n) : read_theirs(fd, buf, n);
 }

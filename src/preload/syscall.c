@@ -61,7 +61,7 @@ static const uint8_t kinds[] = {
 	KIND(timerfd_settime, OF_FD), KIND(timerfd_gettime, OF_FD),
 	KIND(dup, OF_ANY), KIND(dup3, OF_ANY),
 	KIND(pipe2, NAMED), KIND(socketpair, NAMED), KIND(mremap, NAMED),
-	KIND(unshare, NAMED),
+	KIND(unshare, NAMED), KIND(setns, NAMED),
 	KIND(ppoll, SLEEPS), KIND(pselect6, SLEEPS),
 	KIND(epoll_pwait, SLEEPS), KIND(epoll_pwait2, SLEEPS),
 #ifdef SYS_open
@@ -169,6 +169,8 @@ static long call_libc(const struct plx_args *s)
 		return socketpair((int)s->a, (int)s->b, (int)s->c, (int *)s->d);
 	case SYS_mremap:
 		return (long)mremap((void *)s->a, s->b, s->c, (int)s->d, (void *)s->e);
+	case SYS_setns:
+		return setns((int)s->a, (int)s->b);
 	default:
 		return unshare((int)s->a);
 	}

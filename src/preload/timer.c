@@ -15,7 +15,10 @@ PLX_EXPORT int timerfd_create(int clock, int flags)
 	if (plx_may_adopt())
 		PLX_SERVED(plx_px_timerfd_create(clock, flags));
 	fd = plx_given(plx_real.timerfd_create(clock, flags));
-	return clock == CLOCK_MONOTONIC ? plx_note_made(fd, PLX_COLD_TIMER, since) : fd;
+	if (clock != CLOCK_MONOTONIC)
+		return fd;
+	return plx_note_made(fd, PLX_COLD_TIMER | (flags & TFD_NONBLOCK ? 0 : PLX_COLD_BLOCKS),
+			     since);
 }
 
 static __attribute__((noinline)) int set_ours(int fd, int flags, const struct itimerspec *value,
@@ -40,7 +43,7 @@ static int set(int r, int fd)
 static __attribute__((noinline)) int set_cold(int fd, int flags, const struct itimerspec *value,
 					      struct itimerspec *old)
 {
-	if (!plx_vfork_child() && plx_cold_uses(fd, PLX_COLD_TIMER))
+	if (!plx_vfork_child())
 		PLX_COLD_CHANGES(set(plx_real.timerfd_settime(fd, flags, value, old), fd));
 	return plx_fd_ours(fd) ? set_ours(fd, flags, value, old)
 			       : plx_real.timerfd_settime(fd, flags, value, old);

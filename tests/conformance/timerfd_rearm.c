@@ -580,6 +580,95 @@ static void TFD_14_the_number_is_used_again(void **state)
 	}
 }
 
+/* By an instruction, and then given out for another clock. */
+static void TFD_14_the_number_is_closed_unseen(void **state)
+{
+	struct timed t = timed_new(0);
+	struct itimerspec left;
+
+	(void)state;
+	put_off_from(t.fd, HOUR_MS, 2 * HOUR_MS);
+	assert_int_equal(own_close(t.fd), 0);
+	assert_int_equal(assert_ok(timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC)), t.fd);
+	assert_ok(timerfd_gettime(t.fd, &left));
+	assert_int_equal(left.it_value.tv_sec, 0);
+	assert_int_equal(left.it_value.tv_nsec, 0);
+	timed_close(&t);
+}
+
+/* In a child, which goes there for good. */
+static int goes_elsewhere(void *unused)
+{
+	const char later[] = "monotonic 1000000 0";
+	struct timed t = timed_new(0);
+	struct itimerspec left;
+	int offsets, there;
+
+	(void)unused;
+	put_off_from(t.fd, HOUR_MS, 2 * HOUR_MS);
+	if (unshare(CLONE_NEWTIME))
+		return EXIT_SKIPPED;
+	offsets = open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC);
+	if (offsets < 0 || write(offsets, later, sizeof(later) - 1) < 0)
+		return EXIT_SKIPPED;
+	there = open("/proc/self/ns/time_for_children", O_RDONLY | O_CLOEXEC);
+	put_off_from(t.fd, HOUR_MS, 2 * HOUR_MS);
+	if (there < 0 || setns(there, 0))
+		return EXIT_SKIPPED;
+	return timerfd_gettime(t.fd, &left) || left.it_value.tv_sec > 7200 ||
+	       left.it_value.tv_sec < 7100;
+}
+
+static void TFD_09_in_another_time_namespace(void **state)
+{
+	(void)state;
+	assert_child(child_status(goes_elsewhere, NULL), "no time namespaces for this user");
+}
+
+/* A wait that finds nothing: whether it ends hardly later than its time. */
+static bool in_time(int ep, bool by_instruction)
+{
+	int64_t due = now_ns() + PASSED_MS * 1000000ll;
+	struct epoll_event ev;
+
+	if (by_instruction)
+		assert_int_equal(
+			own_call6(SYS_epoll_pwait, ep, (long)&ev, 1, PASSED_MS, 0, _NSIG / 8), 0);
+	else
+		assert_int_equal(epoll_wait(ep, &ev, 1, PASSED_MS), 0);
+	return now_ns() - due < 500000;
+}
+
+/*
+ * A wait that has been woken for nothing, as the kernel's timer has expired, ends in time. What is
+ * left of its time by then is little more than whole ms.
+ */
+static void EP_TMO_03_it_is_not_late(void **state)
+{
+	const struct itimerspec first = {.it_value.tv_nsec = FIRST_MS * 1000000 + 900000};
+	struct timed t = timed_new(0);
+	int empty = ep_new(), kernel = 0, ours = 0;
+
+	(void)state;
+	if (prctl(PR_GET_SECCOMP))
+		SKIP("under a filter a wait in ms sleeps in ms");
+	for (int round = 0; round < 12; round++) {
+		/* So many that the next row is worth it, too. */
+		for (int i = 0; i < 100; i++) {
+			assert_ok(timerfd_settime(t.fd, 0, &first, NULL));
+			assert_int_equal(ep_count(t.ep), 0);
+		}
+		set(t.fd, HOUR_MS);
+		ours += in_time(t.ep, false);
+		kernel += in_time(empty, true);
+	}
+	if (kernel < 9)
+		SKIP("the kernel's waits are late");
+	assert_true(ours >= 4);
+	close(empty);
+	timed_close(&t);
+}
+
 /* ---- out of sight ---- */
 
 static void TFD_23_duplicates(void **state)
@@ -1427,6 +1516,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(TFD_14_two_epolls),
 		cmocka_unit_test(TFD_14_MOD_DEL_and_ADD),
 		cmocka_unit_test(TFD_14_the_number_is_used_again),
+		cmocka_unit_test(TFD_14_the_number_is_closed_unseen),
+		cmocka_unit_test(TFD_09_in_another_time_namespace),
+		cmocka_unit_test(EP_TMO_03_it_is_not_late),
 		cmocka_unit_test(TFD_23_duplicates),
 		cmocka_unit_test(TFD_23_fork),
 		cmocka_unit_test(TFD_23_exec),
