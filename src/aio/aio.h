@@ -78,6 +78,8 @@ struct plx_kioctx {
 	/* What the program asked for. */
 	uint32_t nr_events;
 	uint32_t id;
+	/* Which one it is of all that were made. */
+	uint32_t serial;
 	/* Of the arena when the ring was made. */
 	uint32_t forks;
 	size_t size;
@@ -156,7 +158,7 @@ extern char plx_aio_address_token;
 enum plx_aio_hand {
 	/* It is the kernel's, under the same address, and the caller is not inside it any more. */
 	PLX_AIO_GIVEN,
-	/* Somebody else is inside, and takes his time, or hands it over. */
+	/* Somebody else is inside, and takes his time, or hands it over; or starts a program. */
 	PLX_AIO_BUSY,
 	/* It stays ours: events lie unread, or the kernel has no context to give. */
 	PLX_AIO_STAYS,
@@ -166,6 +168,8 @@ enum plx_aio_hand {
 enum plx_aio_hand plx_aio_hand_over(struct plx_kioctx *k, bool must);
 /* Some context has become the kernel's. */
 extern uint32_t plx_aio_given;
+/* Handovers that have begun, and that are over: in between both count one context. */
+extern uint32_t plx_aio_moves_begun, plx_aio_moves_over;
 /* All contexts of this process, as far as it can be done; those made later are not seen to. */
 void plx_aio_hand_over_all(void);
 /*
@@ -184,8 +188,16 @@ struct plx_aio_want {
 	/* io_pgetevents; sig: {const sigset_t *, size_t}, in the program's memory. */
 	bool pget;
 	const void *sig;
-	/* What is left of the time-out, if some of it has gone by. */
+	/*
+	 * What is left of the time-out, and the mask: events may have been stored where the program
+	 * has them.
+	 */
 	struct timespec left;
+	uint64_t mask;
+	struct plx_aio_sig {
+		const uint64_t *mask;
+		size_t size;
+	} own_sig;
 };
 
 /* --- the calls: results as the system calls', PLX_PASS if ctx is not one of ours ------------ */
@@ -211,8 +223,8 @@ long plx_aio_get_rest(aio_context_t ctx, struct plx_aio_want *w);
 
 /*
  * What is believed of the file behind a number (submit.c). The drop-in calls forget where
- * it sees a number change hands; nothing depends on its seeing all of them but speed and,
- * for a few requests, what a number means that was a regular file and is a file of proc.
+ * a number is closed, or given out by libc; nothing depends on its seeing all of them but speed
+ * and, for a few requests, what a number means that was a regular file and is a file of proc.
  */
 #define PLX_AIO_FDS 65536
 extern uint8_t plx_aio_believed[PLX_AIO_FDS];

@@ -18,7 +18,7 @@
 
 int pollux_io_setup(unsigned int nr_events, aio_context_t *ctx)
 {
-	return plx_result(plx_aio_setup(nr_events, ctx));
+	API_RETURN(plx_aio_setup(nr_events, ctx), plx_sys2(SYS_io_setup, nr_events, ctx));
 }
 
 int pollux_io_destroy(aio_context_t ctx)

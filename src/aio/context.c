@@ -18,6 +18,7 @@
 #include "base/delay.h"
 #include "base/inside.h"
 #include "base/mem.h"
+#include "base/spin.h"
 #include "base/sys.h"
 #include "cache/posix.h"
 #include "cache/uaccess.h"
@@ -85,6 +86,7 @@ static long read_file(const char *path, char *buf, size_t size)
 	return r;
 }
 
+/* 0: the kernel does not say. */
 static uint32_t possible_cpus(void)
 {
 	static uint32_t cpus;
@@ -95,6 +97,8 @@ static uint32_t possible_cpus(void)
 	if (n)
 		return n;
 	r = read_file("/sys/devices/system/cpu/possible", buf, sizeof(buf));
+	if (r <= 0)
+		return 0;
 	/* "0-3": x86-64 and aarch64 number them without gaps. */
 	for (long i = 0; i < r && buf[i] != '\n'; i++)
 		n = buf[i] >= '0' ? n * 10 + (buf[i] - '0') : 0;
@@ -102,35 +106,34 @@ static uint32_t possible_cpus(void)
 	return n + 1;
 }
 
-static uint64_t read_number(const char *path, uint64_t otherwise)
+static bool read_number(const char *path, uint64_t *v)
 {
 	char buf[32];
 	long r = read_file(path, buf, sizeof(buf));
-	uint64_t v = 0;
 
-	if (r < 0)
-		return otherwise;
+	*v = 0;
 	for (long i = 0; i < r && buf[i] >= '0' && buf[i] <= '9'; i++)
-		v = v * 10 + (buf[i] - '0');
-	return v;
+		*v = *v * 10 + (buf[i] - '0');
+	return r > 0;
 }
 
 /*
  * How many events contexts of ours may have, as aio-max-nr is now: the kernel counts its own, those
  * that were handed over among them, which is looked at if there are any. *most: a single one. Or no
- * limit.
+ * limit. False: the kernel does not say.
  */
-static uint64_t limit_of_events(uint64_t *most)
+static bool limit_of_events(uint64_t *most, uint64_t *limit)
 {
-	uint64_t taken;
+	uint64_t taken = 0;
 
-	*most = UINT64_MAX;
-	if (plx_aio_limit == PLX_AIO_MAX_NR)
-		*most = read_number("/proc/sys/fs/aio-max-nr", UINT64_MAX);
-	if (*most == UINT64_MAX || !plx_load(&plx_aio_given))
-		return *most;
-	taken = read_number("/proc/sys/fs/aio-nr", 0);
-	return *most > taken ? *most - taken : 0;
+	*most = *limit = UINT64_MAX;
+	if (plx_aio_limit != PLX_AIO_MAX_NR)
+		return true;
+	if (!read_number("/proc/sys/fs/aio-max-nr", most) ||
+	    (plx_load(&plx_aio_given) && !read_number("/proc/sys/fs/aio-nr", &taken)))
+		return false;
+	*limit = *most > taken ? *most - taken : 0;
+	return true;
 }
 
 void plx_aio_release(struct plx_kioctx *k, bool user)
@@ -172,6 +175,37 @@ static struct plx_kioctx *context_new(uint32_t nr_events, uint32_t asked)
 	return k;
 }
 
+/*
+ * A context in the table, or an error; PLX_PASS: it is to be the kernel's. One that is being handed
+ * over counts in the table, and for the kernel: then it is looked at again.
+ */
+static long context_add(uint32_t need, uint32_t nr_events, struct plx_kioctx **made)
+{
+	struct plx_kioctx *k = NULL;
+	uint64_t limit, most;
+	uint32_t since;
+	long err = 0;
+
+	for (int tries = 0;; tries++) {
+		since = plx_load_acq(&plx_aio_moves_over);
+		if (!limit_of_events(&most, &limit))
+			err = PLX_PASS;
+		else if (nr_events > most || nr_events > MAX_EVENTS)
+			err = -EAGAIN;
+		else if (!k && !(k = context_new(need, nr_events)))
+			err = PLX_PASS;
+		else
+			err = plx_aio_table_add(k, limit);
+		if (err != -EAGAIN || plx_load_acq(&plx_aio_moves_begun) == since)
+			break;
+		plx_await_step(tries);
+	}
+	if (err && k)
+		plx_aio_release(k, true);
+	*made = k;
+	return err;
+}
+
 static void destroy(struct plx_kioctx *k)
 {
 	PLX_DELAY(aio_destroy_dead);
@@ -187,11 +221,10 @@ long plx_aio_setup(unsigned int nr_events, aio_context_t *user)
 	PLX_INSIDE();
 	uint32_t need = 4 * possible_cpus();
 	struct plx_kioctx *k;
-	uint64_t limit, most;
 	aio_context_t id;
-	int err;
+	long err;
 
-	if (!plx_px_begin())
+	if (!need || !plx_px_begin())
 		return PLX_PASS;
 	if (plx_load_user64(&id, user))
 		return -EFAULT;
@@ -203,18 +236,10 @@ long plx_aio_setup(unsigned int nr_events, aio_context_t *user)
 	need *= 2;
 	if (need > MAX_EVENTS)
 		return -EINVAL;
-	limit = limit_of_events(&most);
-	if (nr_events > most || nr_events > MAX_EVENTS)
-		return -EAGAIN;
-	k = context_new(need, nr_events);
-	if (!k)
-		return -ENOMEM;
-	id = k->user_id;
-	err = plx_aio_table_add(k, limit);
-	if (err) {
-		plx_aio_release(k, true);
+	err = context_add(need, nr_events, &k);
+	if (err)
 		return err;
-	}
+	id = k->user_id;
 	if (plx_copy_out(user, &id, sizeof(id))) {
 		if (plx_aio_table_del(k))
 			destroy(k);

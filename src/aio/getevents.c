@@ -23,12 +23,6 @@
 
 #define NAP_NS 1000000
 
-/* What the kernel's sixth argument points to. */
-struct sigarg {
-	const uint64_t *mask;
-	size_t size;
-};
-
 /* As the kernel reckons: no validation, but no overflow of the seconds either. */
 static int64_t total_ns(const struct timespec *ts)
 {
@@ -44,21 +38,16 @@ static int64_t total_ns(const struct timespec *ts)
  * (userfaultfd, a file that is mapped), or never be. Others go on meanwhile, as the kernel's
  * submitters do; it may have gone again when events are stored, and then they wait.
  */
-static void wait_for_memory(const struct io_event *events, long n)
+static void wait_for_memory(struct io_event *events, long n)
 {
-	const uintptr_t page = 4096;
-	uintptr_t p = (uintptr_t)events, end = p + (uintptr_t)n * sizeof(*events);
-	uint64_t any;
-
-	while (p < end && plx_load_user64(&any, (const void *)p) == 0)
-		p = (p | (page - 1)) + 1;
+	(void)plx_probe_write(events, (size_t)n * sizeof(*events));
 }
 
 /* kioctx.lock held. Up to n events to the program, or -EFAULT and none of them is taken. */
 static long take(struct plx_kioctx *k, struct io_event *events, long n)
 {
 	struct plx_aio_ring *ring = k->ring;
-	uint32_t head = plx_ring_head(k), used = plx_ring_between(k, head, k->tail);
+	uint32_t head = plx_ring_head(k), used = plx_ring_shown(k, head);
 	uint32_t m = n < used ? (uint32_t)n : used;
 	uint32_t run = k->nr - head < m ? k->nr - head : m;
 
@@ -111,7 +100,8 @@ static long take_at_once(aio_context_t ctx, uint64_t header, const struct plx_ai
 	if (k) {
 		/* Not even a look at the ring without it: its pages may be another's by now. */
 		plx_lock(&k->lock, PLX_RANK_AIO);
-		if (!plx_aio_closed(k) && plx_ring_used(k) >= (w->min ? w->min : 1))
+		if (!plx_aio_closed(k) &&
+		    plx_ring_shown(k, plx_ring_head(k)) >= (w->min ? w->min : 1))
 			r = take(k, w->events, w->nr);
 		plx_unlock(&k->lock, PLX_RANK_AIO);
 	}
@@ -126,8 +116,8 @@ struct wait {
 	/* In nanoseconds; negative: without limit (AIO-GET-05). */
 	int64_t timeout;
 	int64_t deadline;
-	bool masked;
-	uint64_t mask;
+	/* NULL: none. */
+	const uint64_t *mask;
 };
 
 static int64_t time_left(const struct wait *t)
@@ -152,13 +142,12 @@ static bool let_signals_in(const struct wait *t, int64_t ns)
 	uint32_t handlers = plx_inside.handlers;
 	PLX_OUTSIDE(sleep);
 
-	if (sleep.interrupted && !t->masked)
+	if (sleep.interrupted && !t->mask)
 		return true;
-	if (plx_sys6(SYS_ppoll, 0, 0, (long)&ts, t->masked ? (long)&t->mask : 0, sizeof(t->mask),
-		     0) == -EINTR)
+	if (plx_sys6(SYS_ppoll, 0, 0, (long)&ts, (long)t->mask, sizeof(*t->mask), 0) == -EINTR)
 		return true;
 	/* One may have run before the system call. */
-	return !t->masked && plx_inside.handlers != handlers;
+	return !t->mask && plx_inside.handlers != handlers;
 }
 
 /* False: the wait is over, in time or since a handler has run. */
@@ -200,6 +189,7 @@ static long wait_for_events(aio_context_t ctx, struct plx_aio_want *w, struct wa
 {
 	enum plx_aio_hand hand = PLX_AIO_STAYS;
 	bool done, interrupted = false, again = false;
+	uint32_t serial = k->serial;
 	long r;
 
 	for (;;) {
@@ -219,6 +209,11 @@ static long wait_for_events(aio_context_t ctx, struct plx_aio_want *w, struct wa
 			t->timeout = 0;
 		again = true;
 		k = plx_aio_get(ctx, 0);
+		/* It was destroyed, and this is another at its address. */
+		if (k && k->serial != serial) {
+			plx_aio_put(k, 0);
+			return w->got ? w->got : -EINVAL;
+		}
 		if (!k && !interrupted)
 			return PLX_PASS;
 		if (!k)
@@ -232,34 +227,33 @@ static long wait_for_events(aio_context_t ctx, struct plx_aio_want *w, struct wa
 /* --- the calls -------------------------------------------------------------------------------- */
 
 /* The arguments that come before the context; 0 or the error. */
-static int timeout_in(const struct plx_aio_want *w, struct wait *t)
+static int timeout_in(struct plx_aio_want *w, struct wait *t)
 {
-	struct timespec ts;
-
 	t->timeout = -1;
 	if (!w->timeout)
 		return 0;
-	if (plx_copy_in(&ts, w->timeout, sizeof(ts)))
+	if (plx_copy_in(&w->left, w->timeout, sizeof(w->left)))
 		return -EFAULT;
-	t->timeout = total_ns(&ts);
+	t->timeout = total_ns(&w->left);
 	return 0;
 }
 
-static int mask_in(const void *user, struct wait *t)
+static int mask_in(struct plx_aio_want *w)
 {
-	struct sigarg sig;
+	struct plx_aio_sig sig;
 
-	if (!user)
+	if (!w->sig)
 		return 0;
-	if (plx_copy_in(&sig, user, sizeof(sig)))
+	if (plx_copy_in(&sig, w->sig, sizeof(sig)))
 		return -EFAULT;
 	if (!sig.mask)
 		return 0;
-	if (sig.size != sizeof(t->mask))
+	if (sig.size != sizeof(w->mask))
 		return -EINVAL;
-	if (plx_copy_in(&t->mask, sig.mask, sizeof(t->mask)))
+	if (plx_copy_in(&w->mask, sig.mask, sizeof(w->mask)))
 		return -EFAULT;
-	t->masked = true;
+	w->own_sig = (struct plx_aio_sig){&w->mask, sizeof(w->mask)};
+	w->sig = &w->own_sig;
 	return 0;
 }
 
@@ -286,15 +280,19 @@ long plx_aio_getevents(aio_context_t ctx, struct plx_aio_want *w)
 		return PLX_PASS;
 	r = bad;
 	if (!r && w->pget)
-		r = mask_in(w->sig, &t);
+		r = mask_in(w);
+	t.mask = w->own_sig.mask;
 	if (!r && (w->min < 0 || w->min > w->nr))
 		r = -EINVAL;
-	if (r)
+	if (r) {
 		plx_aio_put(k, 0);
-	else
+	} else {
+		if (w->timeout)
+			w->timeout = &w->left;
 		r = wait_for_events(ctx, w, &t, k);
+	}
 	/* A call that did not sleep does it here; the kernel does it at the end of its own. */
-	if (t.masked && r != PLX_PASS && let_signals_in(&t, 0) && r == 0)
+	if (t.mask && r != PLX_PASS && let_signals_in(&t, 0) && r == 0)
 		r = -EINTR;
 	return r;
 }

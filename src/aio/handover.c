@@ -40,6 +40,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <poll.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "aio/ring.h"
@@ -50,6 +51,7 @@
 #include "base/sys.h"
 #include "base/wiped.h"
 #include "cache/posix.h"
+#include "cache/uaccess.h"
 #include "rcu/rcu.h"
 
 /* Requests in one call that drives the kernel's tail on. */
@@ -58,7 +60,7 @@
 #define TRIES 1000
 #define TRY_NS 1000000
 
-uint32_t plx_aio_given;
+uint32_t plx_aio_given, plx_aio_moves_begun, plx_aio_moves_over;
 
 /* False: somebody else does it, or it dies. */
 static bool mark(struct plx_kioctx *k)
@@ -127,34 +129,38 @@ static bool drive(struct plx_aio_ring *ring, const struct plx_bell *b, uint32_t 
 }
 
 /* From 0 to head, and from there to the tail of k. */
-static bool drive_all(struct plx_aio_ring *ring, const struct plx_kioctx *k, uint32_t head)
+static bool drive_all(struct plx_aio_ring *ring, const struct plx_bell *b,
+		      const struct plx_kioctx *k, uint32_t head)
 {
-	struct plx_bell *b;
-	bool done;
-
-	if (!head && !k->tail)
-		return true;
-	b = plx_bell_new();
-	if (!b)
-		return false;
-	done = drive(ring, b, k->nr, 0, head, false) && drive(ring, b, k->nr, head, k->tail, true);
-	plx_bell_close(b);
-	plx_file_put_locked(&b->file);
-	return done;
+	return drive(ring, b, k->nr, 0, head, false) && drive(ring, b, k->nr, head, k->tail, true);
 }
 
-/* A context of the kernel's that is as k is, by its head; or 0. */
-static aio_context_t make(const struct plx_kioctx *k, uint32_t head)
+/* As the program has asked for it; or 0. */
+static aio_context_t kernels_own(uint32_t nr_events)
+{
+	aio_context_t theirs = 0, aside;
+
+	if (!plx_sys2(SYS_io_setup, nr_events, &theirs))
+		return theirs;
+	/* The program's contexts may need what this one takes. */
+	aside = plx_xchg(&plx_wiped.aio_aside, 0);
+	if (!aside)
+		return 0;
+	plx_sys1(SYS_io_destroy, aside);
+	return plx_sys2(SYS_io_setup, nr_events, &theirs) ? 0 : theirs;
+}
+
+/* A context of the kernel's that is as k is, by its head; or 0. By b, if the ring was used. */
+static aio_context_t make(const struct plx_kioctx *k, uint32_t head, const struct plx_bell *b)
 {
 	const struct plx_aio_ring *ours = k->ring;
-	struct plx_aio_ring *ring;
-	aio_context_t theirs = 0;
+	aio_context_t theirs = kernels_own(k->nr_events);
+	struct plx_aio_ring *ring = (struct plx_aio_ring *)theirs;
 
-	if (plx_sys2(SYS_io_setup, k->nr_events, &theirs) < 0)
+	if (!theirs)
 		return 0;
 	plx_aio_address_get();
-	ring = (struct plx_aio_ring *)theirs;
-	if (ring->nr != k->nr || !drive_all(ring, k, head)) {
+	if (ring->nr != k->nr || !drive_all(ring, b, k, head)) {
 		plx_sys1(SYS_io_destroy, theirs);
 		return 0;
 	}
@@ -168,11 +174,15 @@ static aio_context_t make(const struct plx_kioctx *k, uint32_t head)
 	return theirs;
 }
 
-/* Its ring takes the place of ours. */
+/* Its ring takes the place of ours, unless the program has put something else there. */
 static bool move(const struct plx_kioctx *k, aio_context_t theirs)
 {
+	uint64_t there, header;
 	long to;
 
+	memcpy(&header, k->ring, sizeof(header));
+	if (plx_load_user64(&there, (const void *)k->user_id) || there != header)
+		return false;
 	plx_aio_address_put();
 	to = plx_sys6(SYS_mremap, (long)theirs, (long)k->size, (long)k->size,
 		      MREMAP_MAYMOVE | MREMAP_FIXED, (long)k->user_id, 0);
@@ -200,17 +210,20 @@ static void give_away(struct plx_kioctx *k, uint32_t head)
 		plx_cas(&ring->head, &head, moved);
 	mine = plx_aio_table_del(k);
 	PLX_INVARIANT(mine, "who hands a context over is alone inside");
+	plx_store(&plx_aio_given, 1);
+	plx_xadd(&plx_aio_moves_over, 1);
 	PLX_DELAY(aio_hand_over);
 	unmark(k);
 	plx_aio_release(k, false);
-	plx_store(&plx_aio_given, 1);
 	plx_px_count(PLX_COUNT_AIO_GIVEN);
 }
 
 enum plx_aio_hand plx_aio_hand_over(struct plx_kioctx *k, bool must)
 {
 	aio_context_t theirs = 0;
+	struct plx_bell *b = NULL;
 	uint32_t head;
+	int err = 0;
 
 	if (plx_ring_used(k) && !may_carry(k, must))
 		return PLX_AIO_STAYS;
@@ -222,14 +235,22 @@ enum plx_aio_hand plx_aio_hand_over(struct plx_kioctx *k, bool must)
 		return PLX_AIO_BUSY;
 	}
 	head = plx_ring_head(k);
-	if (head == k->tail || may_carry(k, must))
-		theirs = make(k, head);
+	plx_xadd(&plx_aio_moves_begun, 1);
+	if (head == k->tail || may_carry(k, must)) {
+		err = head || k->tail ? plx_bell_new(&b) : 0;
+		theirs = err ? 0 : make(k, head, b);
+	}
+	if (b) {
+		plx_bell_close(b);
+		plx_file_put_locked(&b->file);
+	}
 	PLX_DELAY(aio_hand_over);
 	if (!theirs || plx_ring_head(k) != head || !move(k, theirs)) {
 		if (theirs)
 			plx_sys1(SYS_io_destroy, theirs);
+		plx_xadd(&plx_aio_moves_over, 1);
 		unmark(k);
-		return PLX_AIO_STAYS;
+		return err == -EAGAIN ? PLX_AIO_BUSY : PLX_AIO_STAYS;
 	}
 	give_away(k, head);
 	return PLX_AIO_GIVEN;

@@ -2,8 +2,8 @@
 /*
  * The ring of completions. It is the program's memory as much as ours: the program may
  * take events by moving head, and write nonsense to any word (AIO-RING-06, 08). So its nr
- * and tail are kept elsewhere, and head is taken modulo nr. We see it through a mapping of
- * our own (arena.c), so it is always there for us.
+ * and tail are kept elsewhere, and what the ring has is taken modulo nr. We see it through a
+ * mapping of our own (arena.c), so it is always there for us.
  */
 #pragma once
 
@@ -33,6 +33,14 @@ static inline uint32_t plx_ring_used(const struct plx_kioctx *k)
 	uint32_t tail = plx_load_acq(&k->tail);
 
 	return plx_ring_between(k, plx_ring_head(k), tail);
+}
+
+/* What getevents finds, by the tail that the ring has: the program may have set it (as head). */
+static inline uint32_t plx_ring_shown(const struct plx_kioctx *k, uint32_t head)
+{
+	uint32_t tail = plx_load_acq(&k->ring->tail);
+
+	return plx_ring_between(k, head, plx_likely(tail < k->nr) ? tail : tail % k->nr);
 }
 
 /*

@@ -15,7 +15,9 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/major.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
 
@@ -210,6 +212,12 @@ static bool without_effect(long err)
 	case -EFAULT:
 	case -EPERM:
 	case -EOPNOTSUPP:
+	/* Somebody who watches the file says so (fanotify, a security module), or the file does. */
+	case -EACCES:
+	case -EBUSY:
+	case -ETXTBSY:
+	case -ENOSPC:
+	case -EDQUOT:
 		return true;
 	default:
 		return false;
@@ -327,11 +335,25 @@ static void show(int fd)
 }
 
 /* Of a read or write. */
-static bool may_wait(int fd, const struct stat *st)
+static bool may_wait(int fd, const struct stat *st, bool writes)
 {
+	long flags = plx_sys3(SYS_fcntl, fd, F_GETFL, 0);
+
 	if (S_ISREG(st->st_mode) || S_ISBLK(st->st_mode) || S_ISDIR(st->st_mode))
 		return false;
-	return !(plx_sys3(SYS_fcntl, fd, F_GETFL, 0) & O_NONBLOCK);
+	/* /dev/null and the like. */
+	if (S_ISCHR(st->st_mode) && major(st->st_rdev) == MEM_MAJOR)
+		return false;
+	/* That it is not open for this is an error. */
+	return !(flags & O_NONBLOCK) && (flags & O_ACCMODE) != (writes ? O_RDONLY : O_WRONLY);
+}
+
+/* What the kernel says to what is no eventfd, or why nobody can say it now. */
+static long no_resfd(int fd)
+{
+	if (plx_sys2(SYS_fcntl, fd, F_GETFD) < 0)
+		return -EBADF;
+	return plx_fd_is_eventfd(fd) ? -EAGAIN : -EINVAL;
 }
 
 /*
@@ -343,7 +365,7 @@ static long without_handing_over(struct plx_kioctx *k, const struct iocb *cb, st
 	struct io_event ev = {.res = -EINVAL};
 	__attribute__((cleanup(resfd_put))) struct plx_eventfd *e = NULL;
 	__attribute__((cleanup(resfd_close))) int kernels = -1;
-	int fd = (int)cb->aio_fildes;
+	int fd = (int)cb->aio_fildes, told = -1;
 	struct stat st;
 	bool waits;
 	long r = 1;
@@ -351,17 +373,20 @@ static long without_handing_over(struct plx_kioctx *k, const struct iocb *cb, st
 	show(fd);
 	if (plx_sys2(SYS_fstat, fd, &st) < 0)
 		return -EBADF;
-	waits = (is_read(cb) || is_write(cb)) && may_wait(fd, &st) &&
-		!(cb->aio_rw_flags & RWF_NOWAIT);
-	if (waits && is_write(cb))
-		return -EAGAIN;
 	if (cb->aio_flags & IOCB_FLAG_RESFD) {
 		e = plx_eventfd_get((int)cb->aio_resfd);
 		if (!e)
-			kernels = plx_eventfd_hold((int)cb->aio_resfd);
-		if (!e && kernels < 0)
-			return -EAGAIN;
+			told = kernels = plx_eventfd_hold((int)cb->aio_resfd);
+		/* Without a free number it is told by the program's. */
+		if (told == -EMFILE && plx_fd_is_eventfd((int)cb->aio_resfd))
+			told = (int)cb->aio_resfd;
+		if (!e && told < 0)
+			return no_resfd((int)cb->aio_resfd);
 	}
+	waits = (is_read(cb) || is_write(cb)) && may_wait(fd, &st, is_write(cb)) &&
+		!(cb->aio_rw_flags & RWF_NOWAIT);
+	if (waits && is_write(cb))
+		return -EAGAIN;
 	if (plx_store_user32(key_of(user), 0))
 		return -EFAULT;
 	if (plain(cb) && !(cb->aio_flags & IOCB_FLAG_IOPRIO) && is_known(fd, &st))
@@ -377,11 +402,11 @@ static long without_handing_over(struct plx_kioctx *k, const struct iocb *cb, st
 	ev.data = cb->aio_data;
 	ev.obj = (uint64_t)(uintptr_t)user;
 	ev.res2 = 0;
-	if (kernels >= 0)
+	if (told >= 0)
 		plx_store(&k->watched, true);
 	post(k, cb, &ev, e);
-	if (kernels >= 0)
-		plx_eventfd_tell_kernel(kernels);
+	if (told >= 0)
+		plx_eventfd_tell_kernel(told);
 	return 1;
 }
 
@@ -439,13 +464,14 @@ IN_LOOP bool room(const struct plx_kioctx *k)
 static long otherwise(struct plx_kioctx *k, const struct iocb *cb, struct iocb *user, int tries)
 {
 	enum plx_aio_hand hand;
-	long r;
+	long flags, r;
 
 	plx_bell_take((int)cb->aio_fildes);
 	if (cb->aio_lio_opcode == IOCB_CMD_POLL && try_poll(k, cb, user))
 		return 1;
 	/* An error is no reason to give it away, as far as it is easily told. */
-	if (plx_sys2(SYS_fcntl, cb->aio_fildes, F_GETFD) < 0)
+	flags = plx_sys2(SYS_fcntl, cb->aio_fildes, F_GETFL);
+	if (flags < 0 || (flags & O_PATH))
 		return -EBADF;
 	hand = plx_aio_hand_over(k, false);
 	if (hand == PLX_AIO_GIVEN)

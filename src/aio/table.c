@@ -46,8 +46,8 @@ struct root {
 	plx_lock_t lock;
 	/* No slot below it is free. */
 	uint32_t lowest;
-	/* Contexts in the table. */
-	uint32_t count;
+	/* Contexts in the table, and that were ever made. */
+	uint32_t count, serial;
 	/* Sum of nr_events over all contexts. */
 	uint64_t used;
 	/* The rings of all contexts in the table are inherited by children: there has been a fork.
@@ -195,6 +195,7 @@ int plx_aio_table_add(struct plx_kioctx *k, uint64_t limit)
 	if (!err) {
 		k->id = i;
 		k->ring->id = i;
+		k->serial = r->serial++;
 		r->used += k->nr_events;
 		r->lowest = i + 1;
 		plx_store_rel(&r->table->slot[i], k);

@@ -119,14 +119,15 @@ static int high_eventfd(void)
 	return n;
 }
 
-struct plx_bell *plx_bell_new(void)
+int plx_bell_new(struct plx_bell **made)
 {
 	struct plx_bell *b = plx_zalloc(sizeof(*b));
 	struct pollux_file *old = NULL;
-	bool made = false;
+	int r;
 
+	*made = NULL;
 	if (!b)
-		return NULL;
+		return -ENOMEM;
 	plx_file_init(&b->file, &bell_ops);
 	b->file.kind = PLX_KIND_BELL;
 	plx_bells_lock();
@@ -139,7 +140,7 @@ struct plx_bell *plx_bell_new(void)
 		/* Left by a close that went past us. */
 		pollux_file_get(&b->file);
 		old = plx_table_set(b->number, &b->file);
-		made = true;
+		*made = b;
 	} else if (b->number >= 0) {
 		plx_sys1(SYS_close, b->number);
 	}
@@ -147,9 +148,11 @@ struct plx_bell *plx_bell_new(void)
 	plx_bells_unlock();
 	if (old)
 		plx_file_put_locked(old);
-	if (!made)
-		pollux_file_put(&b->file);
-	return made ? b : NULL;
+	if (*made)
+		return 0;
+	r = b->number < 0 ? b->number : -ENOMEM;
+	pollux_file_put(&b->file);
+	return r;
 }
 
 bool plx_bell_publish(struct plx_bell *b, struct plx_epoll *pe)

@@ -161,8 +161,7 @@ static int doorbell_make(struct plx_epoll *pe, int epfd)
 		return 0;
 	if (plx_table_peek(epfd) != &pe->ep->file)
 		return -EBADF;
-	b = plx_bell_new();
-	if (!b)
+	if (plx_bell_new(&b) < 0)
 		return -EMFILE;
 	marker_make();
 	ev.data.u64 = plx_load(&plx_bell_marker);

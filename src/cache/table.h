@@ -129,8 +129,8 @@ struct plx_bell {
 
 /* The poll operation of what is in no epoll of ours. */
 uint32_t plx_never_ready(struct pollux_file *f, uint32_t wanted);
-/* A new one, with a reference, which nobody knows, or NULL: none is to be had now. */
-struct plx_bell *plx_bell_new(void);
+/* A new one, with a reference, which nobody knows. -EAGAIN: not beside a change. */
+int plx_bell_new(struct plx_bell **made);
 /* It is the doorbell of pe from now on; false if the program has taken its number. */
 bool plx_bell_publish(struct plx_bell *b, struct plx_epoll *pe);
 /* No epoll has it, and nobody knows the number: it is closed, unless it has been. */

@@ -25,6 +25,7 @@
 #include <stdbool.h>
 #include <sys/single_threaded.h>
 
+#include "aio/aio.h"
 #include "base/clock.h"
 #include "base/sys.h"
 #include "cache/cold.h"
@@ -172,6 +173,7 @@ void plx_given_slow(int fd);
 
 static inline int plx_given(int fd)
 {
+	plx_aio_forget(fd);
 	if (plx_unlikely(plx_fd_ours(fd) || plx_cold_noted(fd)))
 		plx_given_slow(fd);
 	return fd;

@@ -1750,6 +1750,28 @@ static void AIO_GET_11_waits_race_with_destroy(void **state)
 	free(l);
 }
 
+/* The events go where the time-out is. */
+static void AIO_GET_05_the_time_out_is_read_once(void **state)
+{
+	union {
+		struct timespec timeout;
+		struct io_event ev[4];
+	} memory = {.timeout = {.tv_nsec = 50000000}};
+	aio_context_t ctx = aio_new(8);
+	struct iocb cb;
+	char byte;
+	int fd = file_in_memory(8);
+
+	(void)state;
+	/* As a time it would be an hour. */
+	aio_pread(&cb, fd, &byte, 1, 0)->aio_data = 3600;
+	aio_accept1(ctx, &cb);
+	assert_int_equal(assert_ok(aio_getevents(ctx, 2, 4, memory.ev, &memory.timeout)), 1);
+	assert_int_equal(memory.ev[0].data, 3600);
+	close(fd);
+	aio_free(ctx);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -1797,6 +1819,7 @@ int main(void)
 		cmocka_unit_test(AIO_GET_11_destroy_ends_the_waits),
 		TEST_EACH_SOURCE(AIO_GET_11_with_some_events_their_number_is_returned),
 		cmocka_unit_test(AIO_GET_11_waits_race_with_destroy),
+		cmocka_unit_test(AIO_GET_05_the_time_out_is_read_once),
 	};
 
 	return run_group(tests);

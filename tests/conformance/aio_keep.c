@@ -210,6 +210,44 @@ static void AIO_GET_08_events_to_memory_that_is_late(void **state)
 	late_events(1, 1);
 }
 
+/* The memory is there, and may be written to when another thread says so. */
+static void AIO_GET_08_events_to_memory_that_is_protected(void **state)
+{
+	struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_PAGEFAULT_FLAG_WP};
+	struct uffdio_register reg = {.range.len = AIO_PAGE, .mode = UFFDIO_REGISTER_MODE_WP};
+	struct uffdio_writeprotect protect = {.range.len = AIO_PAGE,
+					      .mode = UFFDIO_WRITEPROTECT_MODE_WP};
+	int uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+	int fd = file_in_memory(8);
+	struct taker s = {0};
+	struct iocb cb[2];
+	char byte;
+
+	(void)state;
+	if (uffd < 0 || ioctl(uffd, UFFDIO_API, &api))
+		SKIP("no userfaultfd for this user");
+	s.ctx = aio_new(8);
+	s.ev = mmap(NULL, AIO_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(s.ev != MAP_FAILED);
+	s.ev[0].obj = 1;
+	protect.range.start = reg.range.start = (uintptr_t)s.ev;
+	if (ioctl(uffd, UFFDIO_REGISTER, &reg) || ioctl(uffd, UFFDIO_WRITEPROTECT, &protect))
+		SKIP("memory cannot be protected so");
+	aio_accept1(s.ctx, aio_pread(&cb[0], fd, &byte, 1, 0));
+	aio_accept1(s.ctx, aio_pread(&cb[1], fd, &byte, 1, 0));
+	thread_start(&s.t, taker_main, &s);
+	trap_wait(&(struct trap){.uffd = uffd});
+	others_go_on_meanwhile(s.ctx, &cb[0]);
+	protect.mode = 0;
+	assert_ok(ioctl(uffd, UFFDIO_WRITEPROTECT, &protect));
+	assert_true(thread_join(&s.t, SOON_MS));
+	assert_int_equal(s.n, 2);
+	munmap(s.ev, AIO_PAGE);
+	close(uffd);
+	close(fd);
+	aio_free(s.ctx);
+}
+
 /* --- a file system that is frozen ------------------------------------------------------------- */
 
 #define UNABLE 77
@@ -316,6 +354,7 @@ int main(void)
 		cmocka_unit_test(AIO_SUBMIT_12_a_write_of_memory_that_is_late),
 		cmocka_unit_test(AIO_SUBMIT_12_a_direct_read_to_memory_that_is_late),
 		cmocka_unit_test(AIO_GET_08_events_to_memory_that_is_late),
+		cmocka_unit_test(AIO_GET_08_events_to_memory_that_is_protected),
 		cmocka_unit_test(AIO_SUBMIT_12_a_write_to_a_frozen_file_system),
 	};
 

@@ -6,6 +6,7 @@
 #include <linux/loop.h>
 #include <linux/mount.h>
 #include <netinet/in.h>
+#include <sys/fanotify.h>
 #include <sys/inotify.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -2132,6 +2133,74 @@ static void AIO_OP_12_by_default_the_signal_ends_the_process(void **state)
 	close(p[1]);
 }
 
+#ifndef FAN_PRE_ACCESS
+#define FAN_PRE_ACCESS 0x00100000
+#endif
+#define FAN_NO_SPACE (ENOSPC << 24)
+
+/* A watcher of the file, who denies each access. */
+static void *denies(void *arg)
+{
+	union {
+		struct fanotify_event_metadata event;
+		char room[4096];
+	} read_;
+	int watch = *(int *)arg;
+	struct pollfd p = {.fd = watch, .events = POLLIN};
+
+	while (poll(&p, 1, 1000) == 1 && read(watch, &read_, sizeof(read_)) > 0) {
+		struct fanotify_response no = {.fd = read_.event.fd,
+					       .response = FAN_DENY | FAN_NO_SPACE};
+
+		if (write(watch, &no, sizeof(no)) != sizeof(no))
+			break;
+		close(read_.event.fd);
+	}
+	return NULL;
+}
+
+/* What a watcher says is an error of io_submit, and no event. */
+static void AIO_SUBMIT_04_a_write_that_is_denied(void **state)
+{
+	int watch = fanotify_init(FAN_CLASS_PRE_CONTENT | FAN_CLOEXEC, O_RDONLY | O_CLOEXEC);
+	int plain = file_on_disk(8, 0), fd;
+	aio_context_t ctx = aio_new(8);
+	struct test_thread t;
+	struct iocb cb;
+	char name[64];
+
+	(void)state;
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", plain);
+	if (watch < 0 || fanotify_mark(watch, FAN_MARK_ADD, FAN_PRE_ACCESS, AT_FDCWD, name))
+		SKIP("no watchers before an access here");
+	fd = (int)assert_ok(open(name, O_RDWR | O_CLOEXEC));
+	thread_start(&t, denies, &watch);
+	aio_refuses(ctx, aio_pwrite(&cb, fd, "x", 1, 0), ENOSPC);
+	aio_refuses(ctx, aio_pread(&cb, fd, name, 1, 0), ENOSPC);
+	assert_true(thread_join(&t, SOON_MS));
+	close(fd);
+	close(plain);
+	close(watch);
+	aio_free(ctx);
+}
+
+/* A number that was a regular file's, which has been read often, and is a file's of proc. */
+static void AIO_OP_01_a_number_that_has_changed_hands(void **state)
+{
+	aio_context_t ctx = aio_new(8);
+	int fd = file_in_memory(8);
+	struct iocb cb;
+	char byte;
+
+	(void)state;
+	aio_does(ctx, aio_pread(&cb, fd, &byte, 1, 0), 1);
+	assert_ok(syscall(SYS_close_range, fd, fd, 0));
+	assert_int_equal(open("/proc/self/status", O_RDONLY | O_CLOEXEC), fd);
+	aio_refuses(ctx, aio_pread(&cb, fd, &byte, 1, 0), EINVAL);
+	close(fd);
+	aio_free(ctx);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -2192,6 +2261,8 @@ int main(void)
 		cmocka_unit_test(AIO_OP_12_a_broken_pipe_tells_the_thread_that_submits),
 		cmocka_unit_test(AIO_OP_12_who_ignores_the_signal_gets_the_error),
 		cmocka_unit_test(AIO_OP_12_by_default_the_signal_ends_the_process),
+		cmocka_unit_test(AIO_OP_01_a_number_that_has_changed_hands),
+		cmocka_unit_test(AIO_SUBMIT_04_a_write_that_is_denied),
 	};
 
 	return run_group(tests);

@@ -863,6 +863,32 @@ static void AIO_PGET_03_stop_and_continue_do_not_end_the_wait(void **state)
 	}
 }
 
+/* The events go where the mask is, and would let the signal in. */
+static void AIO_PGET_02_the_mask_is_read_once(void **state)
+{
+	union {
+		uint64_t mask;
+		struct io_event ev[4];
+	} memory = {.mask = ~0ull};
+	const struct aio_sigset set = {.mask = &memory.mask, .size = sizeof(memory.mask)};
+	struct timespec timeout = {.tv_nsec = 100000000};
+	aio_context_t ctx = aio_new(8);
+	struct signals s = signals_begin(0);
+	struct iocb cb;
+	char byte;
+	int fd = file_in_memory(8);
+
+	(void)state;
+	aio_pread(&cb, fd, &byte, 1, 0)->aio_data = 0;
+	aio_accept1(ctx, &cb);
+	raise(SIGUSR1);
+	assert_int_equal(assert_ok(aio_pgetevents(ctx, 2, 4, memory.ev, &timeout, &set)), 1);
+	assert_int_equal(handled, 0);
+	signals_end(&s);
+	close(fd);
+	aio_free(ctx);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -885,6 +911,7 @@ int main(void)
 		TEST_BOTH_SOURCES(AIO_PGET_03_other_errors_stay_and_the_handler_runs),
 		cmocka_unit_test(AIO_PGET_03_AIO_GET_11_destroy_during_the_wait),
 		cmocka_unit_test(AIO_PGET_03_stop_and_continue_do_not_end_the_wait),
+		cmocka_unit_test(AIO_PGET_02_the_mask_is_read_once),
 	};
 
 	return run_group(tests);

@@ -924,6 +924,42 @@ static void AIO_POLL_12_a_wake_during_submission_is_not_lost(void **state)
 	aio_free(ctx);
 }
 
+static void *duplicates(void *over)
+{
+	int fd = dup(1);
+
+	while (!__atomic_load_n((int *)over, __ATOMIC_ACQUIRE)) {
+		dup2(1, fd);
+		usleep(20);
+	}
+	close(fd);
+	return NULL;
+}
+
+/* Each context has been used before, and another thread changes descriptors all the time. */
+static void AIO_POLL_01_beside_dup2(void **state)
+{
+	int p[2], over = 0, fd = file_in_memory(8);
+	struct test_thread t;
+	struct iocb cb;
+	char byte;
+
+	(void)state;
+	aio_pipe(p, 0);
+	thread_start(&t, duplicates, &over);
+	for (int i = 0; i < 300; i++) {
+		aio_context_t ctx = aio_new(8);
+
+		aio_does(ctx, aio_pread(&cb, fd, &byte, 1, 0), 1);
+		aio_accept1(ctx, aio_poll(&cb, p[0], POLLIN));
+		aio_free(ctx);
+	}
+	__atomic_store_n(&over, 1, __ATOMIC_RELEASE);
+	assert_true(thread_join(&t, SOON_MS));
+	close_both(p);
+	close(fd);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -951,6 +987,7 @@ int main(void)
 		cmocka_unit_test(AIO_POLL_11_cancel_and_destroy_end_it),
 		cmocka_unit_test(AIO_POLL_11_the_end_of_the_process_ends_it),
 		cmocka_unit_test(AIO_POLL_12_a_wake_during_submission_is_not_lost),
+		cmocka_unit_test(AIO_POLL_01_beside_dup2),
 	};
 
 	return run_group(tests);

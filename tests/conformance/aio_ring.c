@@ -804,6 +804,51 @@ static void AIO_RING_10_fork_inherits_the_memory(void **state)
 	aio_free(ctx);
 }
 
+/* The program sets tail: nothing is there for getevents, until the next completion says so. */
+static void AIO_RING_04_getevents_goes_by_the_tail_that_is_there(void **state)
+{
+	aio_context_t ctx = aio_new(8);
+	struct aio_ring *ring = ring_of(ctx);
+	int fd = file_in_memory(8);
+	struct iocb cb[2];
+	char byte;
+
+	(void)state;
+	aio_accept1(ctx, aio_pread(&cb[0], fd, &byte, 1, 0));
+	__atomic_store_n(&ring->tail, ring->head, __ATOMIC_RELEASE);
+	aio_none(ctx);
+	aio_accept1(ctx, aio_pread(&cb[1], fd, &byte, 1, 0));
+	aio_expect(ctx, &cb[0], 1);
+	aio_expect(ctx, &cb[1], 1);
+	close(fd);
+	aio_free(ctx);
+}
+
+/* A page of the program's, where the ring was: whatever becomes of the calls, it stays. */
+static void AIO_RING_09_what_the_program_puts_there_stays(void **state)
+{
+	aio_context_t ctx = aio_new(8);
+	size_t size = ring_bytes(8);
+	char *mine = (char *)ring_of(ctx), byte;
+	uint32_t id = ring_of(ctx)->id;
+	int fd = file_in_memory(8), p[2];
+	struct iocb cb;
+
+	(void)state;
+	aio_pipe(p, 0);
+	aio_does(ctx, aio_pread(&cb, fd, &byte, 1, 0), 1);
+	assert_ok(munmap(mine, size));
+	assert_true(mmap(mine, size, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == mine);
+	ring_of(ctx)->id = id;
+	mine[size - 1] = 42;
+	(void)aio_submit1(ctx, aio_poll(&cb, p[0], POLLIN));
+	assert_int_equal(mine[size - 1], 42);
+	close_both(p);
+	close(fd);
+	(void)aio_destroy(ctx);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -829,6 +874,8 @@ int main(void)
 		cmocka_unit_test(AIO_RING_09_mremap_in_place),
 		cmocka_unit_test(AIO_RING_09_mremap_with_a_request_pending),
 		cmocka_unit_test(AIO_RING_10_fork_inherits_the_memory),
+		cmocka_unit_test(AIO_RING_04_getevents_goes_by_the_tail_that_is_there),
+		cmocka_unit_test(AIO_RING_09_what_the_program_puts_there_stays),
 	};
 
 	return run_group(tests);

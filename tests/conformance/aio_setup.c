@@ -606,6 +606,96 @@ static void AIO_SETUP_03_AIO_SETUP_05_the_charge_is_exact_under_races(void **sta
 	aio_free(ctx);
 }
 
+/* Where nobody can read what the limit is. */
+static int asks_for_too_many(void *max)
+{
+	aio_context_t ctx = 0;
+
+	if (chroot("/proc/self/fdinfo") || chdir("/"))
+		return EXIT_SKIPPED;
+	return aio_setup(*(unsigned int *)max + 1, &ctx) != -1 || errno != EAGAIN;
+}
+
+static void AIO_SETUP_03_without_proc(void **state)
+{
+	unsigned int max = max_nr();
+
+	(void)state;
+	if (max >= TOO_LARGE)
+		SKIP("aio-max-nr is %u here", max);
+	assert_child(child_status(asks_for_too_many, &max), "chroot is not permitted");
+}
+
+static int has_little_room(void *unused)
+{
+	struct rlimit r = {.rlim_max = RLIM_INFINITY};
+	unsigned long pages = number_in("/proc/self/statm");
+	aio_context_t ctx = 0;
+
+	(void)unused;
+	r.rlim_cur = pages * AIO_PAGE + (512 << 10);
+	return setrlimit(RLIMIT_AS, &r) || aio_setup(1, &ctx) || aio_destroy(ctx);
+}
+
+static void AIO_SETUP_04_with_little_room(void **state)
+{
+	(void)state;
+	if (SANITIZED)
+		SKIP("a sanitizer takes what there is");
+	assert_child(child_status(has_little_room, NULL), "");
+}
+
+struct other {
+	struct test_thread t;
+	unsigned int nr;
+	int p[2], fd, over, refused;
+};
+
+/* Contexts that become the kernel's, one after the other. */
+static void *polls(void *arg)
+{
+	struct other *o = arg;
+	struct iocb cb;
+	struct io_event ev;
+	char byte;
+
+	while (!__atomic_load_n(&o->over, __ATOMIC_ACQUIRE)) {
+		aio_context_t ctx = 0;
+
+		o->refused += aio_setup(o->nr, &ctx) != 0;
+		(void)aio_submit1(ctx, aio_pread(&cb, o->fd, &byte, 1, 0));
+		(void)aio_getevents(ctx, 1, 1, &ev, NULL);
+		(void)aio_submit1(ctx, aio_poll(&cb, o->p[0], POLLIN));
+		(void)aio_destroy(ctx);
+	}
+	return NULL;
+}
+
+static void AIO_SETUP_03_none_is_counted_twice(void **state)
+{
+	unsigned int max = max_nr_to_use();
+	struct other o = {.nr = max / 8 * 5, .fd = file_in_memory(8)};
+	int64_t end = now_ms() + 2000;
+	int refused = 0;
+
+	(void)state;
+	aio_pipe(o.p, 0);
+	thread_start(&o.t, polls, &o);
+	while (now_ms() < end) {
+		aio_context_t ctx = 0;
+
+		if (aio_setup(max / 4, &ctx))
+			refused++;
+		else
+			aio_free(ctx);
+	}
+	__atomic_store_n(&o.over, 1, __ATOMIC_RELEASE);
+	assert_true(thread_join(&o.t, SOON_MS));
+	assert_int_equal(refused + o.refused, 0);
+	close_both(o.p);
+	close(o.fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -634,6 +724,9 @@ int main(void)
 		cmocka_unit_test(AIO_SETUP_06_a_process_in_the_same_memory_has_the_context),
 #endif
 		cmocka_unit_test(AIO_SETUP_07_the_number_is_unsigned_and_has_32_bits),
+		cmocka_unit_test(AIO_SETUP_03_without_proc),
+		cmocka_unit_test(AIO_SETUP_04_with_little_room),
+		cmocka_unit_test(AIO_SETUP_03_none_is_counted_twice),
 	};
 
 	return run_group(tests);
