@@ -250,6 +250,9 @@ def main():
 
     os.chdir(TOP)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    # What a login has on Debian: with more a test may need more, and nobody sees it.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1024), hard))
     allow_thread_sanitizer()
     if args.quick:
         args.listed = QUICK

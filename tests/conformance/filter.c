@@ -9,7 +9,7 @@
 
 #include <sys/time.h>
 
-#define PAIRS 600
+#define PAIRS 400
 
 static const int allowed[] = {
 	SYS_read,	   SYS_write,	     SYS_close,
