@@ -263,7 +263,8 @@ static long serve(const struct plx_args *s)
 		plx_note_range(s->a, s->b, s->c);
 		return plx_any() ? plx_px_close_range(s->a, s->b, s->c) : PLX_PASS;
 	case SYS_fcntl:
-		plx_note_leaves((int)s->a);
+		if (s->b != F_GETFL && s->b != F_GETFD)
+			plx_note_leaves((int)s->a);
 		return plx_ours(s->a) ? plx_px_fcntl(s->a, s->b, s->c) : PLX_PASS;
 	case SYS_pidfd_getfd:
 		plx_escape_if_ours(s->b, PLX_OUT_SYSCALL);
