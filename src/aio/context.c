@@ -33,6 +33,8 @@ PLX_START_PAGE enum plx_aio_limit plx_aio_limit = PLX_AIO_UNLIMITED;
 char plx_aio_address_token;
 #endif
 
+/* How often the limit is looked at while contexts are handed over. */
+#define TRIES 100
 /* How long somebody who hands a context over waits for others to leave it. */
 #define MOMENT_NS 100000
 
@@ -196,7 +198,7 @@ static long context_add(uint32_t need, uint32_t nr_events, struct plx_kioctx **m
 			err = PLX_PASS;
 		else
 			err = plx_aio_table_add(k, limit);
-		if (err != -EAGAIN || plx_load_acq(&plx_aio_moves_begun) == since)
+		if (err != -EAGAIN || plx_load_acq(&plx_aio_moves_begun) == since || tries == TRIES)
 			break;
 		plx_await_step(tries);
 	}
