@@ -86,9 +86,9 @@ static void status_line(void *arg, const char *line)
 /* A filter of before the program began; with one of its own nothing is prepared. */
 static bool is_filtered(void)
 {
-	bool free = false;
+	bool without = false;
 
-	return !plx_cold_lines("/proc/self/status", status_line, &free) || !free;
+	return !plx_cold_lines("/proc/self/status", status_line, &without) || !without;
 }
 
 /* By the only one, whom no handler interrupts. */
