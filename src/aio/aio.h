@@ -168,8 +168,6 @@ enum plx_aio_hand {
 enum plx_aio_hand plx_aio_hand_over(struct plx_kioctx *k, bool must);
 /* Some context has become the kernel's. */
 extern uint32_t plx_aio_given;
-/* Handovers that have begun, and that are over: in between both count one context. */
-extern uint32_t plx_aio_moves_begun, plx_aio_moves_over;
 /* All contexts of this process, as far as it can be done; those made later are not seen to. */
 void plx_aio_hand_over_all(void);
 /*

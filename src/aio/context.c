@@ -20,6 +20,7 @@
 #include "base/mem.h"
 #include "base/spin.h"
 #include "base/sys.h"
+#include "base/wiped.h"
 #include "cache/posix.h"
 #include "cache/uaccess.h"
 #include "rcu/rcu.h"
@@ -189,7 +190,7 @@ static long context_add(uint32_t need, uint32_t nr_events, struct plx_kioctx **m
 	long err = 0;
 
 	for (int tries = 0;; tries++) {
-		since = plx_load_acq(&plx_aio_moves_over);
+		since = plx_load_acq(&plx_wiped.aio_moves_over);
 		if (!limit_of_events(&most, &limit))
 			err = PLX_PASS;
 		else if (nr_events > most || nr_events > MAX_EVENTS)
@@ -198,12 +199,16 @@ static long context_add(uint32_t need, uint32_t nr_events, struct plx_kioctx **m
 			err = PLX_PASS;
 		else
 			err = plx_aio_table_add(k, limit);
-		if (err != -EAGAIN || plx_load_acq(&plx_aio_moves_begun) == since || tries == TRIES)
+		if (err != -EAGAIN || plx_load_acq(&plx_wiped.aio_moves_begun) == since ||
+		    tries == TRIES)
 			break;
 		plx_await_step(tries);
 	}
 	if (err && k)
 		plx_aio_release(k, true);
+	/* It will count there. */
+	if (err == PLX_PASS)
+		plx_store(&plx_aio_given, 1);
 	*made = k;
 	return err;
 }

@@ -18,6 +18,7 @@
 #include "base/delay.h"
 #include "base/inside.h"
 #include "base/sys.h"
+#include "base/wiped.h"
 #include "cache/posix.h"
 #include "cache/uaccess.h"
 
@@ -189,7 +190,7 @@ static long wait_for_events(aio_context_t ctx, struct plx_aio_want *w, struct wa
 {
 	enum plx_aio_hand hand = PLX_AIO_STAYS;
 	bool done, interrupted = false, again = false;
-	uint32_t serial = k->serial;
+	uint32_t serial = k->serial, moves;
 	long r;
 
 	for (;;) {
@@ -198,6 +199,8 @@ static long wait_for_events(aio_context_t ctx, struct plx_aio_want *w, struct wa
 			hand = plx_aio_hand_over(k, false);
 		if (!done && hand == PLX_AIO_GIVEN)
 			return PLX_PASS;
+		/* While the call is inside nobody begins to hand this one over. */
+		moves = plx_load_acq(&plx_wiped.aio_moves_begun);
 		plx_aio_put(k, 0);
 		if (done)
 			break;
@@ -209,15 +212,16 @@ static long wait_for_events(aio_context_t ctx, struct plx_aio_want *w, struct wa
 			t->timeout = 0;
 		again = true;
 		k = plx_aio_get(ctx, 0);
-		/* It was destroyed, and this is another at its address. */
-		if (k && k->serial != serial) {
-			plx_aio_put(k, 0);
-			return w->got ? w->got : -EINVAL;
-		}
-		if (!k && !interrupted)
-			return PLX_PASS;
-		if (!k)
+		if (k && k->serial == serial)
+			continue;
+		if (!k && interrupted)
 			break;
+		if (!k && plx_load_acq(&plx_wiped.aio_moves_begun) != moves)
+			return PLX_PASS;
+		/* It was destroyed, and what is there now is another one. */
+		if (k)
+			plx_aio_put(k, 0);
+		return w->got ? w->got : -EINVAL;
 	}
 	if (!w->got && r == 0 && interrupted)
 		r = -EINTR;
@@ -246,14 +250,15 @@ static int mask_in(struct plx_aio_want *w)
 		return 0;
 	if (plx_copy_in(&sig, w->sig, sizeof(sig)))
 		return -EFAULT;
+	w->own_sig.size = sig.size;
+	w->sig = &w->own_sig;
 	if (!sig.mask)
 		return 0;
 	if (sig.size != sizeof(w->mask))
 		return -EINVAL;
 	if (plx_copy_in(&w->mask, sig.mask, sizeof(w->mask)))
 		return -EFAULT;
-	w->own_sig = (struct plx_aio_sig){&w->mask, sizeof(w->mask)};
-	w->sig = &w->own_sig;
+	w->own_sig.mask = &w->mask;
 	return 0;
 }
 

@@ -60,7 +60,7 @@
 #define TRIES 1000
 #define TRY_NS 1000000
 
-uint32_t plx_aio_given, plx_aio_moves_begun, plx_aio_moves_over;
+uint32_t plx_aio_given;
 
 /* False: somebody else does it, or it dies. */
 static bool mark(struct plx_kioctx *k)
@@ -211,7 +211,7 @@ static void give_away(struct plx_kioctx *k, uint32_t head)
 	mine = plx_aio_table_del(k);
 	PLX_INVARIANT(mine, "who hands a context over is alone inside");
 	plx_store(&plx_aio_given, 1);
-	plx_xadd(&plx_aio_moves_over, 1);
+	plx_xadd(&plx_wiped.aio_moves_over, 1);
 	PLX_DELAY(aio_hand_over);
 	unmark(k);
 	plx_aio_release(k, false);
@@ -235,7 +235,7 @@ enum plx_aio_hand plx_aio_hand_over(struct plx_kioctx *k, bool must)
 		return PLX_AIO_BUSY;
 	}
 	head = plx_ring_head(k);
-	plx_xadd(&plx_aio_moves_begun, 1);
+	plx_xadd(&plx_wiped.aio_moves_begun, 1);
 	if (head == k->tail || may_carry(k, must)) {
 		err = head || k->tail ? plx_bell_new(&b) : 0;
 		theirs = err ? 0 : make(k, head, b);
@@ -248,7 +248,7 @@ enum plx_aio_hand plx_aio_hand_over(struct plx_kioctx *k, bool must)
 	if (!theirs || plx_ring_head(k) != head || !move(k, theirs)) {
 		if (theirs)
 			plx_sys1(SYS_io_destroy, theirs);
-		plx_xadd(&plx_aio_moves_over, 1);
+		plx_xadd(&plx_wiped.aio_moves_over, 1);
 		unmark(k);
 		return err == -EAGAIN ? PLX_AIO_BUSY : PLX_AIO_STAYS;
 	}

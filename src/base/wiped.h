@@ -42,6 +42,8 @@ struct plx_wiped {
 	uint64_t aio_root[5] __attribute__((aligned(64)));
 	uint64_t aio_arena[20];
 	unsigned long aio_aside;
+	/* Handovers that have begun, and that are over: in between both sides count the context. */
+	uint32_t aio_moves_begun, aio_moves_over;
 	/* base/spin.c */
 	uint32_t spinners __attribute__((aligned(64)));
 	/* Of threads: how deep in sections they are. */

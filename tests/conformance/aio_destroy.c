@@ -1034,6 +1034,59 @@ static void AIO_PROC_03_vfork_and_spawn(void **state)
 	aio_free(ctx);
 }
 
+struct napper {
+	struct test_thread t;
+	aio_context_t ctx;
+	long n;
+	int err;
+};
+
+static void *naps(void *arg)
+{
+	struct napper *w = arg;
+	struct timespec timeout = {.tv_sec = SOON_MS / 1000};
+	struct io_event ev[2];
+
+	w->n = aio_getevents(w->ctx, 1, 2, ev, &timeout);
+	w->err = errno;
+	return NULL;
+}
+
+/* Without a free descriptor; the new one lies where the old one was, and has an event. */
+static int waits_for_the_old_one(void *unused)
+{
+	struct rlimit few;
+	struct napper w = {.ctx = aio_new(8)};
+	int fd = file_in_memory(8), efd = efd_new(0, EFD_NONBLOCK);
+	aio_context_t ctx = 0;
+	struct io_event ev;
+	struct iocb cb;
+	char byte;
+
+	(void)unused;
+	aio_does(w.ctx, aio_pread(&cb, fd, &byte, 1, 0), 1);
+	child_check(getrlimit(RLIMIT_NOFILE, &few) == 0);
+	few.rlim_cur = 3;
+	child_check(setrlimit(RLIMIT_NOFILE, &few) == 0);
+	thread_start(&w.t, naps, &w);
+	sleep_ms(QUIET_MS);
+	child_check(aio_destroy(w.ctx) == 0 && aio_setup(8, &ctx) == 0);
+	sleep_ms(QUIET_MS);
+	child_check(aio_submit1(ctx, aio_poll(&cb, efd, POLLOUT)) == 1);
+	child_check(thread_join(&w.t, SOON_MS));
+	child_check(w.n == -1 && w.err == EINVAL);
+	child_check(aio_getevents(ctx, 1, 1, &ev, NULL) == 1);
+	return 0;
+}
+
+static void AIO_DESTROY_02_who_waits_takes_nothing_of_the_next(void **state)
+{
+	(void)state;
+	if (SANITIZED == 2)
+		SKIP("the thread sanitizer takes a thread of the child for one of the parent");
+	assert_child(child_status(waits_for_the_old_one, NULL), "");
+}
+
 int main(int argc, char **argv)
 {
 	static const struct CMUnitTest tests[] = {
@@ -1059,6 +1112,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(AIO_PROC_03_requests_of_the_parent_go_on),
 		cmocka_unit_test(AIO_PROC_03_while_threads_wait),
 		cmocka_unit_test(AIO_PROC_03_vfork_and_spawn),
+		cmocka_unit_test(AIO_DESTROY_02_who_waits_takes_nothing_of_the_next),
 	};
 
 	if (argc == 2 && strcmp(argv[1], "--nothing") == 0)

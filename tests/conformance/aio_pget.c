@@ -889,6 +889,26 @@ static void AIO_PGET_02_the_mask_is_read_once(void **state)
 	aio_free(ctx);
 }
 
+/* The same of one that is none. */
+static void AIO_PGET_02_that_there_is_no_mask_is_read_once(void **state)
+{
+	union {
+		struct aio_sigset set;
+		struct io_event ev[4];
+	} memory = {.set = {.size = 8}};
+	struct timespec timeout = {.tv_nsec = 50000000};
+	aio_context_t ctx = aio_new(8);
+	struct iocb cb;
+	char byte;
+	int fd = file_in_memory(8);
+
+	(void)state;
+	aio_accept1(ctx, aio_pread(&cb, fd, &byte, 1, 0));
+	assert_int_equal(assert_ok(aio_pgetevents(ctx, 2, 4, memory.ev, &timeout, &memory.set)), 1);
+	close(fd);
+	aio_free(ctx);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -912,6 +932,7 @@ int main(void)
 		cmocka_unit_test(AIO_PGET_03_AIO_GET_11_destroy_during_the_wait),
 		cmocka_unit_test(AIO_PGET_03_stop_and_continue_do_not_end_the_wait),
 		cmocka_unit_test(AIO_PGET_02_the_mask_is_read_once),
+		cmocka_unit_test(AIO_PGET_02_that_there_is_no_mask_is_read_once),
 	};
 
 	return run_group(tests);
