@@ -250,7 +250,8 @@ enum plx_aio_hand plx_aio_hand_over(struct plx_kioctx *k, bool must)
 			plx_sys1(SYS_io_destroy, theirs);
 		plx_xadd(&plx_wiped.aio_moves_over, 1);
 		unmark(k);
-		return err == -EAGAIN ? PLX_AIO_BUSY : PLX_AIO_STAYS;
+		/* Who must cannot wait for the end of a change, as that of a vfork. */
+		return err == -EAGAIN && !must ? PLX_AIO_BUSY : PLX_AIO_STAYS;
 	}
 	give_away(k, head);
 	return PLX_AIO_GIVEN;

@@ -351,7 +351,9 @@ static bool may_wait(int fd, const struct stat *st, bool writes)
 /* What the kernel says to what is no eventfd, or why nobody can say it now. */
 static long no_resfd(int fd)
 {
-	if (plx_sys2(SYS_fcntl, fd, F_GETFD) < 0)
+	long flags = plx_sys2(SYS_fcntl, fd, F_GETFL);
+
+	if (flags < 0 || (flags & O_PATH))
 		return -EBADF;
 	return plx_fd_is_eventfd(fd) ? -EAGAIN : -EINVAL;
 }

@@ -209,7 +209,7 @@ int plx_cold_blocking(int fd, int r, bool nonblock)
 {
 	uint64_t word = word_of(fd);
 
-	if (r == 0 && KIND(word) == PLX_COLD_EVENTFD)
+	if (r == 0 && (KIND(word) == PLX_COLD_EVENTFD || KIND(word) == PLX_COLD_TIMER))
 		(void)plx_cas(&plx_cold_notes[fd].word, &word,
 			      nonblock ? word & ~(uint64_t)PLX_COLD_BLOCKS : 0);
 	return r;
