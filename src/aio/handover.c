@@ -174,9 +174,15 @@ static aio_context_t make(const struct plx_kioctx *k, uint32_t head, const struc
 	return theirs;
 }
 
-/* Its ring takes the place of ours, unless the program has put something else there. */
+/*
+ * Its ring takes the place of ours, unless the program has put something else there. The kernel
+ * notes where it is after it has moved the pages. Until then their header has our number, so that
+ * who calls finds ours, which is moving, and waits.
+ */
 static bool move(const struct plx_kioctx *k, aio_context_t theirs)
 {
+	struct plx_aio_ring *ring = (struct plx_aio_ring *)theirs;
+	uint32_t id = ring->id;
 	uint64_t there, header;
 	long to;
 
@@ -184,8 +190,12 @@ static bool move(const struct plx_kioctx *k, aio_context_t theirs)
 	if (plx_load_user64(&there, (const void *)k->user_id) || there != header)
 		return false;
 	plx_aio_address_put();
+	ring->id = k->id;
 	to = plx_sys6(SYS_mremap, (long)theirs, (long)k->size, (long)k->size,
 		      MREMAP_MAYMOVE | MREMAP_FIXED, (long)k->user_id, 0);
+	if (to == (long)k->user_id)
+		ring = (struct plx_aio_ring *)to;
+	plx_store_rel(&ring->id, id);
 	return to == (long)k->user_id;
 }
 

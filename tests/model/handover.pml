@@ -3,8 +3,8 @@
  * A context is handed over to the kernel, while others submit, take events by calls or by head and
  * tail alone, and destroy it.
  *
- * Mirrors: src/aio/handover.c mark, unmark, make, give_away, plx_aio_hand_over; src/aio/table.c enter,
- * plx_aio_get, plx_aio_table_del; src/aio/getevents.c take, take_at_once; src/aio/submit.c post;
+ * Mirrors: src/aio/handover.c mark, unmark, make, move, give_away, plx_aio_hand_over; src/aio/table.c
+ * enter, plx_aio_get, plx_aio_table_del; src/aio/getevents.c take, take_at_once; src/aio/submit.c post;
  * src/aio/context.c plx_aio_put, plx_aio_destroy.
  *
  * Checked:
@@ -15,9 +15,9 @@
  *  - of two destroys one succeeds, by us or by the kernel.
  *
  * Abstractions: one context, handed over once at most. What the address shows changes in one step, and
- * each access sees what it shows then. The kernel's calls on its own context are one step each. Memory
- * is released as in aio_table. The wait for others to leave ends when it likes (a moment has gone by).
- * Our ring is not at the beginning: its head and tail are START.
+ * each access sees what it shows then; the kernel notes it in another. The kernel's calls on its own
+ * context are one step each. Memory is released as in aio_table. The wait for others to leave ends when
+ * it likes (a moment has gone by). Our ring is not at the beginning: its head and tail are START.
  *
  * With -DREADER somebody takes events by head and tail; with -DCARRY there is nobody such, and unread
  * events are carried over.
@@ -26,7 +26,8 @@
  * for), NO_LOCK (the mark is set without the lock), NO_PLACES (the kernel's ring begins at its
  * beginning), UNREAD (events are carried over beside a reader), EMPTY_FIRST (whether the ring is empty
  * is looked at before the mark is set), DEAD_FIRST (it is dead before it is moved), OPEN (the mark is
- * taken away before it is dead), NO_AGAIN (who comes meanwhile takes it for the kernel's).
+ * taken away before it is dead), NO_AGAIN (who comes meanwhile takes it for the kernel's), OWN_ID
+ * (the header of the kernel's ring has the kernel's number before the kernel knows where it is).
  */
 #define NONE 0
 #define OURS 1
@@ -46,6 +47,9 @@ typedef ring_t {
 /* What the program sees at the address; the rings, by the same numbers. */
 byte at = OURS;
 ring_t ring[3];
+/* Of the kernel's: the number in its header, and whether it knows where it is. */
+byte id = KERNEL;
+bit noted;
 
 byte calls;
 bit dead, moving, locked;
@@ -71,7 +75,7 @@ inline give_lock()
 inline get()
 {
 	do
-	:: at == NONE || dead -> found = KERNEL; break
+	:: at == NONE || dead || at == KERNEL && id == KERNEL -> found = KERNEL; break
 	:: else ->
 		atomic { calls++; was_dead = dead; was_moving = moving };
 		if
@@ -110,7 +114,7 @@ inline seen()
 }
 
 /* The kernel is asked for its context. */
-#define kernels (at == KERNEL)
+#define kernels (at == KERNEL && noted && id == KERNEL)
 
 inline post()
 {
@@ -280,7 +284,12 @@ proctype mover()
 #else
 	assert(!dead);
 #endif
+#ifndef BROKEN_OWN_ID
+	id = OURS;
+#endif
 	at = KERNEL;
+	noted = 1;
+	id = KERNEL;
 #ifdef BROKEN_OPEN
 	moving = 0;
 	dead = 1;

@@ -581,6 +581,7 @@ handover_empty_first broken handover -DREADER -DBROKEN_EMPTY_FIRST
 handover_dead_first broken handover -DCARRY -DBROKEN_DEAD_FIRST
 handover_open broken handover -DCARRY -DBROKEN_OPEN
 handover_no_again broken handover -DBROKEN_NO_AGAIN
+handover_own_id broken handover -DBROKEN_OWN_ID
 sleep ok sleep
 sleep_no_look broken sleep -DBROKEN_NO_LOOK
 sleep_no_redirect broken sleep -DBROKEN_NO_REDIRECT

@@ -17,6 +17,7 @@ struct shared {
 	int direct, buffered, ready;
 	struct meet m;
 	unsigned long accepted;
+	uint32_t given;
 };
 
 struct user {
@@ -184,6 +185,63 @@ static void whoever_calls_is_served(void **state)
 	close(s.ready);
 }
 
+/* The kernel moves this ring page by page, and only then notes where it is. */
+#define LARGE 20000
+
+/* There is a context at each moment of its move. */
+static void call(struct thread *t)
+{
+	struct shared *s = ((struct user *)t->arg)->s;
+
+	while (meet(&s->m)) {
+		while (!atomic_get(&s->given) && !stopping())
+			if (pollux_io_submit(s->ctx, 0, NULL) != 0)
+				broken("io_submit of nothing: %s", strerror(errno));
+		if (!meet(&s->m))
+			return;
+	}
+}
+
+static void whoever_calls_finds_it(void **state)
+{
+	struct shared s = {.m.n = 3, .ready = eventfd(0, EFD_CLOEXEC)};
+	struct user u[2];
+	struct thread t[2];
+	aio_context_t other = 0;
+	unsigned long rounds = 0;
+	int64_t start;
+
+	(void)state;
+	users_start(&s, u, t, 2, call);
+	/* The kernel's numbers of contexts are not ours. */
+	assert_int_equal(syscall(SYS_io_setup, 1, &other), 0);
+	start = now_ns();
+	while (rounds < 5 || torture_goes_on(start)) {
+		struct iocb cb = {.aio_lio_opcode = IOCB_CMD_POLL,
+				  .aio_fildes = (uint32_t)s.ready,
+				  .aio_buf = POLLIN},
+			    *list = &cb;
+
+		s.ctx = aio_new(LARGE);
+		atomic_set(&s.given, 0);
+		if (!meet(&s.m))
+			break;
+		if (pollux_io_submit(s.ctx, 1, &list) != 1)
+			broken("io_submit: %s", strerror(errno));
+		atomic_set(&s.given, 1);
+		if (!meet(&s.m))
+			break;
+		if (pollux_io_destroy(s.ctx) != 0)
+			broken("io_destroy: %s", strerror(errno));
+		rounds++;
+		if (torture_failed)
+			break;
+	}
+	users_end(&s, u, t, 2, rounds);
+	assert_int_equal(syscall(SYS_io_destroy, other), 0);
+	close(s.ready);
+}
+
 /* More than a thread keeps before it releases what it has destroyed. */
 #define OTHERS 200
 
@@ -239,6 +297,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(whoever_calls_is_served),
+		TEST(whoever_calls_finds_it),
 		TEST(whoever_destroys_has_destroyed),
 	};
 
