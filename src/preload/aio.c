@@ -69,8 +69,12 @@ long plx_aio_call_submit(aio_context_t ctx, long nr, struct iocb **iocbs)
 
 	if (plx_likely(r != PLX_PASS))
 		return r;
-	if (!plx_any())
+	if (!plx_any()) {
+		/* Nobody answers a fault yet: what it names is not looked at. */
+		if (plx_cold_any() && !plx_vfork_child())
+			plx_cold_end_all(NULL);
 		return plx_sys3(SYS_io_submit, ctx, nr, iocbs);
+	}
 	return plx_aio_submit_rest(ctx, &b);
 }
 

@@ -3,7 +3,7 @@
  * A timer on which somebody sleeps since before anything is cached: he is woken when it expires,
  * and not at a time to which it was set before.
  */
-#include "waiting.h"
+#include "aio.h"
 
 #include <sys/timerfd.h>
 
@@ -84,11 +84,58 @@ static void TFD_07_slept_on_since_before(void **state)
 		assert_child(child_status(prepared_beside_it, &way), "the machine is too busy");
 }
 
-int main(void)
+/* In a program whose contexts of AIO are the kernel's. */
+static int polled_by_the_kernel(void)
+{
+	struct timespec soon = {.tv_sec = SOON_MS / 1000};
+	struct itimerspec left;
+	struct iocb cb;
+	struct io_event event;
+	struct epoll_event ev;
+	aio_context_t ctx = 0;
+	int ep = epoll_create1(EPOLL_CLOEXEC);
+
+	fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	set(LAST_MS);
+	ev.events = EPOLLIN;
+	if (aio_setup(1, &ctx) || epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev) ||
+	    aio_submit1(ctx, aio_poll(&cb, fd, POLLIN)) != 1)
+		return 2;
+	for (int i = 0; i < 1000; i++) {
+		set(FIRST_MS);
+		if (epoll_wait(ep, &ev, 1, 0))
+			return EXIT_SKIPPED;
+	}
+	set(LAST_MS);
+	if (aio_getevents(ctx, 1, 1, &event, &soon) != 1 || timerfd_gettime(fd, &left))
+		return 3;
+	return left.it_value.tv_sec || left.it_value.tv_nsec || event.res != POLLIN;
+}
+
+static int with_the_kernels_contexts(void *unused)
+{
+	char *argv[] = {"/proc/self/exe", "--polled", NULL};
+
+	(void)unused;
+	setenv("POLLUX_NO_ADOPT", "aio", 1);
+	execv(argv[0], argv);
+	return 1;
+}
+
+static void TFD_07_polled_by_aio_since_before(void **state)
+{
+	(void)state;
+	assert_child(child_status(with_the_kernels_contexts, NULL), "the machine is too busy");
+}
+
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest cold_timer[] = {
 		cmocka_unit_test(TFD_07_slept_on_since_before),
+		cmocka_unit_test(TFD_07_polled_by_aio_since_before),
 	};
 
+	if (argc > 1 && !strcmp(argv[1], "--polled"))
+		return polled_by_the_kernel();
 	return run_group(cold_timer);
 }
