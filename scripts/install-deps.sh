@@ -46,6 +46,7 @@ qemu-img qemu-utils
 redis-server redis-server
 stress-ng stress-ng
 tcc tcc
+valgrind valgrind
 wrk wrk
 '
 # Only when they are named: what the long form needs besides. Debian installs some programs' own

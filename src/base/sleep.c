@@ -10,6 +10,7 @@
 #include "base/threads.h"
 
 uint32_t plx_sleeps_seen;
+uint32_t plx_pwait2_refused;
 static __thread struct plx_sleep *asleep;
 int (*plx_set_cancel_type)(int, int *) = pthread_setcanceltype;
 void (*plx_cancel_waits)(void);

@@ -47,12 +47,24 @@
  */
 #pragma once
 
+#include <errno.h>
 #include <pthread.h>
 
 #include "base/inside.h"
 
 /* Handlers of the program are seen, at the instruction that they interrupt. */
 extern uint32_t plx_sleeps_seen;
+
+/* The kernel does not know epoll_pwait2 (ENOSYS), or a sandbox does not (EPERM): it is as good. */
+extern uint32_t plx_pwait2_refused;
+
+static inline bool plx_pwait2_refuses(long r)
+{
+	if (plx_likely(r != -ENOSYS && r != -EPERM))
+		return false;
+	plx_store(&plx_pwait2_refused, 1);
+	return true;
+}
 
 /* --- what a call holds -------------------------------------------------------------------- */
 

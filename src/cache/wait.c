@@ -253,17 +253,16 @@ static int kernel_sleep(struct waiter *w, bool seen, int epfd, struct epoll_even
 {
 	int ms = -1, r;
 
-	if (timeout && !w->in_ms && !whole_ms(timeout)) {
+	if (timeout && !w->in_ms && !whole_ms(timeout) && !plx_load(&plx_pwait2_refused)) {
 		r = seen ? seen_sleep(w, SYS_epoll_pwait2, epfd, ev, max, (long)timeout)
 			 : libc_sleep2(w, epfd, ev, max, timeout);
-		/* A sandbox that does not know the call refuses it with EPERM. */
-		if (r != -ENOSYS && r != -EPERM)
+		if (!plx_pwait2_refuses(r))
 			return r;
-		if (timeout->tv_sec > INT_MAX / 1000 - 1)
-			ms = INT_MAX;
 	}
-	if (timeout && ms < 0)
-		ms = timeout->tv_sec * 1000 + (timeout->tv_nsec + 999999) / 1000000;
+	if (timeout)
+		ms = timeout->tv_sec < INT_MAX / 1000
+			     ? timeout->tv_sec * 1000 + (timeout->tv_nsec + 999999) / 1000000
+			     : INT_MAX;
 	if (seen)
 		return seen_sleep(w, w->sigmask ? SYS_epoll_pwait : PLX_EPOLL_WAIT, epfd, ev, max,
 				  ms);

@@ -186,7 +186,8 @@ static PLX_CHILD_CODE bool readable(struct pages *pages, const void *p)
 	/* 0 stands for none, and nobody has the first page. */
 	if (*known == page && page)
 		return true;
-	if (!plx_page_readable(page << 12))
+	/* There, and not where the page begins: valgrind knows what else of it is nobody's. */
+	if (!plx_readable((uintptr_t)p))
 		return false;
 	*known = page;
 	return true;

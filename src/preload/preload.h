@@ -24,6 +24,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <sys/single_threaded.h>
+#include <sys/stat.h>
 
 #include "aio/aio.h"
 #include "base/clock.h"
@@ -360,12 +361,14 @@ struct plx_needless {
 };
 
 /*
- * Whether the page can be read, without a fault. The kernel reads the mask before it looks at what
- * is to be done with it, which is nothing: EINVAL, or EFAULT.
+ * Whether what is there can be read, to the first byte that is 0 or for 4096 bytes, without a
+ * fault. The kernel copies a name from there before it finds that it has no folder to look in.
  */
-static inline bool plx_page_readable(uintptr_t page)
+static inline bool plx_readable(uintptr_t at)
 {
-	return plx_sys4(SYS_rt_sigprocmask, -1, page, 0, 8) == -EINVAL;
+	struct stat unused;
+
+	return plx_sys4(SYS_newfstatat, -1, at, &unused, 0) != -EFAULT;
 }
 
 /* Before all others: the path by which the loader has loaded the drop-in, or would; it stays. */

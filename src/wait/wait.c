@@ -61,6 +61,7 @@
 #include <poll.h>
 
 #include "base/clock.h"
+#include "base/sleep.h"
 #include "base/sys.h"
 
 #define EVENTS_MOST (INT_MAX / (int)sizeof(struct epoll_event))
@@ -75,7 +76,7 @@ static long kernel_wait(int epfd, struct epoll_event *ev, int max, int ms, const
 	return plx_sys6(SYS_epoll_pwait, epfd, (long)ev, max, ms, (long)mask, PLX_MASK_SIZE);
 }
 
-/* To the deadline, by the call that can express it. Sandboxes refuse epoll_pwait2 with EPERM. */
+/* To the deadline, by the call that can express it. */
 static long kernel_sleep(int epfd, struct epoll_event *ev, int max, int64_t deadline,
 			 const sigset_t *mask)
 {
@@ -89,9 +90,12 @@ static long kernel_sleep(int epfd, struct epoll_event *ev, int max, int64_t dead
 	if (left <= 0)
 		return kernel_wait(epfd, ev, max, 0, mask);
 	ts = plx_timespec_ns(left);
-	r = plx_sys6(SYS_epoll_pwait2, epfd, (long)ev, max, (long)&ts, (long)mask, PLX_MASK_SIZE);
-	if (plx_likely(r != -ENOSYS && r != -EPERM))
-		return r;
+	if (plx_likely(!plx_load(&plx_pwait2_refused))) {
+		r = plx_sys6(SYS_epoll_pwait2, epfd, (long)ev, max, (long)&ts, (long)mask,
+			     PLX_MASK_SIZE);
+		if (!plx_pwait2_refuses(r))
+			return r;
+	}
 	if (left > INT_MAX * 1000000ll)
 		left = INT_MAX * 1000000ll;
 	return kernel_wait(epfd, ev, max, (left + 999999) / 1000000, mask);

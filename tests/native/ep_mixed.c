@@ -2,8 +2,11 @@
 /* Own objects and descriptors of the kernel in one wait. */
 #include "native.h"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -910,6 +913,42 @@ static void the_child_of_a_fork_has_no_side_but_its_own(void **state)
 	pipe_put(q);
 }
 
+/* What epoll_pwait2 does from now on. */
+static void answer(uint32_t action)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_epoll_pwait2, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, action),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
+
+	must(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	must(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) == 0);
+}
+
+static void a_call_that_the_kernel_does_not_know_is_made_once(void **state)
+{
+	pid_t pid = fork();
+
+	(void)state;
+	if (pid == 0) {
+		struct epoll_event ev = {.events = EPOLLIN};
+		struct pollux_ep *ep;
+		int fd = eventfd(0, EFD_CLOEXEC);
+
+		must(pollux_ep_new(&ep, NULL) == 0);
+		must(pollux_ep_ctl_fd(ep, EPOLL_CTL_ADD, fd, &ev) == 0);
+		answer(SECCOMP_RET_ERRNO | ENOSYS);
+		must(pollux_ep_wait(ep, &ev, 1, 1000000) == 0);
+		answer(SECCOMP_RET_KILL_PROCESS);
+		must(pollux_ep_wait(ep, &ev, 1, 1000000) == 0);
+		_exit(0);
+	}
+	child_passes(pid);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -938,6 +977,7 @@ int main(void)
 		TEST(a_wake_ends_a_foreign_sleep),
 		TEST(a_shutdown_reaches_the_foreign_loop),
 		TEST(the_child_of_a_fork_has_no_side_but_its_own),
+		TEST(a_call_that_the_kernel_does_not_know_is_made_once),
 	};
 
 	return RUN(tests);
