@@ -254,6 +254,18 @@ static bool like_vfork(unsigned long flags)
 	return (flags & (CLONE_VM | CLONE_VFORK | CLONE_SETTLS)) == (CLONE_VM | CLONE_VFORK);
 }
 
+/*
+ * Chromium gives such a child zeros for its thread-local memory, which is enough for calls of
+ * libc's that succeed. Ours look there first. So it gets its parent's, as the child of a vfork
+ * does: who has that does not run meanwhile. (In a thread's own the first word is not 0.)
+ */
+static bool has_zeros(unsigned long flags, const uintptr_t *tls)
+{
+	return (flags & (CLONE_SETTLS | CLONE_THREAD)) == CLONE_SETTLS &&
+	       like_vfork(flags & ~(unsigned long)CLONE_SETTLS) && plx_readable((uintptr_t)tls) &&
+	       !*tls;
+}
+
 bool plx_clone_forks(unsigned long flags)
 {
 	if (plx_vfork_child())
@@ -296,16 +308,24 @@ PLX_EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 {
 	struct clone_start start = {.fn = fn, .arg = arg};
 	void *ptid, *tls, *ctid;
+	int pid, saved = errno;
 	va_list ap;
-	int pid;
+	bool zeros;
 
 	va_start(ap, arg);
 	ptid = va_arg(ap, void *);
 	tls = va_arg(ap, void *);
 	ctid = va_arg(ap, void *);
 	va_end(ap);
+	zeros = has_zeros((unsigned int)flags, tls);
+	if (zeros)
+		flags &= ~CLONE_SETTLS;
 	if (!fn || !stack || !plx_clone_forks((unsigned int)flags)) {
-		return plx_real.clone(fn, stack, flags, arg, ptid, tls, ctid);
+		pid = plx_real.clone(fn, stack, flags, arg, ptid, tls, ctid);
+		/* The child's errors were not to be seen here. */
+		if (zeros && pid >= 0)
+			errno = saved;
+		return pid;
 	}
 	plx_fork_prepare();
 	pid = plx_real.clone(clone_child, stack, flags, &start, ptid, tls, ctid);
