@@ -176,13 +176,12 @@ static aio_context_t make(const struct plx_kioctx *k, uint32_t head, const struc
 
 /*
  * Its ring takes the place of ours, unless the program has put something else there. The kernel
- * notes where it is after it has moved the pages. Until then their header has our number, so that
- * who calls finds ours, which is moving, and waits.
+ * notes where it is after it has moved the pages. Until then, and until all is done, their header
+ * has our number, so that who calls finds ours, which is moving, and waits. *id: the kernel's.
  */
-static bool move(const struct plx_kioctx *k, aio_context_t theirs)
+static bool move(const struct plx_kioctx *k, aio_context_t theirs, uint32_t *id)
 {
 	struct plx_aio_ring *ring = (struct plx_aio_ring *)theirs;
-	uint32_t id = ring->id;
 	uint64_t there, header;
 	long to;
 
@@ -190,12 +189,12 @@ static bool move(const struct plx_kioctx *k, aio_context_t theirs)
 	if (plx_load_user64(&there, (const void *)k->user_id) || there != header)
 		return false;
 	plx_aio_address_put();
-	ring->id = k->id;
+	*id = plx_load(&ring->id);
+	plx_store(&ring->id, k->id);
 	to = plx_sys6(SYS_mremap, (long)theirs, (long)k->size, (long)k->size,
 		      MREMAP_MAYMOVE | MREMAP_FIXED, (long)k->user_id, 0);
-	if (to == (long)k->user_id)
-		ring = (struct plx_aio_ring *)to;
-	plx_store_rel(&ring->id, id);
+	if (to != (long)k->user_id)
+		plx_store(&ring->id, *id);
 	return to == (long)k->user_id;
 }
 
@@ -209,7 +208,7 @@ static bool may_carry(const struct plx_kioctx *k, bool must)
 	       (!plx_load(&k->watched) && plx_ring_head(k) == plx_load(&k->head));
 }
 
-static void give_away(struct plx_kioctx *k, uint32_t head)
+static void give_away(struct plx_kioctx *k, uint32_t head, uint32_t id)
 {
 	struct plx_aio_ring *ring = (struct plx_aio_ring *)k->user_id;
 	uint32_t moved = plx_ring_head(k);
@@ -218,6 +217,9 @@ static void give_away(struct plx_kioctx *k, uint32_t head)
 	/* Somebody has read from the old one after all. */
 	if (plx_unlikely(moved != head))
 		plx_cas(&ring->head, &head, moved);
+	plx_aio_address_put();
+	/* From here on others call the kernel, and may destroy it. */
+	plx_store_rel(&ring->id, id);
 	mine = plx_aio_table_del(k);
 	PLX_INVARIANT(mine, "who hands a context over is alone inside");
 	plx_store(&plx_aio_given, 1);
@@ -232,7 +234,7 @@ enum plx_aio_hand plx_aio_hand_over(struct plx_kioctx *k, bool must)
 {
 	aio_context_t theirs = 0;
 	struct plx_bell *b = NULL;
-	uint32_t head;
+	uint32_t head, id;
 	int err = 0;
 
 	if (plx_ring_used(k) && !may_carry(k, must))
@@ -255,7 +257,8 @@ enum plx_aio_hand plx_aio_hand_over(struct plx_kioctx *k, bool must)
 		plx_file_put_locked(&b->file);
 	}
 	PLX_DELAY(aio_hand_over);
-	if (!theirs || plx_ring_head(k) != head || !move(k, theirs)) {
+	if (!theirs || plx_ring_head(k) != head || !move(k, theirs, &id)) {
+		plx_aio_address_put();
 		if (theirs)
 			plx_sys1(SYS_io_destroy, theirs);
 		plx_xadd(&plx_wiped.aio_moves_over, 1);
@@ -263,7 +266,7 @@ enum plx_aio_hand plx_aio_hand_over(struct plx_kioctx *k, bool must)
 		/* Who must cannot wait for the end of a change, as that of a vfork. */
 		return err == -EAGAIN && !must ? PLX_AIO_BUSY : PLX_AIO_STAYS;
 	}
-	give_away(k, head);
+	give_away(k, head, id);
 	return PLX_AIO_GIVEN;
 }
 

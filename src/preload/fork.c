@@ -262,8 +262,8 @@ static bool like_vfork(unsigned long flags)
 static bool has_zeros(unsigned long flags, const uintptr_t *tls)
 {
 	return (flags & (CLONE_SETTLS | CLONE_THREAD)) == CLONE_SETTLS &&
-	       like_vfork(flags & ~(unsigned long)CLONE_SETTLS) && plx_readable((uintptr_t)tls) &&
-	       !*tls;
+	       like_vfork(flags & ~(unsigned long)CLONE_SETTLS) && !plx_guard_keeps_none() &&
+	       plx_word_readable((uintptr_t)tls) && !*tls;
 }
 
 bool plx_clone_forks(unsigned long flags)

@@ -138,7 +138,7 @@ static const void *loaded(const struct dl_phdr_info *o, uintptr_t address, size_
 	if (p == end || !size)
 		return NULL;
 	for (uintptr_t page = address & -PAGE; page < address + size; page += PAGE)
-		if (!plx_readable(page))
+		if (!plx_string_readable(page))
 			return NULL;
 	return (const void *)address;
 }
@@ -232,7 +232,7 @@ static bool headers(const struct link_map *m, bool program, struct dl_phdr_info 
 	if (program) {
 		o->dlpi_phdr = (const void *)plx_auxv(AT_PHDR);
 		o->dlpi_phnum = (ElfW(Half))plx_auxv(AT_PHNUM);
-	} else if (m->l_addr && m->l_addr % PAGE == 0 && plx_readable(m->l_addr) &&
+	} else if (m->l_addr && m->l_addr % PAGE == 0 && plx_string_readable(m->l_addr) &&
 		   memcmp(h->e_ident, ELFMAG, SELFMAG) == 0 && h->e_phentsize == sizeof(*p) &&
 		   h->e_phoff <= PAGE && h->e_phnum <= (PAGE - h->e_phoff) / sizeof(*p)) {
 		o->dlpi_phdr = (const void *)(m->l_addr + h->e_phoff);

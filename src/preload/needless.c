@@ -186,8 +186,7 @@ static PLX_CHILD_CODE bool readable(struct pages *pages, const void *p)
 	/* 0 stands for none, and nobody has the first page. */
 	if (*known == page && page)
 		return true;
-	/* There, and not where the page begins: valgrind knows what else of it is nobody's. */
-	if (!plx_readable((uintptr_t)p))
+	if (!plx_string_readable((uintptr_t)p))
 		return false;
 	*known = page;
 	return true;

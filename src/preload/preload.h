@@ -361,10 +361,20 @@ struct plx_needless {
 };
 
 /*
- * Whether what is there can be read, to the first byte that is 0 or for 4096 bytes, without a
- * fault. The kernel copies a name from there before it finds that it has no folder to look in.
+ * Whether the eight bytes that are there can be read, without a fault. The kernel reads the mask
+ * before it looks at what is to be done with it, which is nothing: EINVAL, or EFAULT.
  */
-static inline bool plx_readable(uintptr_t at)
+static inline bool plx_word_readable(uintptr_t at)
+{
+	return plx_sys4(SYS_rt_sigprocmask, -1, at, 0, 8) == -EINVAL;
+}
+
+/*
+ * The same of a string, to its end or for 4096 bytes. The kernel copies a name before it finds that
+ * there is no folder to look in. (One that begins with a slash it looks for.) Of the words that
+ * plx_word_readable would read valgrind may know that they are nobody's.
+ */
+static inline bool plx_string_readable(uintptr_t at)
 {
 	struct stat unused;
 

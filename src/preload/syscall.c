@@ -332,7 +332,7 @@ static __attribute__((noinline)) long do_uring(const struct plx_args *s)
 static bool readable(long at, size_t n)
 {
 	return plx_load(&plx_active) ||
-	       (plx_readable((uintptr_t)at) && plx_readable((uintptr_t)at + n - 8));
+	       (plx_word_readable((uintptr_t)at) && plx_word_readable((uintptr_t)at + n - 8));
 }
 
 /* Whether a clone is like a fork, and stays on this stack. Otherwise the entry makes it by a jump.

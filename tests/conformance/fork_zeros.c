@@ -66,10 +66,48 @@ static void ESCAPE_clone_with_zeros(void **state)
 	}
 }
 
+static int ends(void *unused)
+{
+	(void)unused;
+	own_call(SYS_exit_group, 0, 0, 0);
+	return 1;
+}
+
+/* What a call is given ends where memory does: that is for the kernel to say. */
+static int at_the_end(void *unused)
+{
+	const int flags = CLONE_VM | CLONE_VFORK | CLONE_FS | CLONE_SETTLS | SIGCHLD;
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	char *two =
+		mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	static char stack[STACK] __attribute__((aligned(16)));
+	int status;
+	pid_t pid;
+
+	(void)unused;
+	if (two == MAP_FAILED || munmap(two + page, page))
+		return 10;
+	pid = clone(ends, stack + STACK, flags, NULL, NULL, two + page - 1, NULL);
+	if (pid < 0 || waitpid(pid, &status, 0) != pid || status)
+		return 11;
+	if (syscall(SYS_clone3, two + page - 63, 64) != -1)
+		return 12;
+	return errno == ENOSYS ? EXIT_SKIPPED : errno != EFAULT;
+}
+
+static void ESCAPE_clone_at_the_end_of_memory(void **state)
+{
+	(void)state;
+	if (SANITIZED)
+		SKIP("the run-time looks into thread-local memory");
+	assert_child(child_status(at_the_end, NULL), "no such clone");
+}
+
 int main(void)
 {
 	const struct CMUnitTest fork_zeros[] = {
 		cmocka_unit_test(ESCAPE_clone_with_zeros),
+		cmocka_unit_test(ESCAPE_clone_at_the_end_of_memory),
 	};
 
 	return run_group(fork_zeros);

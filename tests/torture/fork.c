@@ -280,7 +280,11 @@ struct spinners {
 
 static bool until_stopped(void *arg)
 {
-	while (!atomic_get((int *)arg))
+	struct spinners *s = arg;
+
+	/* Not before it may spin: who looks whether it does may be in its place until then. */
+	atomic_add(&s->begun, 1);
+	while (!atomic_get(&s->stop))
 		sched_yield();
 	return true;
 }
@@ -298,8 +302,7 @@ static void spinner(struct thread *t)
 {
 	struct spinners *s = t->arg;
 
-	atomic_add(&s->begun, 1);
-	check(spins(until_stopped, &s->stop));
+	check(spins(until_stopped, s));
 }
 
 /* All who may spin do so in the parent. */
@@ -307,8 +310,7 @@ static void nobody_spins_in_the_child(void **state)
 {
 	int cpus = plx_spin_cpus(), efd = pollux_eventfd(0, EFD_NONBLOCK), status;
 	struct thread t[MAX_THREADS];
-	struct spinners s = {0};
-	int done = 1;
+	struct spinners s = {0}, done = {.stop = 1};
 	pid_t pid;
 
 	(void)state;
