@@ -189,7 +189,7 @@ static void ctl_apply(struct model *m, struct step *s)
 		 * By a number that is not known it is a file of the kernel's, like any other. One
 		 * that is inherited is not known where the process had not adopted anything yet.
 		 */
-		if (unsure || o->unknown || (model_moves && o->where == AT_KERNEL)) {
+		if (unsure || o->unknown || (model_moves && o->where <= AT_EITHER)) {
 			model_escape_maybe(m, o);
 			model_escape_maybe(m, ep);
 		} else if (s->n == EPOLL_CTL_ADD) {

@@ -236,7 +236,12 @@ static void dup2_apply(struct model *m, struct step *s)
 	s->skip = (s->n < 0 && to < FIRST_NUMBER && to != -1) || (from >= RECEIVED && o);
 	if (s->skip)
 		return;
-	if (!o || to < 0 || (three && ((s->flags & O_NONBLOCK) || to == from)))
+	if (!o)
+		return;
+	/* What is noted leaves, whatever the kernel says to the call. */
+	if (to < 0 || to == from || (three && (s->flags & O_NONBLOCK)))
+		model_escape_maybe(m, o);
+	if (to < 0 || (three && ((s->flags & O_NONBLOCK) || to == from)))
 		return;
 	/* Both, an epoll with all that it watches; before the kernel refuses it. */
 	if (to != from) {
