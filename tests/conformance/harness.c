@@ -174,6 +174,11 @@ bool edge_may_repeat(int fd)
  */
 static int64_t deadline;
 static const struct CMUnitTest *current;
+/*
+ * A thread allocates as it begins, and AddressSanitizer's allocator does not see to its locks in a
+ * fork: none is made before the watchdog has begun.
+ */
+static int watching;
 
 /* What a thread that wants to run does not have of a CPU, in thousandths. */
 static int64_t lacking(void)
@@ -193,6 +198,7 @@ static void *watchdog(void *arg)
 	int64_t before = now_ms(), seen = 0, longer = 0;
 
 	(void)arg;
+	__atomic_store_n(&watching, 1, __ATOMIC_RELEASE);
 	for (;;) {
 		int64_t end = __atomic_load_n(&deadline, __ATOMIC_ACQUIRE), now = now_ms();
 		const struct CMUnitTest *t = __atomic_load_n(&current, __ATOMIC_ACQUIRE);
@@ -234,6 +240,8 @@ static void watchdog_start(void)
 		fprintf(stderr, "no watchdog thread: %s\n", strerror(r));
 		exit(EXIT_WATCHDOG);
 	}
+	while (!__atomic_load_n(&watching, __ATOMIC_ACQUIRE))
+		sched_yield();
 }
 
 /* The initial state of every test that cmocka runs is the caller's own entry. */
