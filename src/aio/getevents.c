@@ -199,7 +199,7 @@ static long wait_for_events(aio_context_t ctx, struct plx_aio_want *w, struct wa
 			hand = plx_aio_hand_over(k, false);
 		if (!done && hand == PLX_AIO_GIVEN)
 			return PLX_PASS;
-		/* While the call is inside nobody begins to hand this one over. */
+		/* While the call is inside nobody begins. Partner: plx_aio_hand_over. */
 		moves = plx_load_acq(&plx_wiped.aio_moves_begun);
 		plx_aio_put(k, 0);
 		if (done)

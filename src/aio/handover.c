@@ -217,8 +217,9 @@ static void give_away(struct plx_kioctx *k, uint32_t head, uint32_t id)
 	/* Somebody has read from the old one after all. */
 	if (plx_unlikely(moved != head))
 		plx_cas(&ring->head, &head, moved);
+	PLX_DELAY(aio_hand_over);
 	plx_aio_address_put();
-	/* From here on others call the kernel, and may destroy it. */
+	/* From here on others call the kernel, and may destroy it. Partner: plx_aio_header. */
 	plx_store_rel(&ring->id, id);
 	mine = plx_aio_table_del(k);
 	PLX_INVARIANT(mine, "who hands a context over is alone inside");

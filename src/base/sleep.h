@@ -55,7 +55,7 @@
 /* Handlers of the program are seen, at the instruction that they interrupt. */
 extern uint32_t plx_sleeps_seen;
 
-/* The kernel does not know epoll_pwait2 (ENOSYS), or a sandbox does not (EPERM): it is as good. */
+/* epoll_pwait2 is not known to the kernel (ENOSYS) or to a sandbox (EPERM): nor will it be. */
 extern uint32_t plx_pwait2_refused;
 
 static inline bool plx_pwait2_refuses(long r)

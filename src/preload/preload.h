@@ -371,8 +371,8 @@ static inline bool plx_word_readable(uintptr_t at)
 
 /*
  * The same of a string, to its end or for 4096 bytes. The kernel copies a name before it finds that
- * there is no folder to look in. (One that begins with a slash it looks for.) Of the words that
- * plx_word_readable would read valgrind may know that they are nobody's.
+ * there is no folder to look in. (One that begins with a slash it looks for.) No byte is read that
+ * is not the string's: valgrind would report it.
  */
 static inline bool plx_string_readable(uintptr_t at)
 {

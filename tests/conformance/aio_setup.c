@@ -26,8 +26,8 @@ static unsigned int max_nr(void)
 }
 
 /*
- * aio-max-nr for tests that use much of it. It is shared by the machine: what other
- * tests hold for a moment is waited out, what a server holds for long leaves nothing to test.
+ * aio-max-nr for tests that use much of it. It is shared by the machine: what other tests hold for
+ * a moment is waited out, what a server holds for long leaves nothing to test.
  */
 static unsigned int max_nr_to_use(void)
 {

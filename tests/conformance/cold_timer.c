@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A timer on which somebody sleeps since before anything is cached: he is woken when it expires,
- * and not at a time to which it was set before.
+ * A timer on which somebody sleeps, or which the kernel's AIO polls, since before anything is
+ * cached: he is woken when it expires, and not at a time to which it was set before.
  */
 #include "aio.h"
 

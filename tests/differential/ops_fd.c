@@ -230,7 +230,7 @@ static void dup2_apply(struct model *m, struct step *s)
 {
 	int to = dup2_target(m, s), from = model_number(m, s->a);
 	struct obj *o = model_obj(m, s->a), *was = model_obj_at(m, to);
-	bool three = s->how >= 2;
+	bool three = s->how >= 2, refused = to < 0;
 
 	/* Numbers below the first are not the sequence's. */
 	s->skip = (s->n < 0 && to < FIRST_NUMBER && to != -1) || (from >= RECEIVED && o);
@@ -238,10 +238,11 @@ static void dup2_apply(struct model *m, struct step *s)
 		return;
 	if (!o)
 		return;
+	refused |= three && ((s->flags & O_NONBLOCK) || to == from);
 	/* What is noted leaves, whatever the kernel says to the call. */
-	if (to < 0 || to == from || (three && (s->flags & O_NONBLOCK)))
+	if (refused || to == from)
 		model_escape_maybe(m, o);
-	if (to < 0 || (three && ((s->flags & O_NONBLOCK) || to == from)))
+	if (refused)
 		return;
 	/* Both, an epoll with all that it watches; before the kernel refuses it. */
 	if (to != from) {
