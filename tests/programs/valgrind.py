@@ -22,7 +22,7 @@ def scenario(side):
     threads = os.path.join(os.path.dirname(side.test.pollux), "bench", "stress-epoll")
     parts = {
         "starts": ["sh", "-c", "/bin/true; /bin/true"],
-        "events": [threads, "--threads", "3", "--events", "2000"],
+        "events": [threads, "--threads", "3", "--events", "500"],
     }
     found = {}
     for name, argv in parts.items():
